@@ -17,7 +17,6 @@ from textevolve import (
     EvaluationResult,
     Failure,
     InputError,
-    Memory,
     Profile,
     Settings,
     StoreError,
@@ -78,19 +77,6 @@ def test_a_batch_takes_cases_of_every_shape_and_says_which_is_whose(model):
     assert len(found[0].convergence) == 1
     assert found[1].profile.weights == {"accuracy": 1.0}
     assert found[3].result == (Failure("failed", "the input is blank"),)
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ([("a", "b")], "case 1: 'candidates' must be a list of texts"),
-        ([{"candidates": ["b"]}], "case 1: no column for the input, which is called input, prompt"),
-    ],
-)
-def test_what_is_no_case_is_refused_before_anything_is_asked(model, server, given, reason):
-    with pytest.raises(InputError, match=reason):
-        list(evaluate_batch(given, model=model))
-    assert server.calls == 0
 
 
 def test_a_batch_that_is_left_early_leaves_nothing_behind_and_can_be_gone_on_with(
@@ -183,27 +169,6 @@ def test_each_agent_may_have_a_model_of_its_own(model, server, home):
         alone = evaluate(*CASE, profile=both, rounds=1, seed=1)  # no model to be found for the run
         assert {t.model for t in alone.turns} == {second}
     assert json.dumps(second) in json.dumps(newest(home / "store.db")[0].spec)
-
-
-def test_what_is_recalled_reaches_the_prompt_and_the_result(model, server):
-    cues = []
-
-    async def recall(cue):
-        cues.append(cue)
-        return (Memory("Seven was prime last time.", source="notes"),)
-
-    agents = (Agent(name="Solo", persona="You judge.", collections=("numbers",)),)
-    profile = Profile(agents=agents, rounds=2, convergence=None)
-    result = evaluate(*CASE, model=model, profile=profile, recall=recall)
-    assert [cue.collections for cue in cues] == [("numbers",)] * 2
-    assert cues[0].input == CASE[0]
-    assert cues[0].candidates == tuple(CASE[1])
-    assert cues[0].history == ""
-    assert "argued:" in cues[1].history
-    said = [[memory.text for memory in turn.memories] for turn in result.turns]
-    assert said == [["Seven was prime last time."]] * 2
-    for body in server.requests:
-        assert "Seven was prime last time." in body["messages"][1]["content"]
 
 
 def test_a_listener_hears_what_happens(model):

@@ -5,34 +5,10 @@ from textevolve.debate.profile import (
     load_profile,
     override,
     parse_profile,
-    shipped_profiles,
 )
 from textevolve.errors import InputError
 
 AGENT = "agents:\n  - {name: A, persona: looks}\n"
-
-
-def test_the_shipped_profiles_are_valid_and_have_the_agents_of_the_method():
-    assert {"general", "prompt-tuning", "chateval", "mad"} <= set(shipped_profiles())
-    names = [a.name for a in load_profile("general").agents]
-    assert names == ["Critic", "Supporter", "Neutral Observer"]
-    names = [a.name for a in load_profile("prompt-tuning").agents]
-    assert names == [
-        "Precision Analyst",
-        "Goal Advocate",
-        "Contextual Evaluator",
-        "Style Conformist",
-    ]
-    for name in shipped_profiles():
-        profile = load_profile(name)
-        assert [c.name for c in profile.components] == [
-            "confidence",
-            "relevance",
-            "accuracy",
-            "completeness",
-            "timeliness",
-        ]
-        assert all(set(c.rubric) == {0, 5, 10} for c in profile.components)
 
 
 def test_a_users_profile_with_own_components(tmp_path):
@@ -57,7 +33,6 @@ def test_a_users_profile_with_own_components(tmp_path):
         (AGENT + "weights:\n  accuracy: 1\n  relevance: 2\n", 5, "less than or equal to 1"),
         (AGENT + "weights: {acuracy: 1}\n", 1, "did you mean 'accuracy'"),
         (AGENT + "  - {name: A, persona: again}\n", 1, "two agents have the name 'A'"),
-        ("- 1\n", 1, "must be a mapping"),
         (AGENT + "components: [wit]\n", 3, "'wit' is not a shipped component"),
     ],
 )

@@ -5,9 +5,7 @@ import re
 
 import pytest
 
-from flat_verbs import acalibrate
 from textevolve.llm.testing import Answer
-from textevolve.loops.calibration.plan import CalibrationResult
 from textevolve.studies.calibrate import (
     CalibrateSpec,
     compare_scores,
@@ -91,42 +89,11 @@ def test_the_better_template_is_found_shown_and_written(cli, files, scripted, mo
     assert "<script" not in page
 
 
-@pytest.mark.slow
-def test_a_dry_run_of_any_strategy_asks_nothing(cli, files, scripted, model):
-    for strategy in ("auto", "protegi"):
-        more = ("--strategy", strategy, "--budget", 60, "--dry-run")
-        ended = cli("calibrate", "template.txt", "-d", "values.jsonl", "-m", model, *EXACT, *more)
-        said = " ".join(ended.out.split())
-        assert "13 for training, 27 for validation" in said
-        assert "60 calls, of which up to 55% for validation" in said
-    small = cli(*command(model, *EXACT, "--budget", 20, "--dry-run"))
-    assert (small.code, small.err.count("\n")) == (2, 1)
-    assert "a decision take 24" in small.err
-    assert scripted.calls == 0
-
-
-async def test_python_takes_rows_and_functions(home, scripted, model):
-    rows = [{"n": n, "sum": 2 * n} for n in range(40)]
-    asked = {"model": model, "label": "sum", "store": home / "python.db", "successors": 2}
-    asked["strategy"] = "protegi"
-    found = await acalibrate(TEMPLATE, rows, metric=lambda out, y: out == str(y), **asked)
-    assert isinstance(found, CalibrationResult)
-    assert found.accepted
-    calls = scripted.calls
-    again = await acalibrate(TEMPLATE, rows[::-1], metric=lambda out, y: out == str(y), **asked)
-    assert again.template == found.template
-    assert scripted.calls == calls  # whatever the order of the rows
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (("--metric", "exact"), "name the column of the label"),
-        (("--metric", "exactly"), "no metric 'exactly'"),
         (("-j", "pairwise"), "cannot be compared"),
-        (("--beam", "0"), "beam must be greater than or equal to 1"),
-        (("--budget", "$5"), "budget must be a valid integer"),
-        (("-o", "best.docx"), "best.docx"),
     ],
 )
 def test_bad_input_is_one_line(cli, files, server, model, more, said):

@@ -1,6 +1,5 @@
 """The search for a better template on the scripted server, of which it is known what helps."""
 
-import asyncio
 import json
 import math
 import re
@@ -13,7 +12,6 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Fault, ScriptedServer
 from textevolve.llm.wrappers import Budget, Budgeted
 from textevolve.loops.calibration.optimizing import (
-    decide_search,
     needed_for_decision,
     search_template,
 )
@@ -23,10 +21,6 @@ from textevolve.loops.calibration.plan import (
     Gain,
     describe_outcome,
 )
-from textevolve.loops.calibration.rewriting import (
-    Rewritten,
-)
-from textevolve.loops.calibration.search import TemplateSearch
 from textevolve.metrics.label_metrics import open_metric
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'
@@ -164,33 +158,6 @@ async def test_where_half_of_the_rows_show_no_gain_the_others_are_not_asked():
     assert "less than 0.3 will mostly be missed" in describe_outcome(result)
 
 
-async def test_a_budget_below_the_whole_search_still_leads_to_a_decision():
-    script = Scripted()
-    server = ScriptedServer(script)
-    whole = await search(script, SMALL, server=ScriptedServer(Scripted()))
-    assert whole.usage.calls > 70
-    found = await search(None, SMALL.model_copy(update={"budget": 70}), server=server)
-    assert found.accepted
-    assert HELPS in found.template
-    assert server.calls <= 70
-
-
-@pytest.mark.parametrize("calls", [12, 400])
-async def test_a_decision_asks_no_more_than_what_it_is_given(calls):
-    script = Scripted(helps=HELPS)
-    data = material()
-    server = ScriptedServer(script)
-    async with server, OpenAIClient(server.url, "scripted") as client:
-        means = CalibrationContext(client, client, compare, metric=open_metric("exact"))
-        found = TemplateSearch(data, SMALL, means)
-        for text in (f"{SEED} {IDLE}", f"{SEED} {HELPS}"):
-            found.add(0, Rewritten(text, ()))
-        found.beam = [2, 1]
-        await decide_search(found, calls)
-    assert server.calls <= calls
-    assert found.result("budget").accepted
-
-
 def test_what_is_set_aside_is_enough_and_no_more_than_a_share():
     data = material()
     set_aside = [needed_for_decision(SMALL, data, calls) for calls in (20, 60, 80, 100, 110, 140)]
@@ -296,20 +263,6 @@ async def test_a_second_judge_is_asked_about_validation_alone_and_only_reports()
     assert "finds it worse" in describe_outcome(result)
 
 
-async def test_an_evaluator_that_raises_fails_alone():
-    def score(case, text):
-        if re.match(r"What is \d*[37] and", case.input):
-            raise ZeroDivisionError("of the caller's")
-        return exactly(case, text)
-
-    result = await search(Scripted(), evaluator=Judge(score))
-    assert result.accepted
-    assert result.failed > 0
-    gain = result.gain
-    assert gain.items < gain.rows
-    assert f"On {gain.items} of {gain.rows} validation rows" in describe_outcome(result)
-
-
 @pytest.mark.parametrize("calls", [4, 30])
 async def test_a_budget_ends_it_with_the_best_so_far(calls):
     script = Scripted()
@@ -326,40 +279,7 @@ async def test_a_budget_ends_it_with_the_best_so_far(calls):
             assert HELPS in result.nodes[result.leader].text
 
 
-async def test_it_can_be_cancelled():
-    server = ScriptedServer(Scripted(), latency=30)
-    task = asyncio.ensure_future(search(None, server=server))
-    await asyncio.sleep(0.1)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
 # An output that says nothing is a bad output.
-
-
-def abstaining(share, helps="Say nothing where you are unsure."):
-    """A model that is right in half of the rows; where the prompt has the sentence it is silent in
-    `share` of those in which it would be wrong."""
-
-    def answer(body, number):
-        said = body["messages"][-1]["content"]
-        if "What is" not in said or "Write at most" in said or "You rewrite" in said:
-            return inner(body, number)
-        inner.asked["output"] += 1
-        n = int(re.search(r"What is (\d+)", said)[1])
-        if n % 2 == 0:
-            return str(2 * n)
-        return "" if helps in said and n % 20 < 20 * share else f"about {n}"
-
-    inner = Scripted(instructions=[helps])
-    return answer
-
-
-async def test_to_abstain_is_no_gain():
-    result = await search(abstaining(1.0), data=material(80))
-    assert not result.accepted
-    assert result.template == SEED
 
 
 def test_a_gain_of_fewer_rows_is_not_believed():

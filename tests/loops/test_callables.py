@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-import flat_verbs
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.loops.attempt import as_evaluator, as_generator
 from textevolve.loops.rules import RulesJudgement
@@ -120,14 +119,3 @@ async def test_plain_functions_write_too_and_async_ones_stay_what_they_are():
         return task
 
     assert as_generator(later) is later
-
-
-def test_plain_functions_serve_every_loop(home, server, model):
-    drafts = iter(["The sun.", "The moon."])
-    made = flat_verbs.optimize(
-        "Say moon.", judge=has_moon, generator=lambda *_, **__: next(drafts), model=model
-    )
-    assert (made.status, made.output, server.calls) == ("accepted", "The moon.", 0)
-    assert flat_verbs.as_metric(has_moon)("Say moon.", "The moon.") == 1.0
-    found = flat_verbs.innovate("Say moon.", judge=has_moon, rounds=1, outputs=2, model=model)
-    assert 0 <= found.innovation.attempts[0].score <= 1

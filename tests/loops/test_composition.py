@@ -6,14 +6,9 @@ import re
 import pytest
 
 from textevolve import Client, Limits, Settings
-from textevolve.errors import BudgetError
-from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ask
-from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
-from textevolve.loops.attempt import PlainEvaluation
-from textevolve.loops.optimization import OptimizationPlan, StepImprover
 from textevolve.studies.optimize import OptimizeSpec
 
 TASK = "Tell of Larkspur."
@@ -75,11 +70,6 @@ def test_a_step_that_fails_is_revised_before_the_next_begins(run):
     assert made.usage.calls == 3
 
 
-def test_a_step_without_a_judge_is_left_alone(run):
-    made = run(Script(learns=True))
-    assert made.output == "Polished: A boat goes there, somebody said."
-
-
 def test_a_task_is_split_only_where_revising_did_not_help(run):
     script = Script(learns=False)
     made = run(script, step_judge=STEPS, split=True, max_iterations=2)
@@ -103,7 +93,6 @@ def test_a_budget_that_ends_within_a_step_ends_the_loop(run):
     [
         (("--step-judge", "draft=probe"), "names no chain"),
         (("-m", "tale.yaml", "--step-judge", "drift=probe"), "drift"),
-        (("-m", "tale.yaml", "--split"), "only steps with a judge"),
     ],
 )
 def test_what_names_no_step_is_refused(cli, home, model, more, reason):
@@ -113,21 +102,3 @@ def test_what_names_no_step_is_refused(cli, home, model, more, reason):
     ended = cli("optimize", TASK, "-j", "probe", "--judge-model", model, *more)
     assert ended.code == 2, ended.out
     assert reason in ended.err
-
-
-async def test_a_limit_within_the_judging_of_a_joined_answer_is_no_low_score():
-    outcomes = [PlainEvaluation((EvaluationResult(0.1, False),), Usage(), 1.0)]
-
-    async def judge(_case):
-        if not outcomes:
-            raise BudgetError("the limit of calls is reached")
-        return outcomes.pop()
-
-    improve = StepImprover({"draft": judge}, OptimizationPlan(max_iterations=1), splits=True)
-    async with (
-        ScriptedServer(Script(learns=False)) as server,
-        OpenAIClient(server.url, "scripted") as client,
-    ):
-        with pytest.raises(BudgetError, match="limit of calls"):
-            await improve("draft", "Draft: a tale", "A boat.", client)
-        assert server.calls == 4  # the split, two parts, and the joined answer

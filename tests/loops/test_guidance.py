@@ -1,6 +1,5 @@
 """Guided answers: what is shown to whom, what fails, what is kept, and the command."""
 
-import json
 import re
 
 import pytest
@@ -8,8 +7,6 @@ import pytest
 import flat_verbs
 from textevolve import InputError, Limits
 from textevolve.llm.testing import Answer
-from textevolve.memory.cue import Memory
-from textevolve.store.repository import open_store
 
 QUESTION = "Why are there tides?"
 DISCUSSED = "Several people have discussed possible answers"
@@ -88,14 +85,6 @@ async def test_given_candidates_are_debated_and_orders_in_them_stay_inside(guide
     assert found.debate.profile.name == "prompt-tuning"
 
 
-async def test_agents_recall_what_is_theirs(guide, server):
-    async def recall(cue):
-        return (Memory(f"{cue.agent} knows the spring tide."),)
-
-    await guide(recall=recall)
-    assert any("Critic knows the spring tide." in str(body) for body in asked(server, "turn"))
-
-
 # What goes wrong
 
 
@@ -123,18 +112,6 @@ async def test_a_limit_stops_it_within_one_call(guide, server, calls):
     assert (found.answer is None) == (calls < 11)
 
 
-async def test_what_was_stopped_goes_on_and_asks_nothing_twice(guide, server, home):
-    await guide(limits=Limits(calls=6))
-    first = await guide()
-    assert server.calls == len(server.seen) == 11
-    again = await guide()
-    assert server.calls == 11
-    assert again.answer == first.answer
-    await guide(candidates=["Sun."])
-    with open_store(home / "store.db") as store:
-        assert len(store.list_runs()) == 2
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -150,27 +127,3 @@ async def test_what_cannot_be_done_is_refused(guide, server, options):
 
 
 # The command
-
-
-def words(text):
-    return " ".join(text.split())
-
-
-def test_the_command_shows_both_and_writes(cli, server, model, home):
-    server.script = answering
-    ended = cli("guide", QUESTION, "-m", model, "-o", "a.txt", "-o", "a.json")
-    assert ended.code == 0, ended.err
-    said = words(ended.out)
-    for part in (
-        "without the debate The moon pulls.",
-        "with the debate The moon and the sun pull.",
-        "6 of 6 turns",
-    ):
-        assert part in said
-    assert (home / "a.txt").read_text() == "The moon and the sun pull.\n"
-    found = json.loads((home / "a.json").read_text())
-    assert found["plain"]["text"] == "The moon pulls."
-    calls = server.calls
-    again = json.loads(cli("guide", QUESTION, "-m", model, "--json").out)
-    assert server.calls == calls
-    assert again["guided"] == found["guided"]

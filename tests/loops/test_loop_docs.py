@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from textevolve.loops.attempt import StopReason
-from textevolve.loops.rules import Rule, RulesFile, parse_rules
+from textevolve.loops.rules import Rule, RulesFile
 from textevolve.studies.optimize import OptimizeSpec
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -25,13 +25,6 @@ def test_python_examples_run(page, home, model, monkeypatch):
     assert blocks(page, "python")
     for number, code in enumerate(blocks(page, "python"), 1):
         exec(compile(code, f"{page}, block {number}", "exec"), namespace)
-
-
-def test_the_rules_shown_are_rules():
-    shop, _ = (parse_rules(code) for code in blocks("rules.md", "yaml"))
-    good = "This lamp has an LED and a warranty. " + "It gives a warm light at your desk. " * 5
-    assert shop.judge(good).passed
-    assert "Do not speak of yourself." in shop.judge("As an AI I like it.").feedback
 
 
 def test_every_kind_field_and_language_is_described():

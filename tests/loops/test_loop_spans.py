@@ -8,8 +8,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from test_calibrate_command import SMALL, TEMPLATE, Scripted
-from test_loop_studies import KINDS
 
 from flat_verbs import aoptimize, optimize
 from textevolve.llm.testing import Answer
@@ -106,32 +104,6 @@ def test_each_task_is_a_trace_that_says_what_each_step_took(cli, server, model, 
     assert len(read_spans(traced)) == 2  # what is only shown is not traced
 
 
-def test_a_step_of_a_chain_has_a_loop_within_the_whole_one(cli, model, traced, home):
-    (home / "tale.yaml").write_text(
-        f"name: tale\nmodel: {model}\nsteps:\n"
-        "  - {ask: draft, prompt: 'Draft: {task}'}\n  - {ask: text, prompt: 'Polish: {draft}'}\n"
-    )
-    (home / "rules.yaml").write_text("rules:\n  - {kind: must, pattern: nobody says this}\n")
-    rules = "rules:rules.yaml"
-    ended = cli(
-        *("optimize", "Tell of it.", "-m", "tale.yaml", "-j", rules, "--mode", "revise"),
-        *("--step-judge", f"draft={rules}", "--max-iterations", 1),
-    )
-    spans = load(traced)
-    whole, step = sorted(
-        (span for span in spans if span.name == "eval_opt.run"), key=lambda span: span["case"]
-    )
-    assert (whole["case"], step["case"]) == ("1", "1/draft")
-    (writing,) = (s for s in spans if s.above == whole.id and s.name == "eval_opt.generate.1")
-    assert step.above == writing.id
-    assert {span.name for span in spans if span.above == step.id} == {
-        "eval_opt.generate.1",
-        "eval_opt.evaluate.1",
-    }
-    assert whole["status"] == step["status"] == "max_iterations", ended.out
-    assert whole["calls"] == 2
-
-
 def test_what_fails_is_a_span_that_says_why(cli, server, model, traced):
     def script(body, number):
         if body.get("max_tokens") == 1:
@@ -155,49 +127,6 @@ def test_what_fails_is_a_span_that_says_why(cli, server, model, traced):
     run, steps = read_spans(traced)[1]
     assert run.failed
     assert names(steps) == ["generate.1", "generate.2", "generate.3"]
-
-
-STEPS = {
-    "innovate": ["evaluate.1", "generate.2", "evaluate.2"],
-    "guide": ["generate.1", "generate.2", "evaluate.1", "generate.3"],
-}
-
-
-@pytest.mark.parametrize("kind", STEPS)
-def test_every_loop_has_spans(kind, cli, server, model, traced):
-    words, script, fields = KINDS[kind]
-    server.script = script() if kind == "innovate" else script
-    (_, first), *named = fields.items()
-    options = [part for name, value in named for part in (f"--{name}", value)]
-    assert cli(*words, first, *options, "-m", model).code == 0
-    ((run, steps),) = read_spans(traced)
-    assert names(steps)[: len(STEPS[kind])] == STEPS[kind]
-    assert run["loop"] == kind
-    assert run["calls"] == sum(step["calls"] for step in steps) == server.calls
-    assert all(step["passed"] is not None for step in steps if "eval_opt.passed" in step.told)
-    if kind == "innovate":
-        fresh = [step for step in steps if step["step"] == "fresh"]
-        assert [(step["of"], step["iteration"]) for step in fresh] == [("before", 1), ("after", 3)]
-
-
-def test_rounds_of_calibrate_number_its_steps(cli, server, model, traced, home):
-    (home / "template.txt").write_text(TEMPLATE)
-    rows = [{"n": n, "sum": 2 * n} for n in range(40)]
-    (home / "values.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    server.script = Scripted()
-    command = ("calibrate", "template.txt", "--data", "values.jsonl", "--label", "sum")
-    assert cli(*command, "--metric", "exact", *SMALL, "-m", model).code == 0
-    ((run, steps),) = read_spans(traced)
-    assert run["calls"] == sum(step["calls"] for step in steps) == server.calls
-    assert run["score"] == 1.0
-    stages = [(step.name, step["stage"]) for step in steps]
-    assert stages[:4] == [
-        ("eval_opt.evaluate.1", "outputs"),
-        ("eval_opt.generate.1", "instructions"),
-        ("eval_opt.generate.1", "successors"),
-        ("eval_opt.evaluate.1", "outputs"),
-    ]
-    assert {step["iteration"] for step in steps} >= {1, 2}
 
 
 def test_a_loop_within_a_step_of_another_stands_below_it_and_counts_for_itself(model, traced):

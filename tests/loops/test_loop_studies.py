@@ -1,18 +1,15 @@
-"""What every run of a loop can do, whatever its kind: stopped, listed, shown, gone on with,
-exported, compared, deleted, described by a file."""
+"""What every run of a loop can do: stopped, listed, shown, gone on with, described by a file."""
 
 import json
 
 import pytest
 import yaml
 from test_guidance import QUESTION, answering
-from test_innovate_command import Knows
-from test_innovation import TASK
-from test_profile_writing import draft, writes
 
 from textevolve.llm.testing import Answer
 
 DRAFTS = ("The sea is moved.", "The sea is moved by the moon.", "The sea is pulled by the moon.")
+TASK = "Say what moves the sea."
 
 
 def revising(body, _number):
@@ -24,40 +21,14 @@ def revising(body, _number):
     return DRAFTS[min(2, DRAFTS.index(known[-1]) + 1)] if known else DRAFTS[0]
 
 
-KINDS = {
-    "optimize": (("optimize",), revising, {"task": "Say what moves the sea.", "judge": "probe"}),
-    "innovate": (
-        ("innovate",),
-        lambda: Knows(1, 2, 2, 1),
-        {"input": TASK, "judge": "probe", "outputs": 2, "fresh": 3},
-    ),
-    "guide": (("guide",), answering, {"question": QUESTION, "proposals": 2}),
-    "profile": (("judges", "profiles", "generate"), writes(draft()), {"subject": "Advice"}),
-}
-TEXTS = {"optimize": DRAFTS[2], "innovate": "Level 2", "guide": "The moon and the sun pull."}
-
-
-@pytest.fixture(params=["optimize", "profile"])
-def kind(request):
-    return request.param
-
-
 @pytest.fixture
-def asked(kind, cli, server, model):
-    """Gives the command of a kind; its first field is an argument."""
-    words, script, fields = KINDS[kind]
-    server.script = script() if kind == "innovate" else script
-    first, *named = fields.items()
-    options = [part for name, value in named for part in (f"--{name}", value)]
-
-    def run(*more):
-        return cli(*words, first[1], *options, "-m", model, *more)
-
-    return run
+def asked(cli, server, model):
+    server.script = revising
+    return lambda *more: cli("optimize", TASK, "--judge", "probe", "-m", model, *more)
 
 
-def test_a_limit_stops_it_and_it_is_listed_shown_and_gone_on_with(kind, asked, cli, server):
-    short = asked("--max-calls", 3 if kind != "profile" else 0, "--name", "mine")
+def test_a_limit_stops_it_and_it_is_listed_shown_and_gone_on_with(asked, cli, server):
+    short = asked("--max-calls", 3, "--name", "mine")
     assert short.code == 3
     assert "Go on with: textevolve runs resume" in short.err
     assert "mine" in cli("runs", "list").out
@@ -72,18 +43,18 @@ def test_a_limit_stops_it_and_it_is_listed_shown_and_gone_on_with(kind, asked, c
     assert server.calls == calls
 
 
-def test_a_file_describes_the_same_run(kind, asked, cli, server, model, home):
+def test_a_file_describes_the_same_run(asked, cli, server, model, home):
     asked("--name", "mine")
     calls = server.calls
-    described = {"kind": kind, **KINDS[kind][2], "model": model}
+    described = {"kind": "optimize", "task": TASK, "judge": "probe", "model": model}
     (home / "study.yaml").write_text(yaml.safe_dump(described))
     ended = cli("run", "study.yaml")
     assert ended.code == 0, ended.err
     assert server.calls == calls
     assert len(cli("runs", "list", "--json").rows) == 1
-    assert yaml.safe_load(cli("run", "init", kind, "-o", "-").out)["kind"] == kind
-    assert json.loads(cli("run", "schema", kind).out)["properties"]["kind"] == {
-        "const": kind,
+    assert yaml.safe_load(cli("run", "init", "optimize", "-o", "-").out)["kind"] == "optimize"
+    assert json.loads(cli("run", "schema", "optimize").out)["properties"]["kind"] == {
+        "const": "optimize",
         "description": "The kind of study.",
     }
 

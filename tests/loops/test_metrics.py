@@ -3,7 +3,6 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace as Made
 
 import pytest
 
@@ -115,59 +114,14 @@ def test_limits_hold_over_all_calls(home, server, model):
     assert server.calls == 5
 
 
-# DSPy and GEPA
-
-
-def dspy_model(answer):
-    """A DSPy model that answers from a function of what it is shown."""
+def test_examples_and_predictions_of_dspy_are_read():
     dspy = pytest.importorskip("dspy")
-
-    class Scripted(dspy.BaseLM):
-        def forward(self, prompt=None, messages=None, **options):
-            shown = str(messages[-1]["content"] if messages else prompt)
-            whole = " ".join(str(message["content"]) for message in messages or ())
-            message = Made(content=answer(whole or shown), tool_calls=None, reasoning_content=None)
-            return Made(
-                choices=[Made(message=message, finish_reason="stop")],
-                usage={"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-                model="scripted",
-            )
-
-    return Scripted(model="scripted")
-
-
-def fields(**named):
-    return (
-        "\n\n".join(f"[[ ## {k} ## ]]\n{v}" for k, v in named.items()) + "\n\n[[ ## completed ## ]]"
-    )
-
-
-@pytest.fixture
-def dspy_program():
-    dspy = pytest.importorskip("dspy")
-    program = dspy.Predict("question -> answer")
-    examples = [
-        dspy.Example(question=f"Question {n}?", answer="gold").with_inputs("question")
-        for n in range(4)
-    ]
-    return dspy, program, examples
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_dspy_evaluates_and_bootstraps_with_it(dspy_program):
-    dspy, program, examples = dspy_program
+    example = dspy.Example(question="Q?", answer="gold").with_inputs("question")
     metric = textevolve.as_metric(by_length, threshold=0.5)
-
-    def answer(shown):
-        asked = re.findall(r"Question (\d)", shown)[-1]  # those before it are demonstrations
-        return fields(answer="123456" if asked == "1" else "12")
-
-    lm = dspy_model(answer)
-    with dspy.context(lm=lm):
-        found = dspy.Evaluate(devset=examples, metric=metric, num_threads=2)(program)
-        assert found.score == pytest.approx(100 * (0.6 + 3 * 0.2) / 4, abs=0.01)
-        compiled = dspy.BootstrapFewShot(metric=metric).compile(program, trainset=examples)
-    assert [demo.question for demo in compiled.demos if "augmented" in demo] == ["Question 1?"]
+    pred = dspy.Prediction(reasoning="long thoughts", answer="123456")
+    assert metric(example, pred) == 0.6
+    assert metric(example, pred, []) is True
+    assert metric.measure(example, pred).feedback == "asked: Q?"
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")

@@ -12,7 +12,6 @@ from textevolve.errors import (
     AnswerError,
     BudgetError,
     FatalModelError,
-    InputError,
 )
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.events import StepFinished
@@ -89,7 +88,6 @@ async def run(scores, writer=None, **options):
     ("scores", "options", "status", "best", "reason"),
     [
         ([0.9], {}, "accepted", 1, "attempt 1 reached the threshold of 0.8"),
-        ([0.2, 0.8], {}, "accepted", 2, "attempt 2 reached"),
         ([0.2, 0.4, 0.6], {}, "max_iterations", 3, "3 attempts made, none reached 0.8"),
         ([0.5, 0.5, 0.52], {"max_iterations": 9}, "converged", 3, "last 2 scores gained less than"),
         ([0.5, 0.6, 0.6, 0.6], {"max_iterations": 9}, "converged", 2, "gained less than 0.05"),
@@ -116,7 +114,6 @@ GATED = EvaluationResult(0.95, False, "Mend it.", {FAILED_GATES: ["json"]})
     ("scores", "made", "note"),
     [
         ([0.5, 0.55, 0.6, 0.65], [ANEW, REVISED, REVISED, REVISED], None),
-        ([0.65, 0.7, 0.75, 0.79], [ANEW, REVISED, REVISED, REVISED], None),
         ([0.5, 0.5, 0.1, 0.6], [ANEW, REVISED, ANEW, ANEW], "gained +0.000 on attempt 1, not 0.05"),
         ([0.5, 0.53, 0.1, 0.7], [ANEW, REVISED, ANEW, ANEW], "gained +0.030 on attempt 1"),
         ([0.5, ValueError("x"), 0.1, 0.1], [ANEW, REVISED, ANEW, ANEW], "revision has no score"),
@@ -166,20 +163,6 @@ async def test_a_gate_that_fails_keeps_a_high_score_from_being_accepted_or_best(
     assert (found.status, found.best.iteration) == ("oscillating", 2)
     only = await run([gated, gated, gated])
     assert (only.status, only.best.iteration) == ("converged", 1)
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"oscillation_limit": float("inf")}, "oscillation_limit must be a finite number"),
-        ({"time_limit": -1.0}, "time limit must be 0 or more"),
-    ],
-)
-async def test_values_out_of_range_are_refused(options, reason):
-    with pytest.raises(InputError, match=reason):
-        await run([], **options)
-    with pytest.raises(InputError, match="blank"):
-        await optimize(" ", generator=Writer(), evaluator=Scores())
 
 
 # What goes wrong on the way
@@ -262,27 +245,6 @@ async def test_time_ends_it_with_the_best_so_far():
     assert (found.status, found.score) == ("budget", 0.4)
     assert found.reason == "the time limit is reached; raise it to go on"
     assert found.attempts[1].evaluation == Failure("skipped", found.reason)
-
-
-async def test_a_cancelled_loop_ends_at_once_and_what_was_made_was_heard():
-    heard = []
-
-    async def judge(case):
-        if heard:
-            await asyncio.sleep(30)
-        return RulesJudgement((EvaluationResult(0.3, False),))
-
-    def listen(event):
-        if isinstance(event, StepFinished):
-            heard.append(event.value)
-
-    task = asyncio.create_task(run(judge, listener=listen))
-    while not heard:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert [attempt.score for attempt in heard] == [0.3]
 
 
 @pytest.mark.parametrize(
@@ -397,10 +359,6 @@ def test_instructions_come_from_what_a_judge_has():
 # With a model
 
 
-def shown(body):
-    return body["messages"][-1]["content"]
-
-
 async def with_model(script, scores, **options):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
         model = options.pop("wrap", lambda m: m)(client)
@@ -408,21 +366,6 @@ async def with_model(script, scores, **options):
         generator = ModelGenerator(model, **options.pop("generator", {}))
         found = await optimize(TASK, generator=generator, evaluator=judge, **options)
         return found, list(server.requests)
-
-
-async def test_a_model_writes_and_revises():
-    def script(body, number):
-        assert body["temperature"] == 0.7
-        return f"Draft {number}: " + "waves " * number
-
-    found, asked = await with_model(script, [0.2, 0.9])
-    assert [a.output for a in found.attempts] == ["Draft 1: waves", "Draft 2: waves waves"]
-    assert TASK in shown(asked[0])
-    assert "Draft" not in shown(asked[0])
-    assert "Draft 1: waves" in shown(asked[1])
-    assert "1. Be shorter.\n2. Be kinder." in shown(asked[1])
-    assert found.attempts[0].usage.calls == 2  # it was written, and judged
-    assert found.usage.prompt_tokens > 20
 
 
 async def test_an_answer_that_is_cut_is_no_attempt_and_the_next_is_another_sample():

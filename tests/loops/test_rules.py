@@ -32,9 +32,6 @@ def judge(rule, text, input="?"):
     return found
 
 
-ENGLISH = "The sea rises and falls twice a day. The moon pulls on it. It is a slow and steady pull."
-
-
 @pytest.mark.parametrize(
     ("rule", "good", "bad", "said"),
     [
@@ -93,16 +90,6 @@ def test_a_score_lies_in_the_unit_and_is_whole_only_where_all_hold(made, text):
     assert 0 <= found.score <= 1
     assert found.passed == (found.score == 1) == all(letter in text for letter, _ in made)
     assert bool(found.feedback) != found.passed
-
-
-async def test_many_candidates_are_judged_each_for_itself():
-    rules = parse_rules("rules:\n  - {kind: length, unit: characters, max: 1}")
-    found = await rules(Case("?", ("a", "ab")))
-    assert [one.passed for one in found.result] == [True, False]
-    assert found.usage == Usage()
-    assert found.coverage == 1
-    with pytest.raises(InputError, match="candidate 1 is blank"):
-        await rules(Case("?", (" ",)))
 
 
 # Files
@@ -214,43 +201,14 @@ async def test_a_pattern_in_a_schema_is_ended_too(monkeypatch):
 # Schemas
 
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "minLength": 2, "pattern": "^[A-Z]"},
-        "age": {"type": "integer", "minimum": 0, "exclusiveMaximum": 150},
-        "tags": {
-            "type": "array",
-            "items": {"$ref": "#/$defs/tag"},
-            "maxItems": 2,
-            "uniqueItems": True,
-        },
-        "kind": {"enum": ["a", "b"]},
-        "more": {"anyOf": [{"type": "null"}, {"type": "string"}]},
-    },
-    "required": ["name"],
-    "additionalProperties": False,
-    "$defs": {"tag": {"type": "string", "not": {"const": "x"}}},
-}
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ({"name": "Ann", "age": 3, "tags": ["a", "b"], "kind": "a", "more": None}, []),
-        (
-            {"name": "Ann", "tags": ["a", 2, "c"]},
-            ["$.tags[1]: 2 is not of type", "is too long (maxItems: 2)"],
-        ),
-        ({"name": "Ann", "x": 1}, ["$: Additional properties are not allowed ('x' was"]),
-    ],
-)
-def test_json_beside_a_schema(data, said):
-    check_schema(SCHEMA)
-    faults = find_faults(json.dumps(data), SCHEMA)
-    assert len(faults) == len(said), faults
-    for fault, part in zip(faults, said, strict=True):
-        assert part in fault
+def test_json_beside_a_schema():
+    tags = {"type": "array", "items": {"$ref": "#/$defs/tag"}, "maxItems": 2}
+    schema = {"properties": {"tags": tags}, "$defs": {"tag": {"type": "string"}}}
+    check_schema(schema)
+    assert find_faults('{"tags": ["a", "b"]}', schema) == []
+    first, second = find_faults('{"tags": ["a", 2, "c"]}', schema)
+    assert "$.tags[1]: 2 is not of type" in first
+    assert "is too long (maxItems: 2)" in second
 
 
 @pytest.mark.parametrize("text", ["", "```json\n{}\n```", "[" * 100_000, "9" * 5000])

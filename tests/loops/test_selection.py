@@ -1,19 +1,14 @@
 """Selection: the same rows for all, ties to the older."""
 
-import math
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.loops.calibration.search import (
     ArmStatistics,
     choose_beam,
-    count_pulls,
     draw_rows,
     try_fast,
     try_ucb,
-    ucb1,
 )
 
 
@@ -74,14 +69,6 @@ async def test_bandits_spend_their_pulls_on_what_is_good():
     pulled = {s.arm: len(s.scores) for s in tried}
     assert max(pulled, key=lambda arm: pulled[arm]) == 4
     assert pulled[4] > 3 * max(n for arm, n in pulled.items() if arm != 4)
-
-
-def test_the_index_is_that_of_its_source():
-    assert ucb1(0.5, 4, 100) == pytest.approx(0.5 + math.sqrt(2 * math.log(100) / 4))
-
-
-def test_bandits_cost_half():
-    assert (count_pulls(24, 6), count_pulls(3, 1), count_pulls(1, 5)) == (72, 3, 3)
 
 
 def test_ties_go_to_the_older_and_gaps_are_no_zeros():

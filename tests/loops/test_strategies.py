@@ -106,24 +106,6 @@ async def test_no_budget_is_exceeded(budget):
     assert result.stopped in ("max_iterations", "converged")
 
 
-async def test_while_the_original_leads_part_of_what_was_set_aside_goes_to_the_search():
-    """Of 100 calls 40 are set aside, and 30 while nothing has come to lead."""
-
-    def never_better(body, number):
-        said = body["messages"][-1]["content"]
-        if "You improve a prompt" in said:
-            template = f"{sections(said, 'template')[0]}\nRule {number}."
-            return json.dumps({"changes": ["one more rule"], "template": template})
-        n = int(re.search(r"What is (\d+)", said)[1])
-        return str(2 * n) if n % 3 and "Rule" not in said else "no idea"
-
-    result, server = await search(
-        ScriptedServer(never_better, keep=1000), strategy="reflect", budget=100, patience=20
-    )
-    assert result.leader == 0
-    assert 60 < server.calls <= 70
-
-
 async def test_a_budget_that_allows_no_decision_is_refused():
     with pytest.raises(InputError, match=r"take 24"):
         await search(budget=20)
@@ -156,7 +138,7 @@ async def test_what_an_output_takes_is_learned_where_a_judge_scores_it():
 
 
 async def test_what_comes_out_does_not_depend_on_the_order_of_answers():
-    (one, _), (many, _) = [await search(budget=250, concurrency=n) for n in (1, 64)]
+    (one, _), (many, _) = [await search(budget=120, concurrency=n) for n in (1, 64)]
     assert repr(replace(one, seconds=0)) == repr(replace(many, seconds=0))  # NaN is not itself
 
 

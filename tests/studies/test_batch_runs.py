@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.llm.batches.gathering import read_line, write_asked
-from textevolve.llm.batches.ledger import batch_price
-from textevolve.llm.providers import Endpoint
 from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
-from textevolve.settings import Price
 from textevolve.store.repository import open_store
 
 QUICK = "batch = false\n[batches]\nquiet = 0.02\npoll = [0.01, 0.05]\n"
@@ -64,20 +61,6 @@ def test_the_same_run_has_the_same_keys_and_figures(home, cli, batched, cases, o
     assert keys(home / "a.db") == keys(home / "b.db")
 
 
-@pytest.mark.slow
-def test_the_dry_run_counts_the_price_of_batch_jobs(home, cli, batched, cases, monkeypatch):
-    provider = f'[providers.own]\nbase_url = "{batched.url}"\nkey_env = "OWN_KEY"\n'
-    prices = '[prices."own/m"]\ninput = 2\noutput = 4\n'
-    (home / "quick.toml").write_text(f"{QUICK}{provider}batch_discount = 0.5\n{prices}")
-    monkeypatch.setenv("OWN_KEY", "a-key-of-some-length")
-    command = ("evaluate", cases, "-m", "own/m", *OPTIONS, "--dry-run")
-    half = json.loads(cli(*command, "--batch", "--json").out)
-    full = json.loads(cli(*command, "--json").out)
-    costs = [found["expected"]["cost"]["median"] for found in (half, full)]
-    assert costs[0] == pytest.approx(costs[1] / 2)
-    assert batched.calls == 0
-
-
 def test_a_model_that_takes_no_batch_jobs_is_refused_before_anything(home, cli, cases):
     told = cli("evaluate", cases, "-m", "ollama/m", "--batch")
     assert told.code == 2
@@ -115,14 +98,3 @@ def test_a_line_says_what_was_asked_word_for_word(text, key):
 def test_no_line_of_results_is_too_odd_to_be_read(raw):
     found = read_line(raw)
     assert found is None or isinstance(found.key, str)
-
-
-@given(st.floats(0, 1), st.floats(0, 100))
-def test_a_discount_is_taken_off_every_part(discount, price):
-    own = Price(input=price, output=2 * price, cached_input=price / 2)
-    endpoint = Endpoint("p/m", "p", "m", "http://h/v1", price=own, batch_discount=discount)
-    cut = batch_price(endpoint)
-    share = 1 - discount
-    assert cut.input == pytest.approx(price * share)
-    assert cut.output == pytest.approx(2 * price * share)
-    assert cut.cached_input == pytest.approx(price / 2 * share)

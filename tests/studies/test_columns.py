@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
+from textevolve.evaluation import Case
 from textevolve.rows import names_rows, read_rows
 from textevolve.rows.cases import RowReading
 from textevolve.rows.chats import ChatTurn, read_chat, write_chat
@@ -168,3 +169,25 @@ def test_what_is_no_list_of_messages_is_no_chat(value):
 def test_a_line_of_an_evaluation_is_its_case():
     case = take_case({"case": {"id": "7", "input": "a", "candidates": ["b", "c"]}, "metrics": {}})
     assert (case.id, case.input, case.candidates) == ("7", "a", ("b", "c"))
+
+
+def test_a_table_keeps_a_reference_as_it_stands(tmp_path):
+    file = tmp_path / "cases.csv"
+    file.write_text("input,candidate_1,answer,source,rounds\n2 + 2?,4,007,web,1\n3?,3,,,2\n")
+    columns = Columns()
+    cases = list(read_cases(str(file), columns))
+    assert [case.reference for case in cases] == ["007", None]
+    assert columns.unread == {"source": None}
+
+
+def test_fields_that_nothing_reads_are_named_once():
+    columns = Columns()
+    row = {"input": "2 + 2?", "candidates": ["4", "5"]}
+    rows = [{**row, "candidate_1": "x", "label": 1, "empty": None}, {**row, "label": 2, 7: "x"}]
+    assert len(list(take_cases([*rows, Case("a", ("b",), reference="c")], columns))) == 3
+    assert columns.line() == "columns: input, candidates; unread: candidate_1, label, 7"
+    assert columns.warnings(reference=False) == [
+        "only judges with a reference, such as --judge reference, read: reference"
+    ]
+    many = Columns(unread=dict.fromkeys(f"c{n}" for n in range(20)))
+    assert many.line().endswith("c11 and 8 more")

@@ -64,9 +64,3 @@ def test_models_are_compared_on_rows(cli, home):
     assert [one["mean"]["value"] for one in found["variants"]] == [1.0, 0.5]
     assert all(one["speed"] > 0 for one in found["quants"].values())
     assert "Size and speed" in done.out
-
-
-def test_a_file_that_is_not_there_is_said(cli, home):
-    done = cli("models", "compare-quants", "none.gguf", "other.gguf")
-    assert done.code == 2
-    assert "none.gguf" in done.err

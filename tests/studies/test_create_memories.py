@@ -65,11 +65,6 @@ def create(cli, model, notes):
     return create
 
 
-def joined(text):
-    """Without the breaks that fit a terminal."""
-    return " ".join(text.split())
-
-
 def held(notes, closed=False):
     found = asyncio.run(notes.page("notes", closed=closed))
     return sorted(one.text for one in found)
@@ -98,33 +93,6 @@ def test_dialogues_become_memories_once(create, write, notes, server, home):
     assert held(notes) == HELD
 
 
-def test_a_chat_that_stands_twice_and_one_that_went_on(create, write, notes):
-    first = chat("FACT: Alex lives in Lisbon.", "Right.", id="a")
-    longer = chat("FACT: Alex lives in Lisbon.", "Right.", "FACT: Lou has a cat.", id="c")
-    said = create(write(first, {**first, "id": "b"}, longer))
-    assert "1 taken in before" in joined(said.out)
-    assert held(notes) == ["Alex lives in Lisbon.", "Lou has a cat."]
-    assert len(held(notes, closed=True)) == 2
-
-
-def test_a_dialogue_that_fails_leaves_the_others_alone(create, write, notes, server):
-    bad = chat("FACT: Kim is a nurse.", "BAD", id="bad")
-
-    def script(body, number):
-        return "no" if "BAD" in str(body["messages"][1]) else remember(body, number)
-
-    server.script = script
-    path = write(CHATS[0], bad, CHATS[2])
-    said = create(path)
-    assert said.code == 3
-    assert "1 dialogue gave nothing" in joined(said.out)
-    assert held(notes) == ["Alex lives in Lisbon.", "Lou has a cat."]
-    server.script = remember
-    assert create(path).code == 3  # the journal has the answer that cannot be used
-    assert create(path, "--seed", "1").code == 0
-    assert sorted(held(notes)) == ["Alex lives in Lisbon.", "Kim is a nurse.", "Lou has a cat."]
-
-
 def test_a_limit_keeps_whole_dialogues_and_the_rest_follows(create, write, notes, server):
     path = write(*CHATS)
     for number in (1, 3):
@@ -135,46 +103,6 @@ def test_a_limit_keeps_whole_dialogues_and_the_rest_follows(create, write, notes
     assert create(path).code == 0
     assert held(notes) == HELD
     assert max(server.seen.values()) == 1  # nothing was asked twice
-
-
-DYING = """
-import os, sys
-from textevolve.store.memories import StoredMemories
-
-real, times = StoredMemories.apply, []
-
-async def apply(self, *given):
-    times.append(1)
-    made = await real(self, *given)
-    if len(times) == 2:
-        os.kill(os.getpid(), 9)
-    return made
-
-StoredMemories.apply = apply
-sys.argv = ["textevolve", *{arguments!r}]
-from textevolve.cli import main
-main()
-"""
-
-
-@pytest.mark.slow
-def test_a_process_that_dies_around_a_change(create, write, notes, spawn, model):
-    path = write(*CHATS)
-    arguments = ["memories", "create", path, "-c", "notes", "-m", model, *NEAR]
-    script = DYING.format(arguments=arguments)
-    assert spawn(script=script).wait(120) == -9
-    said = create(path, "-o", "out.jsonl")
-    assert said.code == 0, said.err
-    assert held(notes) == HELD
-    assert len(held(notes, closed=True)) == 4
-    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
-    assert [row["action"] for row in rows] == ["add", "add", "update", "add"]
-    assert all(row["id"] for row in rows)
-
-
-def test_whose_dialogue_it_is_stands_in_the_prompt(create, write, server):
-    assert create(write(chat("FACT: Alex swims.", id="a", user="Alex"))).code == 0
-    assert "what it tells about Alex" in server.requests[0]["messages"][0]["content"]
 
 
 def test_what_cannot_be_used_is_said_in_a_line(cli, write, model, notes):

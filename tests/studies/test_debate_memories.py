@@ -9,12 +9,13 @@ import pytest
 
 from flat_verbs import aevaluate, aevaluate_batch
 from textevolve import Case, InputError, Settings
+from textevolve.agents.resources import CollectionSpec
 from textevolve.debate.result import read_result, write_result
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory
 from textevolve.memory.record import Add, Forget, NewMemory, Origin
 from textevolve.settings import Retries
-from textevolve.store import Store, tables
+from textevolve.store import Store, kinds
 from textevolve.store.repository import open_store
 from textevolve.studies.driver import perform, replay
 from textevolve.wiring import Limits, Setting, open_workbench
@@ -32,23 +33,14 @@ class Place:
         self.settings, self.model = settings, model
         self.resources = Store(settings.memory_location)
 
-    def create(self, name, namespace="default", dimension=32, embedder=None):
-        now, spaces = time(), tables.namespaces
-        times = {"created": now, "updated": now, "description": ""}
+    def create(self, name, embedder=None):
+        self.resources.ensure_namespace("default")
+        made = CollectionSpec(
+            name=name, kind="semantic", embedder=embedder or self.model, dimension=32
+        )
+        self.resources.write(kinds.create, kinds.COLLECTIONS, "default", made)
 
-        def write(connection):
-            known = connection.execute(spaces.select().where(spaces.c.name == namespace)).first()
-            space = known.id if known else f"ns_{secrets.token_hex(16)}"
-            if known is None:
-                connection.execute(spaces.insert().values(id=space, name=namespace, **times))
-            row = {"id": f"co_{secrets.token_hex(16)}", "namespace_id": space, "name": name}
-            row |= {"kind": "semantic", "embedder": embedder or self.model, "dimension": dimension}
-            row |= {"version": 0, "changed": now}
-            connection.execute(tables.collections.insert().values(**row, **times))
-
-        self.resources.database.write(write)
-
-    async def add(self, name, *texts, namespace="default", origin=HANDBOOK):
+    async def add(self, name, *texts):
         setting = Setting(self.model, (self.model,), "2025-01-01")
         with open_store(self.settings.store) as store:
             run = store.create_run({}, secrets.token_hex(8), "", "test")
@@ -57,8 +49,8 @@ class Place:
                 vectors = await embed_texts(bench.model_of(self.model), texts)
             store.delete_run(run.id)
         pairs = zip(texts, vectors, strict=True)
-        new = [Add(NewMemory(text=t, embedding=v, origin=origin)) for t, v in pairs]
-        return (await self.resources.memories(namespace).apply(name, new)).ids
+        new = [Add(NewMemory(text=t, embedding=v, origin=HANDBOOK)) for t, v in pairs]
+        return (await self.resources.memories("default").apply(name, new)).ids
 
 
 @pytest.fixture
@@ -115,23 +107,6 @@ async def test_an_agent_is_shown_what_it_recalls_with_its_source_and_fenced(
         assert text.index(FACT) > text.index("never an order")
         assert "[[/0123456789ab" not in text
     assert not any(FACT in text for text in prompts(server) if "You are Guest" in text)
-
-
-@pytest.mark.parametrize("readout", ["pointwise", "decide"])
-async def test_each_readout_sees_the_memories(server, model, settings, place, readout):
-    place.create("facts")
-    await place.add("facts", FACT)
-    server.requests.clear()
-    result = await judge(model, settings, readout=readout, rounds=1)
-    assert result.turns[0].memories
-    asked = [text for text in prompts(server) if "You are Clerk" in text or "as Clerk" in text]
-    assert asked
-    if readout == "pointwise":
-        probed = [text for text in asked if "One question on this response" in text]
-        assert len(probed) == 2 * 5
-        assert all(f"> {FACT}" in text for text in probed)
-        assert all(text.index(FACT) > text.index("Response to it") for text in probed)
-    assert result.coverage == 1.0
 
 
 async def test_a_run_is_replayed_as_it_was_though_memories_were_added(

@@ -14,7 +14,6 @@ from textevolve.llm.testing import Answer
 from textevolve.studies.evaluate import decode, encode
 
 INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
-CASE = ("evaluate", INPUT, BAD, GOOD)
 pytestmark = pytest.mark.usefixtures("home")
 
 
@@ -30,36 +29,6 @@ def cases(home):
     return "cases.jsonl"
 
 
-def test_a_run_is_filtered_resumed_compared_and_deleted(cli, server, model, cases):
-    command = ("evaluate", cases, "-m", model, "-j", "probe", "--name", "first")
-    short = cli(*command, "--max-calls", 10)
-    assert short.code == 3
-    resumed = cli("runs", "resume", "first", "--json")
-    assert resumed.code == 0
-    assert len(resumed.rows) == 6
-    assert cli("runs", "show", "first", "--failed", "--json").rows == []
-    assert "6 records" in cli("runs", "show", "first", "--below", "1.1").out
-    cli("evaluate", cases, "-m", model, "-j", "probe+seed=1", "--name", "second")
-    found = json.loads(cli("runs", "compare", "first", "second", "--json").out)
-    assert len(found["cases"]) == 6
-    assert cli("runs", "delete", "first", "-y").code == 0
-    assert cli("runs", "show", "first").code == 1
-
-
-def test_a_file_describes_a_run_and_its_faults_are_placed(cli, server, model, home):
-    (home / "study.yaml").write_text(
-        f"kind: evaluate\ncases:\n- {INPUT}\n- {BAD}\n- {GOOD}\nrounds: 1\nreadout: stated\n"
-        f"model: {model!r}\n"
-    )
-    (row,) = cli("run", "study.yaml", "--json").rows
-    assert row["profile"]["rounds"] == 1
-    (same,) = cli(*CASE, "--rounds", 1, "--readout", "verbalized", "-m", model, "--json").rows
-    assert same["turns"] == row["turns"]
-    (home / "study.yaml").write_text("kind: evaluate\ncases: c.jsonl\nrounds: many\n")
-    refused = cli("run", "study.yaml")
-    assert refused.err.startswith("error: study.yaml:3: rounds: must be a valid number")
-
-
 def test_a_run_is_resumed_only_as_it_was_begun(cli, server, model, cases, home):
     (home / "mine.yaml").write_text("agents:\n- {name: Solo, persona: You judge.}\n")
     command = ("evaluate", cases, "-p", "mine.yaml", "-m", model, "--readout", "verbalized")
@@ -67,22 +36,6 @@ def test_a_run_is_resumed_only_as_it_was_begun(cli, server, model, cases, home):
     (home / "mine.yaml").unlink()
     assert cli("runs", "resume").code == 0  # the profile was kept whole
     assert {len(row["profile"]["agents"]) for row in cli("runs", "show", "--json").rows} == {1}
-
-
-RUBRIC = "- It names the moon.\n- It has no fault."
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("-j", "probe+rubric=gone.txt"), "gone.txt: cannot be read"),
-        (("-j", "probe", "-p", "general"), "write --judge debate:PROFILE"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_in_one_line(cli, server, model, more, said):
-    refused = cli(*CASE, "-m", model, *more)
-    assert (refused.code, server.calls) == (2, 0)
-    assert said in refused.err.splitlines()[-1]
 
 
 def length_of(case):

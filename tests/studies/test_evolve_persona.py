@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from memory_world import LINES, PERSONA, add_memories, make_world, personas_of
+from memory_world import LINES, PERSONA, make_world, personas_of
 
 from recorded.memory_answers import answers, prompt_of
 from textevolve.llm.testing import Fault
@@ -64,18 +64,6 @@ def test_at_most_so_many_changes_and_tokens(cli, server, model, store):
     assert [one["reason"] for one in made["refused"]] == ["was not chosen", "was not chosen"]
     tight = json.loads(evolve(cli, model, "--persona-tokens", "32", "--propose", "--json").out)
     assert "tokens of at most" in tight["made"]["refused"][-1]["reason"]
-
-
-def test_the_same_from_two_batches_has_the_memories_of_both(cli, server, model, store):
-    add_memories(store, [f"Long night {n}: {'the lamp was on ' * 8}" for n in range(3)])
-    server.script = answers(
-        changes=[change(text="You keep the lamp on.")], chosen=[{"change": 1, "same": [2, 3, 4]}]
-    )
-    ended = evolve(cli, model, "--budget", "64", "--json")
-    made = json.loads(ended.out)
-    assert len(made["batches"]) > 1
-    (one,) = made["made"]["changes"]
-    assert len(one["memories"]) == len(made["batches"])
 
 
 def test_strangers_have_no_say(cli, server, model, home):

@@ -9,7 +9,6 @@ import pytest
 from made_images import png
 from textevolve.images import image_facts, image_url
 from textevolve.llm.testing import seen_images
-from textevolve.store import open_store
 
 RED, BLUE = png(640, 480), png(480, 640, (0, 0, 255))
 ROWS = [
@@ -78,18 +77,12 @@ def test_a_run_with_other_pictures_is_another_run(judge, rows, server):
 def test_models_are_sent_the_picture_and_judges_see_it(cli, rows, model, server, home):
     (home / "named.txt").write_text("Say what is in {images}. {question}")
     (home / "plain.txt").write_text("Describe the picture.")
-    chat = [
-        {"role": "user", "content": "Be short."},
-        {"role": "assistant", "content": "Yes."},
-        {"role": "user", "content": "{question}"},
-    ]
-    (home / "chat.json").write_text(json.dumps(chat))
-    prompts = ("-p", "named.txt", "-p", "plain.txt", "-p", "chat.json")
+    prompts = ("-p", "named.txt", "-p", "plain.txt")
     given = ("compare", "-d", rows, "--map", "images=picture", *prompts, "--model", model)
     done = cli(*given, "--judge", "probe", "-o", "c.html")
     assert done.code == 0, done.err
     bodies = [body for body in server.requests if body["max_tokens"] != 1]
-    assert len(bodies) == 6
+    assert len(bodies) == 4
     for body in bodies:
         assert [m["role"] for m in body["messages"] if isinstance(m["content"], list)] == ["user"]
         assert isinstance(body["messages"][-1]["content"], list)
@@ -99,12 +92,6 @@ def test_models_are_sent_the_picture_and_judges_see_it(cli, rows, model, server,
     judged = [body for body in server.requests if body["max_tokens"] == 1]
     assert all(len(list(seen_images(body))) == 1 for body in judged)
     assert "png, " in Path("c.html").read_text()
-    together = cli(*given, "--judge", "debate", "--side-by-side", "-o", "t.jsonl")
-    assert together.code == 0, together.err
-    with open_store(home / "store.db") as store:
-        bodies = [kept.body for kept in store.iterate_records(store.get_run("last").id)]
-    assert bodies
-    assert not any(b"base64" in body for body in bodies)
 
 
 def test_no_person_labels_texts_without_their_pictures(cli, rows, server):

@@ -11,8 +11,8 @@ import pytest
 
 from pages import ALLOWED, HOSTILE, Outline
 from textevolve.debate.profile import Agent, Component, load_profile
-from textevolve.debate.result import DebateResult, Turn
-from textevolve.evaluation import Case, Failure
+from textevolve.debate.result import DebateResult
+from textevolve.evaluation import Case
 from textevolve.report.files import open_target
 from textevolve.report.html import write_html
 from textevolve.studies.evaluate import Evaluations, find_row, report_evaluations
@@ -77,36 +77,6 @@ def test_hostile_text_adds_no_element_and_no_attribute(
     assert not {"\x1b", "\x00", "\u202e"} & set(attacked.text)
 
 
-def test_every_part_of_a_debate_is_there(tmp_path: Path, make_result: Make) -> None:
-    result = make_result("words", failed=((1, 2),), sanitized=3)
-    text = Outline(page_of(tmp_path / "r.html", [result])).text
-    for part in (
-        *("input words", "words 0", "words 2", "argued words", "good words", "weak words"),
-        *("mend words", "recalled words", "local/m words", "no use words", "answer read: strict"),
-        *(
-            "Failed Neutral Observer in round 2: no use words",
-            "3 forged marks",
-            "Coverage 83 %",
-            "a plain",
-        ),
-        *("Round 1", "Round 2", "A Response", "C Response"),
-        *(f"{score:.2f}" for score in result.scores),
-        *(f"{score:.2f}" for score in result.round_one),
-        *(f"{share * 100:.1f} %" for share in result.probabilities),
-        *(
-            "CV 0.300; agreed at 0.05 or less",
-            "600 prompt",
-            "shown in the order C, B, A",
-        ),
-    ):
-        assert part in text, part
-
-
-def test_a_case_that_could_not_be_judged(tmp_path: Path, unusable: DebateResult) -> None:
-    text = Outline(page_of(tmp_path / "r.html", [unusable])).text
-    assert "no scores: no candidates" in text
-
-
 def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> None:
     nobody = ((0, 0), (0, 1), (0, 2))
     results = [make_result(f"text {n}", index=n, rounds=1) for n in range(4)]
@@ -120,10 +90,3 @@ def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> Non
     ids = {value for name, value in outline.attributes if name == "id" and value}
     links = {value[1:] for name, value in outline.attributes if name == "href" and value}
     assert links <= ids
-
-
-def test_a_turn_that_was_never_asked(tmp_path: Path, make_result: Make) -> None:
-    skipped = Turn(1, 0, "m", (), failure=Failure("skipped", "the budget is spent"))
-    result = make_result()
-    result = replace(result, turns=(*result.turns[:3], skipped), stopped="budget")
-    assert "skipped: the budget is spent" in Outline(page_of(tmp_path / "r.html", [result])).text

@@ -36,13 +36,6 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     return parquet.read_table(path).to_pylist()  # pyright: ignore
 
 
-def test_jsonl_holds_whole_results(tmp_path: Path, make_result: Make) -> None:
-    results = [make_result(index=n) for n in range(3)]
-    write_results(results, tmp_path / "r.jsonl")
-    lines = (tmp_path / "r.jsonl").read_text().splitlines()
-    assert [DebateResult.from_json(line) for line in lines] == results
-
-
 def test_csv_has_a_row_for_each_candidate(tmp_path: Path, make_result: Make) -> None:
     result = make_result(index=4)
     write_results([result], tmp_path / "r.csv")

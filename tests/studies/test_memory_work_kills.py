@@ -2,9 +2,15 @@
 once. And two processes at once."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from memory_world import make_world, read_world
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "memory"))
+
+from memory_script import remember
 
 from recorded.memory_answers import answers
 
@@ -105,6 +111,7 @@ while True:
 """
 
 COMMANDS = {
+    "create": ("memories", "create", "chats.jsonl", "-c", "docs", "--floor", "-1"),
     "integrate": ("memories", "integrate", "ada", "--always"),
     "read": ("memories", "read", "book.md", "other.txt", "-c", "docs", "--as", "a nurse"),
     "evolve": ("agents", "evolve", "ada"),
@@ -117,13 +124,20 @@ def store(home, server):
     server.script = answers(questions=["What does Mrs. Okafor need?"])
     (home / "book.md").write_text("# Night\nLamp on.\n# Day\nLamp off.\n")
     (home / "other.txt").write_text("Tea is at four.")
+    said = ("FACT: Alex lives in Lisbon.", "FACT: Kim is a nurse.", "FACT: Alex lives in Porto.")
+    chats = [{"id": one, "messages": [{"role": "user", "content": one}]} for one in said]
+    (home / "chats.jsonl").write_text("\n".join(map(json.dumps, chats)))
     return home / "base.db"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", COMMANDS)
-def test_killed_anywhere_and_begun_again_it_is_done_once(spawn, model, store, request, which):
+def test_killed_anywhere_and_begun_again_it_is_done_once(
+    spawn, server, model, store, request, which
+):
     here = request.path.parent
+    if which == "create":
+        server.script = remember
     process = spawn(here, store, *COMMANDS[which], "-m", model, script=KILLS)
     out, err = process.communicate()
     assert process.returncode == 0, err

@@ -2,7 +2,6 @@
 
 import pytest
 
-from textevolve.llm.testing import ScriptedServer
 from textevolve.store.repository import open_store
 
 
@@ -21,25 +20,3 @@ def test_no_run_is_kept_of_what_is_refused(cli, home, monkeypatch, options, said
     assert said in found.err
     with open_store(path) as store:
         assert not store.list_runs()
-
-
-def test_what_is_not_spread_says_so_once(cli, home):
-    rows = home / "labelled.jsonl"
-    rows.write_text('{"input": "a", "candidates": ["b", "c"], "winner": 1}\n')
-    with ScriptedServer() as server:
-        model = f"{server.url}#m"
-        found = cli(
-            "bench",
-            "agreement",
-            rows,
-            "-j",
-            "single",
-            "-m",
-            model,
-            "--on",
-            "ray",
-            "--store",
-            home / "a.db",
-        )
-    assert found.code == 0, found.err
-    assert found.err.count("agreement runs in this process") == 1

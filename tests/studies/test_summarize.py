@@ -53,32 +53,6 @@ def test_a_focus_stands_in_every_prompt(cli, server, model, book):
         assert "what bears on this: the price of wool." in body["messages"][0]["content"]
 
 
-def test_a_limit_stops_it_and_it_goes_on_without_asking_twice(cli, server, model, book):
-    stopped = cli("summarize", book, "-m", model, "--max-calls", 3, "--concurrency", 1)
-    assert stopped.code == 3
-    run = re.search(r"runs resume (\S+)", stopped.err)[1]
-    assert server.calls == 3
-    resumed = cli("runs", "resume", run)
-    assert resumed.code == 0, resumed.err
-    assert server.calls == len(server.seen)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ((), "name a file of text, or - for standard input"),
-        (("blank.txt",), r"blank\.txt: holds no text"),
-    ],
-)
-def test_what_cannot_be_used_is_said_in_one_line(cli, server, model, book, home, given, said):
-    (home / "blank.txt").write_text(" \n", encoding="utf-8")
-    ended = cli("summarize", *given, "-m", model)
-    assert ended.code == 2
-    assert re.search(said, ended.err)
-    assert len(ended.err.strip().splitlines()) == 1
-    assert server.calls == 0
-
-
 async def test_from_python_what_fails_is_raised(server, model, home):
     server.script = lambda _body, _n: misbehave(Fault.EMPTY)
     with pytest.raises(AnswerError, match="nothing of the text could be shortened"):
