@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.labelling.tasks import LabelItem, is_swapped, show_to, turn
+from textevolve.labelling.tasks import LabelItem, is_swapped, turn
 
 NAMES = st.text(min_size=1, max_size=20)
 
@@ -31,16 +31,6 @@ def test_people_see_different_orders_and_the_same_one_again():
         assert {is_swapped("task", item, f"person {n}") for n in range(40)} == {True, False}
     assert seen["ann"] == [is_swapped("task", item, "ann") for item in items]
     assert seen["ann"] != [is_swapped("other task", item, "ann") for item in items]
-
-
-def test_what_is_shown_holds_nothing_of_where_it_comes_from():
-    item = LabelItem(
-        *(0, "gpt-x/1", "in", ("one", "two")),
-        variants=("gpt-x", "llama"),
-    )
-    shown = show_to("task", item, "ann")
-    assert "gpt-x" not in str(shown)
-    assert sorted(shown.texts) == ["one", "two"]
 
 
 @given(st.sampled_from(["first", "second", "tie", "skip", "0"]), st.booleans())

@@ -4,7 +4,6 @@ those of this machine."""
 import csv
 import json
 import signal
-import threading
 import time
 
 import pytest
@@ -146,27 +145,3 @@ def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, ask, serve, stalling, 
         assert watching.returncode == 3, said
         assert "Go on with the same command" in said
         assert (home / "found.jsonl").read_text().count("\n") == 2
-
-
-@pytest.mark.slow
-def test_a_server_that_comes_back_is_watched_on(served_at, home):
-    """It ends in the middle of a run, and goes on with it: no record is missing, and none twice."""
-    url, start = served_at
-    with ScriptedServer(lambda _body, _call: Answer(delay=0.5)) as scripted:
-        named = f"{scripted.url}#slow"
-        given = [Case(f"Question {n}?", ("yes",), f"k{n}") for n in range(5)]
-        found = []
-
-        def watch():
-            same = {"model": named, "rounds": 1, "server": url, "concurrency": 1}
-            found.extend(evaluate_batch(given, **same))
-
-        watching = threading.Thread(target=watch)
-        with start(model=(named,)):
-            watching.start()
-            wait_for(lambda: scripted.calls > 3)
-        assert watching.is_alive()
-        with start(model=(named,)):
-            watching.join(120)
-        assert sorted(one.index for one in found) == list(range(5))
-        assert 15 <= scripted.calls <= 18  # what was in flight is asked once more

@@ -1,7 +1,5 @@
 """Pages of agents and of memories."""
 
-import re
-
 import pytest
 from agent_world import Browser, make_world
 
@@ -29,17 +27,6 @@ def text_of(page):
     return Outline(page).text
 
 
-def test_the_list_has_what_each_namespace_has(browser_of):
-    status, page = browser_of.get("/agents")
-    said = text_of(page)
-    assert status == 200
-    assert all(one in said for one in ("acme", "other", "guide", "chats", "Ann is a sailor."))
-    assert '<a href="/agents/acme/guide">' in page
-    assert '<a href="/memories/acme/chats">' in page
-    _, counts = browser_of.get("/agents/acme/collections/counts")
-    assert re.search(r'id="count-acme-chats"[^>]*>1<', counts)
-
-
 def test_an_agent_has_its_versions_with_the_memories_behind_each(browser_of, world):
     _, page = browser_of.get("/agents/acme/guide")
     said = text_of(page)
@@ -52,23 +39,6 @@ def test_an_agent_has_its_versions_with_the_memories_behind_each(browser_of, wor
     assert "No visible difference." in text_of(first)
     assert browser_of.get("/agents/acme/guide?version=99")[0] == 200
     assert browser_of.get("/agents/acme/guide?version=x")[0] in (400, 422)
-
-
-def test_memories_stand_on_a_time_line(browser_of, world):
-    _, page = browser_of.get("/memories/acme/chats")
-    said = text_of(page)
-    assert said.index("Bo has a boat.") < said.index("Ann loves") < said.index("Ann likes")
-    assert re.findall(r"<del>(.*?)</del>", page) == ["Bo has a boat.", "Ann likes the sea."]
-    assert "talk.txt, turn 3, by Ann" in said
-    assert f'<a href="/memories/acme/chats/{world.new}">what took its place</a>' in page
-
-
-def test_a_search_shows_the_parts_of_each_score(browser_of, server, world):
-    world.keep("Oslo has a harbour.")
-    _, page = browser_of.get("/memories/acme/chats?q=harbour")
-    said = text_of(page)
-    assert "Oslo has a harbour." in said
-    assert all(one in said for one in ("score", "relevance", "importance", "recency", "similarity"))
 
 
 def test_a_memory_has_its_history_and_is_forgotten(browser_of, world, ask):

@@ -1,9 +1,8 @@
 """The chat page: what was said, recalled and learned, and its script."""
 
 import pytest
-from agent_world import Browser, answer_chats, make_world
+from agent_world import answer_chats, make_world
 
-from pages import Outline
 from textevolve.llm.testing import Fault, ScriptedServer
 
 CHAT = "/chat/acme/guide"
@@ -34,36 +33,6 @@ def world(home, server):
     made = make_world(home / "store.db", f"{server.url}#embeds")
     yield made
     made.resources.close()
-
-
-@pytest.fixture
-def browser_of(serve, world):
-    return Browser(serve())
-
-
-@pytest.fixture
-def say(ask, browser_of):
-    """Sends a message as the page's script does; the address of the chat."""
-
-    def send(text, **more):
-        asked = {"model": "acme/guide", "messages": [{"role": "user", "content": text}]}
-        asked |= {"metadata": {"session": "new"}, **more}
-        status, said = ask(f"{browser_of.url}/v1/chat/completions", asked)
-        assert status == 200, said
-        return f"{CHAT}?session={said['metadata']['session']}"
-
-    return send
-
-
-def test_a_session_is_shown_with_what_was_recalled(browser_of, say):
-    address = say("I live in Oslo.", user="ann")
-    _, page = browser_of.get(address)
-    said = Outline(page).text
-    assert said.count("I live in Oslo.") >= 2
-    assert "1 memory recalled" in said
-    assert 'aria-current="page">I live in Oslo.' in page
-    _, page = browser_of.get("/agents/acme/guide")
-    assert f'href="{address}"' in page
 
 
 @pytest.mark.slow

@@ -94,20 +94,6 @@ async def test_options_are_candidates():
     assert (case.input, case.candidates) == ("Hello!\n\nWhich tone?", ("curt: few words", "warm"))
 
 
-async def test_a_failure_stays_one():
-    judge = Judge(Failure("failed", "no answer"))
-    found = await DecidingJudge(judge.open, True)(
-        "Hello!", [RIGHT, score("q2", "How?", ["a", "b"])]
-    )
-    assert set(found.answers.values()) == {judge.outcome}
-
-
-def test_a_rubric_is_one_line_that_stands_for_nothing_else():
-    assert describe_question(predicate("q", "correctness")) == "This holds: correctness"
-    both = predicate("q", "Is it\nso?", yes="a\nb", no="c")
-    assert describe_question(both) == "Yes means: a b No means: c Is it so?"
-
-
 def test_levels_stand_in_brackets_where_they_can_be_told_apart():
     assert describe_question(score("q", "How clear?", ["not", "very"])) == "How clear? [not | very]"
     odd = score("q", "How clear?", ["a [b|c]", "very"])

@@ -1,7 +1,5 @@
 """Pages of jobs."""
 
-import time
-
 import pytest
 from agent_world import Browser
 
@@ -54,29 +52,3 @@ def test_jobs_are_listed_with_what_they_did_last(browser_of, resources):
     assert "finished" in said
     assert 'href="/runs/20260101-abcd"' in page
     assert "failed" not in said
-
-
-def test_a_job_has_its_history(browser_of, resources):
-    for n in range(60):
-        run_once(resources, "failed", f"for the reason {n}.")
-    resources.write(stored_jobs.pause_job, "acme", "nightly")
-    _, page = browser_of.get("/jobs/acme/nightly")
-    said = Outline(page).text
-    assert "for the reason 59." in said
-    assert f"time zone, {time.strftime('%Z')}." in said
-    assert "for the reason 9." not in said
-    assert "paused" in said
-    assert "kind: evaluate" in said
-
-
-@pytest.mark.slow
-def test_they_stand_in_a_browser(serve, resources, page, check_page):
-    run_once(resources, "failed", "the model is gone, and nobody knows why. " * 8)
-    page.goto(f"{serve()}/jobs/acme/nightly")
-    check_page(page)
-    page.get_by_role("button", name="Pause acme/nightly").click()
-    page.get_by_role("button", name="Resume acme/nightly").click()
-    page.get_by_text("Remove", exact=True).click()
-    page.get_by_role("button", name="Remove for good").click()
-    page.get_by_role("heading", name="Jobs").wait_for()
-    assert page.get_by_text("acme/nightly").count() == 0

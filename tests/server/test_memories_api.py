@@ -52,17 +52,6 @@ def test_lists_are_paged_by_cursor(notes, ask):
     assert ask(f"{notes}?version=99")[0] == 400
 
 
-def test_what_is_forgotten_is_in_the_history_and_what_is_erased_has_no_text(notes, ask):
-    first, second = (ask(notes, {"text": f"Fact {n}."})[1]["id"] for n in range(2))
-    assert ask(f"{notes}/{first}", method="DELETE")[0] == 204
-    assert ask(f"{notes}/{second}?erase=true", method="DELETE")[0] == 204
-    assert ask(notes)[1]["data"] == []
-    told = ask(f"{notes}?closed=true")[1]["data"]
-    assert [(one["forgotten"], one["text"]) for one in told] == [(True, "Fact 0."), (True, "")]
-    (kept,) = ask(f"{notes}/{first}/history")[1]["data"]
-    assert kept["forgotten"]
-
-
 def test_files_of_memories(notes, ask):
     rows = [{"text": f"Fact {n}.", "importance": 0.5} for n in range(3)]
     body = "".join(json.dumps(one) + "\n" for one in rows).encode()
@@ -72,17 +61,6 @@ def test_files_of_memories(notes, ask):
     assert (status, "body:4" in refused["error"]["message"]) == (400, True)
     listed = ask(notes)[1]["data"]
     assert [one["text"] for one in listed] == [one["text"] for one in rows]
-
-
-def test_what_is_no_memory_is_refused(notes, ask):
-    for body, said in (
-        ({"text": " "}, "text"),
-        ({"text": "x", "importance": 2}, "importance"),
-        ({"text": "x", "created": "3000-01-01"}, "future"),
-        ({"text": "Fact.", "turn": 10**25}, "more than 64 bits"),
-    ):
-        status, answer = ask(notes, body)
-        assert (status, said in answer["error"]["message"]) == (400, True), answer
 
 
 def test_memories_of_other_collections_are_not_found(notes, ask, model):

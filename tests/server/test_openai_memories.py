@@ -120,25 +120,3 @@ def test_memories_are_recalled_as_asked_for(say, acme, notes):
     assert "They named Oslo." not in notes.prompts[-1]
     say(asked, metadata={"memory": "off"})
     assert "They named Oslo." not in notes.prompts[-1]
-
-
-def test_what_a_server_left_is_learned_by_the_next(say, serve, ask, acme, notes, server, model):
-    plain, stuck = server.script, []
-
-    def script(body, number):
-        if "facts" in str(body.get("response_format", "")) and not stuck:
-            stuck.append(number)
-            return Answer(delay=3600)
-        return plain(body, number)
-
-    server.script = script
-    session = say(OSLO, metadata={"session": "new"})["metadata"]["session"]
-    wait_for(lambda: stuck)
-    serve.end()
-    assert memories_of(acme) == []
-    url = serve()
-    messages = [{"role": "user", "content": "Hello."}]
-    asked = {"model": "acme/guide", "messages": messages}
-    assert ask(f"{url}/v1/chat/completions", asked)[0] == 200
-    wait_for(lambda: memories_of(acme) == ["They named Oslo."])
-    assert len(acme.sessions("acme").messages(session)) == 2

@@ -58,34 +58,6 @@ def test_the_four_are_made_changed_and_deleted(acme, ask, model):
     assert ask(f"{acme}/agents")[0] == 404
 
 
-def test_fields_within_fields_are_changed_alone(acme, ask):
-    ask(f"{acme}/agents", {"name": "ada", "persona": "Brief.", "memory": {"budget": 100}})
-    # Alone `summarize` would be refused: it needs a budget, which the agent has.
-    changes = {"memory": {"summarize": True}, "model": "openai/gpt-6-luna"}
-    _, changed = ask(f"{acme}/agents/ada", changes, "PATCH")
-    assert (changed["memory"]["budget"], changed["memory"]["summarize"]) == (100, True)
-    assert changed["persona"] == "Brief."
-    assert ask(f"{acme}/agents/ada", {"model": None}, "PATCH")[1]["model"] is None
-
-
-@pytest.mark.slow
-def test_versions(acme, ask):
-    ask(f"{acme}/agents", {"name": "ada", "persona": "First."})
-    ask(f"{acme}/agents/ada", {"persona": "Second."}, "PATCH")
-    status, back = ask(f"{acme}/agents/ada/revert", {"version": 1})
-    assert (status, back["persona"], back["spec_version"]) == (200, "First.", 3)
-    told = ask(f"{acme}/agents/ada/versions")[1]["data"]
-    assert [one["spec"]["persona"] for one in told] == ["First.", "Second.", "First."]
-    assert told[2]["source"] == "back to version 1"
-    assert ask(f"{acme}/agents/ada/revert", {"version": 9})[0] == 404
-    for kind in ("collections", "users"):
-        ask(f"{acme}/{kind}", {"name": "x", "description": "First."})
-        assert ask(f"{acme}/{kind}/x", {"description": "Second."}, "PATCH")[0] == 200
-        status, back = ask(f"{acme}/{kind}/x/revert", {"version": 1})
-        assert (status, back["description"]) == (200, "First.")
-    assert len(ask(f"{acme}/versions")[1]["data"]) == 1
-
-
 def test_what_cannot_be_used_is_said(acme, ask):
     ada = {"name": "ada", "persona": "x"}
     for path, body, said in (

@@ -4,7 +4,7 @@ execute nothing that others wrote."""
 import urllib.request
 
 import pytest
-from run_store import add_comparison, add_run, begin_run, judge, keep
+from run_store import add_comparison, add_run
 
 from pages import HOSTILE
 from textevolve.store import open_store
@@ -32,22 +32,6 @@ def test_the_pages_of_runs_are_whole(store, serve, page, check_page):
         page.wait_for_load_state("networkidle")
         check_page(page)
     assert page.get_by_role("button", name="Expand all").is_visible()  # the matrix' own script
-
-
-def test_a_run_fills_in_while_it_works(store, serve, page):
-    run = begin_run(store, name="at work", cases=3, judge="probe")
-    with store.lease(run):
-        keep(store, run, "evaluate", judge(0, 0.9))
-        page.goto(f"{serve(judge='probe')}/runs/{run}")
-        assert page.get_by_role("link", name="case-0").is_visible()
-        keep(store, run, "evaluate", judge(1, 0.1))
-        page.get_by_role("link", name="case-1").wait_for()
-        assert page.locator("#standing").get_by_text("2 of 3").is_visible()
-        keep(store, run, "evaluate", judge(2, 0.6))
-        store.finish_run(run, "finished")
-    page.locator("#standing .badge.finished").wait_for()
-    page.get_by_role("link", name="case-2").wait_for()
-    page.wait_for_load_state("networkidle")  # nothing is asked any more
 
 
 def test_view_shows_pages_until_ctrl_c(store, home, spawn):

@@ -87,13 +87,6 @@ def test_records_of_a_case_stand_in_one_row(store, get):
     assert get(f"/runs/{run}/cases/77")[0] == 404
 
 
-def test_a_long_run_is_paged(store, get):
-    run = add_run(store, *(n / 120 for n in range(120)))
-    assert cases_on(get(f"/runs/{run}?page=2")[1]) == list(range(51, 101))
-    assert "101 to 120 of 120 rows" in get(f"/runs/{run}?page=3")[1].text
-    assert "none of 120" in get(f"/runs/{run}?page=9")[1].text
-
-
 def test_a_run_that_works_tells_of_new_records(store, get):
     run = begin_run(store, name="at work", cases=3, judge="probe")
     with store.lease(run):
@@ -111,20 +104,6 @@ def test_a_run_that_works_tells_of_new_records(store, get):
     store.finish_run(run, "finished")
     page = get(f"/runs/{run}/standing")[1]
     assert "hx-get" not in dict(page.attributes)
-
-
-def test_two_runs_stand_side_by_side(store, get):
-    one = add_run(store, 0.9, 0.8, 0.7, name="first")
-    other = add_run(store, 0.2, 0.1, 0.3, name="second")
-    page = get(f"/compare?run={other}&run={one}")[1]
-    assert "first beside second" in page.text
-    assert "Cases that differ most" in page.text
-    assert get("/compare?run=x")[0] == 400
-    assert get(f"/compare?a={one}")[0] == 400
-    alone = add_comparison(store, [(0.2, 0.8)])
-    status, page, _ = get(f"/compare?a={one}&b={alone}")
-    assert status == 200
-    assert "Both runs" not in page.text
 
 
 def test_variants_of_a_comparison_are_never_pooled(store, get):

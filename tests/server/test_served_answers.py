@@ -75,16 +75,6 @@ def test_a_question_without_an_answer_has_its_reason(serve, ask):
     assert (status, said["detail"][0]["type"]) == (422, "value_error")
 
 
-def test_a_judge_that_asks_no_model_needs_none(serve, ask):
-    url = serve(judge="metric:exact", model=())
-    state = {"input": "2 + 2?", "output": "4", "reference": "4"}
-    assert ask(f"{url}/v1/systemone", body(state=state))[1]["answers"]["right"]["noul"] == 1
-    status, _ = ask(f"{url}/v1/systemone", body(state={"input": "2 + 2?", "output": "4"}))
-    assert status == 422
-    listed = {one["name"]: one["description"] for one in ask(f"{url}/v1/models")[1]["models"]}
-    assert listed["judge/metric:exact"] == "A judge by questions of its own."
-
-
 def test_who_waits_when_the_server_ends_is_told(serve, ask, monkeypatch):
     monkeypatch.setattr("textevolve.server.listening.GOODBYE", 0)
     with (

@@ -186,20 +186,6 @@ def test_the_files_of_a_run_are_private_and_removed_with_the_last_that_needs_the
         assert any(kept.iterdir()) == left
 
 
-def test_limits_bound_all_sittings_of_a_run(serve, ask, wait):
-    url = serve()
-    run = ask(f"{url}/v1/studies", study(run={"limits": {"calls": 5}, "concurrency": 1}))[1]
-    stopped = wait(url, run["id"], "interrupted")
-    assert (stopped["spent"]["calls"], stopped["limits"]["calls"]) == (5, 5)
-    assert "5 calls" in stopped["reason"]
-    assert ask(f"{url}/v1/studies/{run['id']}/resume", {})[0] == 202
-    assert wait(url, run["id"], "interrupted")["spent"]["calls"] == 5
-    ask(f"{url}/v1/studies/{run['id']}/resume", {"limits": {"calls": 9}})
-    assert wait(url, run["id"], "interrupted")["spent"]["calls"] == 9
-    ask(f"{url}/v1/studies/{run['id']}/resume", {"limits": {}})
-    assert wait(url, run["id"])["spent"]["calls"] == CALLS
-
-
 def test_a_run_that_cannot_succeed_says_why(serve, ask, wait):
     with ScriptedServer(key="secret") as upstream:
         url = serve(model=f"{upstream.url}#any")
@@ -220,32 +206,6 @@ def test_an_ended_server_goes_on_with_its_next_start(serve, ask, wait, stalling)
         url = serve(model=f"{upstream.url}#any")
         done = wait(url, run["id"])
         assert done["spent"]["calls"] == upstream.calls == CALLS
-
-
-def test_the_same_study_in_another_namespace_is_another_run(serve, ask, wait):
-    url = serve()
-    made = [
-        wait(url, ask(f"{url}/v1/studies", study(run={"namespace": name}))[1]["id"])
-        for name in ("default", "other")
-    ]
-    assert made[0]["id"] != made[1]["id"]
-    assert [one["namespace"] for one in made] == ["default", "other"]
-    assert made[1]["spent"]["calls"] == 0  # the journal has the answers
-
-
-@pytest.mark.slow
-def test_the_command_line_goes_on_with_a_clients_run(serve, ask, wait, spawn):
-    rules = "rules:\n  - {kind: length, max: 9}\n"
-    files = {"cases.jsonl": CASES, "../mine.yaml": rules}
-    url = serve()
-    status, run = ask(f"{url}/v1/studies", study(judge="rules:../mine.yaml", run={"files": files}))
-    assert status == 201, run
-    wait(url, run["id"])
-    serve.end()
-    process = spawn("runs", "resume", run["id"])
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    assert run["id"] in out
 
 
 def test_a_store_that_is_away_is_a_503_without_its_address(serve, ask, monkeypatch):

@@ -69,17 +69,6 @@ def test_whoever_comes_back_misses_nothing(serve, ask, slow):
     assert found == [f"{n}" for n in range(8)]
 
 
-def test_a_stream_ends_where_the_run_is_cancelled(serve, ask, stalling):
-    with ScriptedServer(stalling(2)) as upstream:
-        url = serve(model=f"{upstream.url}#any")
-        run = ask(f"{url}/v1/studies", STUDY)[1]
-        with Watcher(url, run["id"]) as watcher:
-            events = iter(watcher)
-            assert next(events)[1] == "status"
-            assert ask(f"{url}/v1/studies/{run['id']}/cancel", {})[0] == 202
-            assert list(events)[-1][2]["status"] == "cancelled"
-
-
 def kept(n, key=None):
     body = json.dumps({"n": n, "text": "x" * 200}).encode()
     return Kept(key or f"k{n}", n, f"c{n}", 0.5, "scored", "", body)
