@@ -1,12 +1,20 @@
-"""One request as anybody can write it, with exactly the headers that are given; and a stream of
-events, read from a plain socket."""
+"""One request as anybody can write it, with exactly the headers that are given; a stream of
+events, read from a plain socket; and waiting for what a server does in the background."""
 
 import json
 import socket
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from urllib.parse import urlencode, urlsplit
+
+QUESTION = {
+    "model": "jev-latest",
+    "state": "Four.",
+    "questions": {"right": {"type": "noul", "instructions": "Is it right?"}},
+}
+"""A body that /v1/systemone takes."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,26 @@ class Watcher:
         self.socket.close()
 
 
-def watch(url, run_id, last=None):
+def watch(url, run_id):
     """All events, until the stream ends."""
-    with Watcher(url, run_id, last) as watcher:
+    with Watcher(url, run_id) as watcher:
         return list(watcher)
+
+
+def wait_for(look, done=bool):
+    """Looks until what is found is `done`, and gives it."""
+    late = time.monotonic() + 120
+    while not done(found := look()):
+        assert time.monotonic() < late, found
+        time.sleep(0.02)
+    return found
+
+
+def wait_for_status(look, *states):
+    """The detail of a run as soon as it has one of these states."""
+    return wait_for(lambda: look()[1], lambda run: run["status"] in states)
+
+
+def ask_question(url, key=None, **headers):
+    bearer = {} if key is None else {"Authorization": f"Bearer {key}"}
+    return fetch(f"{url}/v1/systemone", "POST", QUESTION, **bearer, **headers)

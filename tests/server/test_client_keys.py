@@ -9,6 +9,7 @@ from http.client import HTTPConnection, IncompleteRead
 from urllib.parse import urlsplit
 
 import pytest
+from plain_http import ask_question as ask
 from plain_http import fetch
 from starlette.responses import StreamingResponse
 
@@ -24,12 +25,6 @@ from textevolve.server.pages import runs
 from textevolve.store import Store, kinds
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeyLimits, KeySpec
-
-ASKED = {
-    "model": "jev-latest",
-    "state": "Four.",
-    "questions": {"right": {"type": "noul", "instructions": "Is it right?"}},
-}
 
 
 @pytest.fixture
@@ -48,11 +43,6 @@ def make_key(resources, monkeypatch):
         return resources.write(stored_keys.add_key, name, spec, expires)[1]
 
     return make
-
-
-def ask(url, key=None, **headers):
-    bearer = {} if key is None else {"Authorization": f"Bearer {key}"}
-    return fetch(f"{url}/v1/systemone", "POST", ASKED, **bearer, **headers)
 
 
 def test_keys_are_long_random_and_not_kept(home, make_key):

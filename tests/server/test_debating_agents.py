@@ -1,9 +1,9 @@
 """Stored agents over HTTP: made, talked with, evolved, and debating as they were before."""
 
 import json
-import time
 
 import pytest
+from plain_http import wait_for_status
 
 from recorded.memory_answers import answers
 
@@ -44,13 +44,7 @@ def send(ask, cli):
 
 def test_an_agent_that_evolves_debates_on_in_a_run_as_it_was(serve, send, server, model):
     def wait(run_id, *states):
-        late = time.monotonic() + 120
-        while True:
-            run = send("acme", f"{url}/v1/studies/{run_id}")[1]
-            if run["status"] in states:
-                return run
-            assert time.monotonic() < late, run
-            time.sleep(0.05)
+        wait_for_status(lambda: send("acme", f"{url}/v1/studies/{run_id}"), *states)
 
     url = serve(keys=True)
     space = f"{url}/v1/namespaces/acme"

@@ -2,10 +2,9 @@
 the figures of a study to the last digit."""
 
 import json
-import time
 
 import pytest
-from plain_http import fetch, watch
+from plain_http import fetch, wait_for, watch
 
 from recorded.playing import lay_out
 from recorded.scripted import answer
@@ -108,10 +107,7 @@ def test_a_study_over_http_is_as_frozen(serve, server, frozen):
     begun = fetch(f"{url}/v1/studies", "POST", STUDY)
     assert begun.status == 201
     run = f"{url}/v1/studies/{begun.json['id']}"
-    until = time.monotonic() + 120
-    while (detail := fetch(run).json)["status"] != "finished":
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    detail = wait_for(lambda: fetch(run).json, lambda found: found["status"] == "finished")
     events = {name: steady(data) for _, name, data in watch(url, begun.json["id"])}  # the last
     parts = {
         "begun": {**steady(begun.json), "status": "queued or running"},

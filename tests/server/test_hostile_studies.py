@@ -5,7 +5,6 @@ import http.server
 import json
 import sys
 import threading
-import time
 from collections import defaultdict
 from itertools import takewhile
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 import pytest
+from plain_http import wait_for_status
 
 pytestmark = pytest.mark.guard
 
@@ -206,8 +206,6 @@ STEPS = {
 
 def study_of_chain(kind, chain):
     fields = {"chain": {"chain": chain}, "compare": {"models": [chain], "data": "cases.jsonl"}}
-    fields |= {"calibrate": {"model": chain, "data": "cases.jsonl"}}
-    fields |= {"optimize": {"model": chain, "task": "Write."}}
     return {"kind": kind, **fields[kind]}
 
 
@@ -278,10 +276,7 @@ def test_rows_name_no_models_either(serve, ask, inside):
     url = serve()
     status, run = ask(f"{url}/v1/studies", {**study, "run": {"files": {"c.jsonl": text}}})
     assert status == 201, run
-    late = time.monotonic() + 60
-    while ask(f"{url}/v1/studies/{run['id']}")[1]["status"] in ("queued", "running"):
-        assert time.monotonic() < late
-        time.sleep(0.1)
+    wait_for_status(lambda: ask(f"{url}/v1/studies/{run['id']}"), "finished")
     assert Listener.paths == []
     records = ask(f"{url}/v1/studies/{run['id']}/records")[1]["data"]
     assert [record["status"] for record in records] == ["failed", "failed"]
@@ -302,12 +297,3 @@ def test_no_address_is_connected_to_for_clients(serve, ask, inside, fields):
     assert status == 400
     assert "--allow-" in reply["error"]["message"]
     assert Listener.paths == []
-
-
-def test_the_operator_may_allow_code(serve, ask, machine, cli):
-    key = {"Authorization": f"Bearer {cli('config', 'keys', 'add', 'client').out.strip()}"}
-    study = {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": f"metric:{CODE}:f"}
-    study["run"] = {"files": FILES}
-    assert ask(f"{serve(keys=True)}/v1/studies", study, **key)[0] == 400
-    allowing = serve(keys=True, allow_code=(f"{CODE}:f",))
-    assert ask(f"{allowing}/v1/studies", study, **key)[0] == 201

@@ -1,9 +1,10 @@
 """Images at a server: sent along, confined, shown on pages whose policy allows them."""
 
 import base64
-import time
 import urllib.parse
 import urllib.request
+
+from plain_http import wait_for_status
 
 from made_images import png
 from textevolve.images import image_reference, image_url
@@ -27,17 +28,6 @@ def study(files, **fields):
     return {**given, **fields, "run": {"files": {"rows.csv": ROWS, **files}}}
 
 
-def finish(ask, url, begun):
-    until = time.monotonic() + 120
-    while True:
-        found = ask(f"{url}/v1/studies/{begun['id']}")[1]
-        if found["status"] not in ("queued", "running"):
-            assert found["status"] == "finished", found
-            return found
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 def fetch(url):
     with urllib.request.urlopen(url, timeout=60) as response:
         return response.headers, response.read().decode()
@@ -47,7 +37,7 @@ def test_pictures_are_sent_along_with_the_rows(serve, ask, server):
     url = serve()
     status, begun = ask(f"{url}/v1/studies", study({"img/red.png": sent(RED)}))
     assert status == 201, begun
-    run = finish(ask, url, begun)
+    run = wait_for_status(lambda: ask(f"{url}/v1/studies/{begun['id']}"), "finished")
     assert run["records"] == {"scored": 1}
     assert [one.size for one in seen_images(server.requests[-1])] == [len(RED)]
     headers, page = fetch(f"{url}/runs/{run['id']}/cases/1")

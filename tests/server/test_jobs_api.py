@@ -1,6 +1,5 @@
 """Jobs over HTTP: listed, run by the server's own scheduler, paused and removed."""
 
-import time
 from contextlib import closing
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
@@ -8,6 +7,8 @@ from urllib.parse import urlsplit
 import pytest
 
 pytest.importorskip("apscheduler")
+
+from plain_http import wait_for
 
 from postgres_server import address_of
 from textevolve.jobs.job_spec import JobSpec
@@ -36,21 +37,13 @@ def jobs(serve, location, home, model):
     return start
 
 
-def wait_for(ask, url, done):
-    until = time.monotonic() + 120
-    while not done(found := ask(url)[1]):
-        assert time.monotonic() < until, found
-        time.sleep(0.05)
-    return found
-
-
 def test_a_job_is_run_and_found_in_its_history(jobs, ask, server, location):
     url = jobs()
     (listed,) = ask(url)[1]["data"]
     assert listed["schedule"] == "cron 0 3 * * * (Europe/Vienna)"
     assert (listed["state"], listed["last"]) == ("waiting", None)
     assert ask(f"{url}/nightly/run", {})[0] == 202
-    job = wait_for(ask, f"{url}/nightly", lambda job: (job["last"] or {}).get("ended"))
+    job = wait_for(lambda: ask(f"{url}/nightly")[1], lambda job: (job["last"] or {}).get("ended"))
     assert (job["last"]["status"], job["due"]) == ("finished", listed["due"])
     (run,) = job["history"]
     with open_store(location) as store:
@@ -61,9 +54,9 @@ def test_a_job_is_run_and_found_in_its_history(jobs, ask, server, location):
     assert calls > 0
     assert ask(f"{url}/nightly/run", {})[0] == 202
     job = wait_for(
-        ask, f"{url}/nightly", lambda job: len(job["history"]) == 2 and job["last"]["ended"]
+        lambda: ask(f"{url}/nightly")[1],
+        lambda job: len(job["history"]) == 2 and job["last"]["ended"],
     )
-    job = ask(f"{url}/nightly")[1]
     assert job["last"]["detail"] == "nothing new: the same run as before"
     assert job["last"]["run_id"] == run["run_id"]
     assert server.calls == calls

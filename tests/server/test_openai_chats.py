@@ -3,10 +3,10 @@
 import base64
 import json
 import struct
-import time
 import urllib.request
 
 import pytest
+from plain_http import wait_for
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
@@ -54,13 +54,6 @@ def stream_of(url, body):
 
 def text_of(said):
     return said["choices"][0]["message"]["content"]
-
-
-def wait_for(condition):
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 # Models that are passed through

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import time
 
 import pytest
+from plain_http import wait_for
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer
@@ -87,13 +87,6 @@ def memories_of(store):
         return await store.memories("acme").page("chats", limit=100)
 
     return sorted(one.text for one in asyncio.run(read()))
-
-
-def wait_for(condition):
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_each_exchange_is_learned_once(say, serve, acme, notes):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from plain_http import QUESTION as BODY
 from plain_http import fetch
 
 from textevolve import InputError
@@ -11,11 +12,6 @@ pytestmark = pytest.mark.guard
 
 LARGEST_BODY, DEEPEST = 2 * 2**20, 100
 """Bytes, and levels of JSON, that a request may have."""
-BODY = {
-    "model": "jev-latest",
-    "state": "Four.",
-    "questions": {"right": {"type": "noul", "instructions": "Is it right?"}},
-}
 
 
 def test_a_name_of_another_site_is_not_answered(serve, ask, server):

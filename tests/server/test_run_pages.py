@@ -73,20 +73,6 @@ def test_rows_are_filtered_and_sorted(store, get):
     assert get("/runs/nothing")[0] == 404
 
 
-def test_records_of_a_case_stand_in_one_row(store, get):
-    run = add_comparison(store, [(0.2, 0.8), (0.9, 0.1), (0.6, 0.7)])
-    page = get(f"/runs/{run}")[1]
-    assert cases_on(page) == [1, 3, 5]
-    assert "one says" in page.text
-    assert "two says" in page.text
-    assert cases_on(get(f"/runs/{run}?variant=one&show=not-passed")[1]) == [1]
-    assert cases_on(get(f"/runs/{run}?variant=two&below=0.5")[1]) == [3]
-    assert cases_on(get(f"/runs/{run}?sort=score")[1]) == [3, 1, 5]
-    assert "two says" in get(f"/runs/{run}/cases/3")[1].text
-    assert get(f"/runs/{run}/cases/4")[1].text.count("Asked row-1") == 1
-    assert get(f"/runs/{run}/cases/77")[0] == 404
-
-
 def test_a_run_that_works_tells_of_new_records(store, get):
     run = begin_run(store, name="at work", cases=3, judge="probe")
     with store.lease(run):

@@ -5,17 +5,12 @@ import re
 import time
 
 import pytest
-from plain_http import fetch
+from plain_http import QUESTION, fetch
+from plain_http import ask_question as ask
 
 from textevolve import SettingsError
 
 pytestmark = pytest.mark.guard
-
-BODY = {
-    "model": "jev-latest",
-    "state": "Four.",
-    "questions": {"right": {"type": "noul", "instructions": "Is it right?"}},
-}
 
 
 FREE = (
@@ -39,11 +34,6 @@ def make_key(cli):
         return added.out.strip()
 
     return make
-
-
-def ask(url, key=None, **headers):
-    bearer = {} if key is None else {"Authorization": f"Bearer {key}"}
-    return fetch(f"{url}/v1/systemone", "POST", BODY, **bearer, **headers)
 
 
 def test_every_path_asks_who_it_is(serve, make_key, paths):
@@ -75,11 +65,15 @@ def test_a_key_is_asked_for_where_the_operator_says_so(serve, make_key, server):
     ):
         assert (reply.status, reply.code) == (401, "authentication_error")
         assert reply.headers["www-authenticate"] == "Bearer"
-    assert fetch(f"{url}/v1/systemone", "POST", BODY, Authorization=f"Basic {key}").status == 401
+    assert (
+        fetch(f"{url}/v1/systemone", "POST", QUESTION, Authorization=f"Basic {key}").status == 401
+    )
     assert fetch(f"{url}/v1/models?key={key}&api_key={key}").status == 401
     assert server.calls == 0
     assert ask(url, key).status == 200
-    assert fetch(f"{url}/v1/systemone", "POST", BODY, Authorization=f"bearer {key}").status == 200
+    assert (
+        fetch(f"{url}/v1/systemone", "POST", QUESTION, Authorization=f"bearer {key}").status == 200
+    )
 
 
 def test_on_this_machine_only_what_looks_like_our_key_is_looked_at(serve, make_key):

@@ -5,6 +5,7 @@ from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
+from plain_http import QUESTION as ASKED
 from plain_http import fetch
 
 from textevolve.server import identity
@@ -15,11 +16,6 @@ from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec
 
 HTML = {"Accept": "text/html"}
-ASKED = {
-    "model": "jev-latest",
-    "state": "Four.",
-    "questions": {"right": {"type": "noul", "instructions": "Is it right?"}},
-}
 
 
 class Visitor:

@@ -28,13 +28,6 @@ def test_the_test_case_of_deepeval_is_a_case():
     assert read_state(given) == ReadState("So.", "Why?", "Hence.", "One.\n\nTwo.")
 
 
-def test_fields_of_no_known_name_are_not_lost():
-    given = {"input": "Why?", "actual_output": "So.", "tools_called": [{"name": "search"}]}
-    read = read_state(given)
-    assert read.output == "So."
-    assert read.input == 'Why?\n\ntools_called: [{"name":"search"}]'
-
-
 def test_of_a_conversation_the_last_reply_is_judged():
     turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
     expected = ReadState("So.", "Why?")

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from plain_http import wait_for_status
 
 from textevolve.errors import StoreAwayError
 from textevolve.llm.testing import Answer, ScriptedServer
@@ -36,14 +37,7 @@ def wait(ask):
     """Waits until a run has one of these states; its detail."""
 
     def until(url, run_id, *states):
-        late = time.monotonic() + 120
-        while True:
-            status, found = ask(f"{url}/v1/studies/{run_id}")
-            assert status == 200, found
-            if found["status"] in (states or ("finished",)):
-                return found
-            assert time.monotonic() < late, found
-            time.sleep(0.05)
+        return wait_for_status(lambda: ask(f"{url}/v1/studies/{run_id}"), *states or ("finished",))
 
     return until
 

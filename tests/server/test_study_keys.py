@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from plain_http import wait_for_status
 
 from textevolve.llm.testing import Answer, ScriptedServer
 
@@ -49,13 +50,7 @@ def send(ask, cli, spaces):
 @pytest.fixture
 def wait(send):
     def until(namespace, url, run_id, *states):
-        late = time.monotonic() + 120
-        while True:
-            found = send(namespace, f"{url}/v1/studies/{run_id}")[1]
-            if found["status"] in states:
-                return found
-            assert time.monotonic() < late, found
-            time.sleep(0.1)
+        return wait_for_status(lambda: send(namespace, f"{url}/v1/studies/{run_id}"), *states)
 
     return until
 
