@@ -29,25 +29,18 @@ def moment(text, zone="UTC"):
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
 
 
-def times(spec, after, number):
-    """The next times as the clock on the wall shows them, with the offset."""
-    found, when = [], moment(after, spec.zone)
-    for _ in range(number):
-        when = find_next(spec, when)
-        if when is None:
-            return [*found, None]
-        found.append(datetime.fromtimestamp(when, ZoneInfo(spec.zone)).isoformat()[:-9] + "")
-    return found
-
-
 def walls(cron, after, number, zone="UTC"):
-    return [one and one[:16] for one in times(job(cron=cron, zone=zone), after, number)]
+    """The next times as the clock on the wall shows them."""
+    found, when = [], moment(after, zone)
+    for _ in range(number):
+        when = find_next(job(cron=cron, zone=zone), when)
+        found.append(datetime.fromtimestamp(when, ZoneInfo(zone)).isoformat()[:16])
+    return found
 
 
 @pytest.mark.parametrize(
     ("cron", "expected"),
     [
-        ("0 3 * * *", ["2026-03-01T03:00", "2026-03-02T03:00", "2026-03-03T03:00"]),
         ("*/20 * * * *", ["2026-03-01T00:20", "2026-03-01T00:40", "2026-03-01T01:00"]),
         ("0 0 1 1,7 *", ["2026-07-01T00:00", "2027-01-01T00:00", "2027-07-01T00:00"]),
         ("0 9-17/4 * * *", ["2026-03-01T09:00", "2026-03-01T13:00", "2026-03-01T17:00"]),
@@ -55,7 +48,6 @@ def walls(cron, after, number, zone="UTC"):
         ("30 6 * * 0", ["2026-03-01T06:30", "2026-03-08T06:30", "2026-03-15T06:30"]),
         ("30 6 * * 7", ["2026-03-01T06:30", "2026-03-08T06:30", "2026-03-15T06:30"]),
         ("30 6 * * mon-fri", ["2026-03-02T06:30", "2026-03-03T06:30", "2026-03-04T06:30"]),
-        ("30 6 * * 1-5", ["2026-03-02T06:30", "2026-03-03T06:30", "2026-03-04T06:30"]),
         ("30 6 * * SAT,3", ["2026-03-04T06:30", "2026-03-07T06:30", "2026-03-11T06:30"]),
         # With cron either day is enough.
         ("0 0 4 * 2", ["2026-03-03T00:00", "2026-03-04T00:00", "2026-03-10T00:00"]),
@@ -90,9 +82,8 @@ def test_a_job_is_checked_when_it_is_described():
 
 
 def test_however_many_times_went_by_it_is_due_once():
-    stored = StoredJob("jo_1", "acme", "nightly", 0.0, 0.0, False, 0.0, True, {})
     spec = {"name": "nightly", "study": STUDY, "cron": "0 3 * * *"}
-    stored = StoredJob(**{**{n: getattr(stored, n) for n in stored.__slots__}, "spec": spec})
+    stored = StoredJob("jo_1", "acme", "nightly", 0.0, 0.0, False, 0.0, True, spec)
     ended = moment("2026-03-20T10:00")
     assert next_due(stored, ended) == moment("2026-03-21T03:00")
 

@@ -1,15 +1,10 @@
-"""A namespace with an agent that remembers, its memories and their history, and a browser without a
-browser: forms are read from pages and sent as people's browsers send them."""
+"""A namespace with an agent that remembers, its memories and their history; a reader of pages."""
 
-import http.cookiejar
 import json
-import re
-import urllib.error
-import urllib.parse
-import urllib.request
 from dataclasses import dataclass
 
 import numpy as np
+from plain_http import fetch
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.engine import sync
@@ -101,39 +96,13 @@ def make_world(location, embedder):
 
 
 class Browser:
-    """Keeps cookies, and sends forms with the token of the page that they stand on. `key`: sent
-    with each request, as programs do."""
+    """Opens pages; `key`: sent with each request, as programs do."""
 
     def __init__(self, url, key=None):
-        self.url, self.key = url, key
-        self._jar = http.cookiejar.CookieJar()
-        kept = urllib.request.HTTPCookieProcessor(self._jar)
-        self._opener = urllib.request.build_opener(kept)
-
-    @property
-    def cookies(self):
-        return "; ".join(f"{one.name}={one.value}" for one in self._jar)
+        self.url = url
+        self._headers = {"Accept": "text/html"}
+        self._headers |= {"Authorization": f"Bearer {key}"} if key else {}
 
     def get(self, path):
-        return self._send(urllib.request.Request(self.url + path, headers={"Accept": "text/html"}))
-
-    def post(self, path, page, **fields):
-        """`page`: the one that the form stands on; empty: none, and there is no token."""
-        found = re.search(
-            r'name="csrf" (?:value|content)="([^"]*)"', self.get(page)[1] if page else ""
-        )
-        given = ({"csrf": found[1]} if found else {}) | fields
-        headers = {"Accept": "text/html", "Origin": self.url}
-        data = urllib.parse.urlencode(given).encode()
-        return self._send(urllib.request.Request(self.url + path, data, headers))
-
-    def _send(self, request):
-        """The status, and the page that redirections end at."""
-        if self.key:
-            request.add_header("Authorization", f"Bearer {self.key}")
-        try:
-            with self._opener.open(request, timeout=120) as response:
-                return response.status, response.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
+        reply = fetch(self.url + path, **self._headers)
+        return reply.status, reply.text

@@ -57,6 +57,35 @@ def fetch(url, method="GET", body=None, **headers):
         return Reply(answer.status, found, cookies, answer.read().decode())
 
 
+class Visitor:
+    """A browser: it keeps cookies, says where a request comes from, and reads tokens of forms."""
+
+    def __init__(self, url):
+        self.url, self.cookies, self.said = url, {}, None
+
+    def open(self, path, method="GET", body=None, **headers):
+        if self.cookies:
+            said = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+            headers = {"Cookie": said, **headers}
+        self.said = fetch(f"{self.url}{path}", method, body, **{"Accept": "text/html", **headers})
+        for cookie in self.said.cookies:
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self.cookies[name] = value
+        return self.said
+
+    def send(self, path, fields=(), token=None, origin=None):
+        fields = [*fields, ("csrf", self.token if token is None else token)]
+        return self.open(path, "POST", fields, Origin=self.url if origin is None else origin)
+
+    def log_in(self, key, next="/runs"):
+        self.open("/login")
+        return self.send("/login", [("key", key), ("next", next)])
+
+    @property
+    def token(self):
+        return self.said.text.split('name="csrf" content="')[1].split('"')[0]
+
+
 class Watcher:
     """Reads the events of a run from a plain socket, as slowly as it is told."""
 

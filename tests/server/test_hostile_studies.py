@@ -12,15 +12,13 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 import pytest
+from canaries import CANARY, CASE, CODE, SECRET, foreign_files, lay_canaries
 from plain_http import wait_for_status
 
 pytestmark = pytest.mark.guard
 
 FROZEN = Path(__file__).parents[1] / "guards" / "frozen"
 
-CANARY, CODE = "canary-of-this-machine", "canary_of_this_machine"
-SECRET = "Is it secret?"
-CASE = '{"id": "a", "input": "Question?", "candidates": ["one", "two"]}\n'
 FILES = {"cases.jsonl": CASE, "link.jsonl": CASE}
 EXAMPLES = {
     "data": "cases.jsonl",
@@ -98,33 +96,20 @@ WATCH = Watch()
 
 
 @pytest.fixture
+def machine(home, monkeypatch):
+    """The server's folder, with files and code that no client may get at."""
+    yield from lay_canaries(home, monkeypatch)
+
+
+@pytest.fixture
 def watch():
     yield WATCH
     WATCH.events = None
 
 
-@pytest.fixture
-def machine(home, monkeypatch):
-    """The server's folder, with files and code that no client may get at."""
-    (home / f"{CANARY}.jsonl").write_text(CASE.replace("Question?", SECRET))
-    (home / f"{CANARY}.yaml").write_text("rules: []\n")
-    (home / f"{CANARY}.gguf").write_bytes(b"GGUF")
-    (home / f"{CANARY}.md").write_text(SECRET)
-    folder = home / f"{CANARY}-folder"
-    folder.mkdir()
-    (folder / "question.jsonl").write_text(CASE)
-    (home / f"{CODE}.py").write_text("def f(*a, **k):\n    return 1.0\n")
-    monkeypatch.syspath_prepend(str(home))
-    yield home
-    sys.modules.pop(CODE, None)
-
-
 def hostile_texts(home):
     """Names of what is not the client's, in all the forms that fields take."""
-    files = [str(home / f"{CANARY}{end}") for end in (".jsonl", ".yaml", ".md", ".gguf")]
-    files += [f"{CANARY}.jsonl", f"../{home.name}/{CANARY}.jsonl", f"./{CANARY}.yaml"]
-    files += [f"{home}/{CANARY}*", f"{home}/{CANARY}-folder", f"{CANARY}-folder", "link.jsonl"]
-    files += [f"~/{CANARY}.jsonl", f"/proc/self/root{home}/{CANARY}.jsonl", f"file://{files[0]}"]
+    files = foreign_files(home)
     plain = [
         *files,
         *(f"@{file}" for file in files),

@@ -1,10 +1,8 @@
 """Images at a server: sent along, confined, shown on pages whose policy allows them."""
 
 import base64
-import urllib.parse
-import urllib.request
 
-from plain_http import wait_for_status
+from plain_http import fetch, wait_for_status
 
 from made_images import png
 from textevolve.images import image_reference, image_url
@@ -28,11 +26,6 @@ def study(files, **fields):
     return {**given, **fields, "run": {"files": {"rows.csv": ROWS, **files}}}
 
 
-def fetch(url):
-    with urllib.request.urlopen(url, timeout=60) as response:
-        return response.headers, response.read().decode()
-
-
 def test_pictures_are_sent_along_with_the_rows(serve, ask, server):
     url = serve()
     status, begun = ask(f"{url}/v1/studies", study({"img/red.png": sent(RED)}))
@@ -40,10 +33,10 @@ def test_pictures_are_sent_along_with_the_rows(serve, ask, server):
     run = wait_for_status(lambda: ask(f"{url}/v1/studies/{begun['id']}"), "finished")
     assert run["records"] == {"scored": 1}
     assert [one.size for one in seen_images(server.requests[-1])] == [len(RED)]
-    headers, page = fetch(f"{url}/runs/{run['id']}/cases/1")
-    assert "img-src 'self' data:" in headers["content-security-policy"]
-    assert f"Input, image 1: png, {len(RED)} bytes" in page
-    assert "[image 1: png, " in page  # of the calls
+    shown = fetch(f"{url}/runs/{run['id']}/cases/1", Accept="text/html")
+    assert "img-src 'self' data:" in shown.headers["content-security-policy"]
+    assert f"Input, image 1: png, {len(RED)} bytes" in shown.text
+    assert "[image 1: png, " in shown.text  # of the calls
     records = ask(f"{url}/v1/studies/{run['id']}/records")[1]["data"]
     assert records[0]["record"]["judged"]["case"]["images"] == [image_reference(image_url(RED))]
 

@@ -1,12 +1,9 @@
 """Labelling by page: blind, in each person's order, kept before the next item."""
 
 import re
-import urllib.error
-import urllib.parse
-import urllib.request
-from http.cookiejar import CookieJar
 
 import pytest
+from plain_http import Visitor, fetch
 
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.labelling.tasks import LabelItem, TaskSpec
@@ -44,34 +41,23 @@ def task(kept):
     return kept.write(stored_labels.create_task, "default", "mine", PAIRS, make_items(5))
 
 
-class Person:
-    """A browser without a script: cookies, forms, and where it was led."""
+class Person(Visitor):
+    """A browser without a script, which goes where it is led."""
 
-    def __init__(self, url):
-        self.url, self.path, self.text = url, "", ""
-        jar = urllib.request.HTTPCookieProcessor(CookieJar())
-        self._open = urllib.request.build_opener(jar).open
+    path = text = ""
 
-    def _send(self, path, body=None):
-        headers = {"Accept": "text/html", "Origin": self.url}
-        request = urllib.request.Request(self.url + path, body, headers)
-        try:
-            with self._open(request, timeout=60) as response:
-                self.path = response.url.removeprefix(self.url)
-                self.text = response.read().decode()
-                return response.status
-        except urllib.error.HTTPError as error:
-            with error:
-                self.text = error.read().decode()
-                return error.code
+    def _follow(self, reply):
+        while reply.status == 303:
+            self.path = reply.headers["location"]
+            reply = self.open(self.path)
+        self.text = reply.text
+        return reply.status
 
     def get(self, path):
-        return self._send(path)
+        return self._follow(self.open(path))
 
     def post(self, path, **fields):
-        token = re.search(r'name="csrf" (?:value|content)="([^"]*)"', self.text)
-        fields["csrf"] = token[1] if token else ""
-        return self._send(path, urllib.parse.urlencode(fields).encode())
+        return self._follow(self.send(path, fields.items()))
 
     def begin(self, task, name):
         self.get(f"/labelling/{task.id}")
@@ -158,26 +144,17 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
     url = serve(keys=True)
     path = f"{url}/labelling/{task.id}"
 
-    def send(key, path):
-        headers = {"Authorization": f"Bearer {key}", "Origin": url}
-        request = urllib.request.Request(path, headers=headers)
-        try:
-            with urllib.request.urlopen(request) as response:
-                return response.status, response.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, ""
+    def send(key, path, fields=None):
+        headers = {"Authorization": f"Bearer {key}", "Origin": url, "Accept": "text/html"}
+        reply = fetch(path, "POST" if fields else "GET", fields, **headers)
+        return reply.status, reply.text
 
     assert send(ann, path)[0] == 200
     assert send(other, path)[0] == 404
     assert send(add("reader", "read"), path)[0] == 403
     assert "mine" not in send(other, f"{url}/labelling")[1]
     assert send("te_none", path)[0] == 401
-    page = f"{url}/labelling/{task.id}"
-    body = urllib.parse.urlencode({"item": 0, "answer": "tie"}).encode()
-    headers = {"Authorization": f"Bearer {ann}", "Origin": url}
-    with urllib.request.urlopen(urllib.request.Request(page, body, headers)):
-        pass
+    assert send(ann, path, [("item", 0), ("answer", "tie")])[0] == 303
     assert kept.read(stored_labels.get_task, task.id).done == {"ann's key": 1}
 
 

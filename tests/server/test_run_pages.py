@@ -2,10 +2,9 @@
 stay texts."""
 
 import re
-import urllib.error
-import urllib.request
 
 import pytest
+from plain_http import fetch
 from run_store import add_comparison, add_run, begin_run, judge, keep
 
 from pages import HOSTILE, Outline
@@ -24,13 +23,8 @@ def get(serve):
     url = serve(judge="probe")
 
     def read(path):
-        request = urllib.request.Request(url + path, headers={"Accept": "text/html"})
-        try:
-            with urllib.request.urlopen(request, timeout=60) as response:
-                return response.status, Outline(response.read().decode()), response.headers
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, Outline(error.read().decode()), error.headers
+        reply = fetch(url + path, Accept="text/html")
+        return reply.status, Outline(reply.text), reply.headers
 
     return read
 
@@ -80,10 +74,10 @@ def test_a_run_that_works_tells_of_new_records(store, get):
         page = get(f"/runs/{run}")[1]
         assert "1 of 3" in page.text
         asked = next(v for n, v in page.attributes if n == "hx-get" and v and "/standing" in v)
-        assert get(asked)[2]["HX-Trigger"] is None
+        assert "hx-trigger" not in get(asked)[2]
         keep(store, run, "evaluate", judge(1, None))
         _, page, headers = get(asked)
-        assert headers["HX-Trigger"] == "te-records"
+        assert headers["hx-trigger"] == "te-records"
         assert "2 of 3" in page.text
         assert "1 failed" in page.text
         assert ("hx-trigger", "every 3s") in get(f"/runs/{run}/row")[1].attributes

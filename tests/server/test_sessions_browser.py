@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from plain_http import QUESTION as ASKED
-from plain_http import fetch
+from plain_http import Visitor, fetch
 
 from textevolve.server import identity
 from textevolve.server.browser import csrf_token, make_cookie
@@ -14,37 +14,6 @@ from textevolve.server.options import ServerOptions
 from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec
-
-HTML = {"Accept": "text/html"}
-
-
-class Visitor:
-    """A browser: it keeps cookies, says where a request comes from, and reads tokens of forms."""
-
-    def __init__(self, url):
-        self.url, self.cookies, self.said = url, {}, None
-
-    def open(self, path, method="GET", body=None, **headers):
-        if self.cookies:
-            said = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-            headers = {"Cookie": said, **headers}
-        self.said = fetch(f"{self.url}{path}", method, body, **{**HTML, **headers})
-        for cookie in self.said.cookies:
-            name, _, value = cookie.partition(";")[0].partition("=")
-            self.cookies[name] = value
-        return self.said
-
-    def send(self, path, fields=(), token=None, origin=None):
-        fields = [*fields, ("csrf", self.token if token is None else token)]
-        return self.open(path, "POST", fields, Origin=self.url if origin is None else origin)
-
-    def log_in(self, key, next="/runs"):
-        self.open("/login")
-        return self.send("/login", [("key", key), ("next", next)])
-
-    @property
-    def token(self):
-        return self.said.text.split('name="csrf" content="')[1].split('"')[0]
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """The reach of a client's study: which files, models, code and addresses its names may mean."""
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
+from canaries import CANARY, CASE, CODE, foreign_files, lay_canaries
 
 from textevolve.reach import Reach, allowed_path, confine, is_file, is_folder, matching_files
 from textevolve.server.identity import Caller
@@ -15,26 +14,10 @@ from textevolve.settings import Settings
 from textevolve.store import open_store
 from textevolve.store.served import ServedRun
 
-CANARY = "canary-of-this-machine"
-CASE = '{"id": "a", "input": "Question?", "candidates": ["one", "two"]}\n'
-
 
 @pytest.fixture
 def machine(home, monkeypatch):
-    """Things that nobody may get at, each by a name with the canary in it."""
-    secret = home / f"{CANARY}.jsonl"
-    secret.write_text(CASE)
-    (home / f"{CANARY}.yaml").write_text("rules: []\n")
-    (home / f"{CANARY}.gguf").write_bytes(b"GGUF")
-    (home / f"{CANARY}.md").write_text("Is it secret?")
-    folder = home / f"{CANARY}-folder"
-    folder.mkdir()
-    (folder / "question.jsonl").write_text(CASE)
-    code = CANARY.replace("-", "_")
-    (home / f"{code}.py").write_text("def f(*a, **k):\n    return 1.0\n")
-    monkeypatch.syspath_prepend(str(home))
-    yield home
-    sys.modules.pop(code, None)
+    yield from lay_canaries(home, monkeypatch)
 
 
 @pytest.fixture
@@ -54,22 +37,13 @@ def confined(machine):
         yield own, reach_of(served, options, settings, store)
 
 
-def foreign_names(home):
-    """Names of files that were not sent."""
-    files = [str(home / f"{CANARY}{end}") for end in (".jsonl", ".yaml", ".md", ".gguf")]
-    files += [f"{CANARY}.jsonl", f"../{home.name}/{CANARY}.jsonl", f"./{CANARY}.yaml"]
-    files += [f"{home}/{CANARY}*", f"{home}/{CANARY}-folder", f"{CANARY}-folder", "link.jsonl"]
-    files += [f"~/{CANARY}.jsonl", f"/proc/self/root{home}/{CANARY}.jsonl", f"file://{files[0]}"]
-    return [*files, "/dev/stdin", "\0", "a\0b", "x" * 5000, "\ud800"]
-
-
 def test_names_lead_nowhere_but_into_what_was_sent(confined, machine):
     _, reach = confined
     with confine(reach):
         assert allowed_path("cases.jsonl").startswith(str(reach.folder))
         assert is_file("./cases.jsonl")
         assert is_file("x/../cases.jsonl")
-        for name in foreign_names(machine):
+        for name in (*foreign_files(machine), "/dev/stdin", "\0", "a\0b", "x" * 5000, "\ud800"):
             assert not is_file(name)
             assert not is_folder(name)
             assert CANARY not in str(matching_files(name))
@@ -92,16 +66,15 @@ def test_files_of_any_name_are_kept_within_one_folder(home, name):
 
 def test_the_operator_may_allow_models_code_and_addresses(confined, machine):
     settings, _ = confined
-    code = CANARY.replace("-", "_")
     options = ServerOptions(
-        allow_model=("openai/*",), allow_code=(f"{code}:f",), allow_address=("hf:me/*",)
+        allow_model=("openai/*",), allow_code=(f"{CODE}:f",), allow_address=("hf:me/*",)
     )
     with open_store(settings.store) as store:
         reach = reach_of(ServedRun("", "mine", "key", 0.0, "running", {}), options, settings, store)
     assert reach.models("openai/gpt-5")
     assert not reach.models("groq/x")
     assert not reach.models("http://openai/x#m")
-    assert reach.code(f"{code}:f")
+    assert reach.code(f"{CODE}:f")
     assert not reach.code("os:system")
     assert reach.addresses("hf:me/data:train")
     assert not reach.addresses("hf:you/data")
@@ -116,20 +89,6 @@ def test_whoever_needs_no_key_may_ask_each_provider_but_no_address(confined, mac
     assert reach.models("local/qwen2.5-coder-1.5b")
     for spec in (f"local/{machine}/x", "local/~x", f"local/{CANARY}.gguf", "http://h/v1#m", "no/x"):
         assert not reach.models(spec)
-
-
-def test_the_reach_goes_along_into_threads_and_tasks(confined):
-    _, reach = confined
-    with confine(reach):
-        found = []
-        from textevolve.engine import sync
-
-        async def look():
-            found.append(is_file(os.path.join(os.sep, "etc", "passwd")))
-
-        sync.run(look())
-    assert found == [False]
-    assert is_file("/etc/passwd")
 
 
 def test_callers_without_all_namespaces_see_their_runs_alone(home):
