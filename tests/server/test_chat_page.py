@@ -8,23 +8,9 @@ from textevolve.llm.testing import Fault, ScriptedServer
 CHAT = "/chat/acme/guide"
 
 
-class Script:
-    """As `answer_chats`, unless a test says otherwise."""
-
-    other = None
-
-    def __call__(self, body, number):
-        return (self.other or answer_chats)(body, number)
-
-
 @pytest.fixture
-def script():
-    return Script()
-
-
-@pytest.fixture
-def server(script):
-    with ScriptedServer(script) as started:
+def server():
+    with ScriptedServer(answer_chats) as started:
         yield started
 
 
@@ -36,7 +22,7 @@ def world(home, server):
 
 
 @pytest.mark.slow
-def test_it_is_used_by_the_keyboard_alone(serve, world, page, check_page, script):
+def test_it_is_used_by_the_keyboard_alone(serve, world, page, check_page, server):
     page.goto(serve() + CHAT)
     box = page.get_by_label("Your message")
     box.focus()
@@ -57,13 +43,13 @@ def test_it_is_used_by_the_keyboard_alone(serve, world, page, check_page, script
     page.keyboard.press("Escape")
     page.get_by_text("Stopped; what was written is kept.").wait_for()
     page.wait_for_load_state("load")  # the script listens by then
-    script.other = lambda _body, _number: Fault.NOT_FOUND
+    server.script = lambda _body, _number: Fault.NOT_FOUND
     page.get_by_label("Your message").fill("<b>bold</b>")
     page.keyboard.press("Enter")
     page.locator("#failure:visible").wait_for()
     assert page.get_by_label("Your message").input_value() == "<b>bold</b>"
     page.said.clear()  # the console tells of the status
-    script.other = lambda _body, _number: "<img src=x onerror=alert(1)>"
+    server.script = lambda _body, _number: "<img src=x onerror=alert(1)>"
     page.keyboard.press("Enter")
     page.get_by_text("<img src=x onerror=alert(1)>").first.wait_for()
     page.get_by_text("<b>bold</b>").first.wait_for()

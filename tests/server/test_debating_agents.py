@@ -22,18 +22,7 @@ def send(ask, cli):
     keys = {}
     for name in ("acme", "other"):
         assert cli("agents", "namespaces", "create", name).code == 0
-        made = cli(
-            "config",
-            "keys",
-            "add",
-            f"of {name}",
-            "--namespace",
-            name,
-            "--scope",
-            "run",
-            "--scope",
-            "admin",
-        )
+        made = cli(*f"config keys add {name} --namespace {name} --scope run --scope admin".split())
         keys[name] = made.out.strip()
 
     def as_key(namespace, url, body=None):

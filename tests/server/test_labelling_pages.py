@@ -145,7 +145,7 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
     path = f"{url}/labelling/{task.id}"
 
     def send(key, path, fields=None):
-        headers = {"Authorization": f"Bearer {key}", "Origin": url, "Accept": "text/html"}
+        headers = {"Authorization": f"Bearer {key}", "Origin": url}
         reply = fetch(path, "POST" if fields else "GET", fields, **headers)
         return reply.status, reply.text
 

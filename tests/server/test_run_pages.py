@@ -24,6 +24,8 @@ def get(serve):
 
     def read(path):
         reply = fetch(url + path, Accept="text/html")
+        while "location" in reply.headers:
+            reply = fetch(url + reply.headers["location"], Accept="text/html")
         return reply.status, Outline(reply.text), reply.headers
 
     return read

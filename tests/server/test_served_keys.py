@@ -156,18 +156,3 @@ def test_the_command_shows_a_key_once(cli):
     assert "is revoked" in cli("config", "keys", "revoke", "ann").out
     assert "revoked" in cli("config", "keys", "list").out
     assert cli("config", "keys", "revoke", "ann").code == 2
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (("--scope", "everything"), "scope"),
-        (("--expires", "soon"), "such as 30d"),
-        (("--namespace", "nowhere"), "no namespace 'nowhere'"),
-    ],
-)
-def test_what_is_wrong_with_a_key_is_told(cli, given, told):
-    ended = cli("config", "keys", "add", "ann", *given)
-    assert (ended.code, ended.out) == (2, "")
-    assert told in ended.err
-    assert cli("config", "keys", "list", "--json").rows == []
