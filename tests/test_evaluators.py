@@ -4,13 +4,14 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.evaluators import open_evaluator
-from textevolve.judge_specs import (
-    NAMES,
+from textevolve.evaluators import (
+    KINDS,
     EvaluatorSpec,
+    Judges,
     describe_judge,
     judge_models,
     parse_evaluator,
+    read_plain,
     read_profile,
     reads_decisions,
 )
@@ -72,14 +73,18 @@ def test_debates_are_profiles_with_something_set():
 
 @pytest.mark.parametrize(
     ("name", "rules"),
-    [(n, "") for n in NAMES if n not in ("embedding", "instruction-likelihood")]
+    [
+        (name, "")
+        for name, kind in KINDS.items()
+        if kind.read is read_plain and name not in ("embedding", "instruction-likelihood")
+    ]
     + [("debate", "+rules"), ("probe", "+rules"), ("pairwise", "+rules")],
 )
 async def test_every_judge_judges(name, rules):
     case = Case("Name a prime.", ("Seven.", "Nine."), "1", {}, "Five.", "Five and seven are prime.")
     async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
-        spec, model = parse_evaluator(name + rules), Deciding(client, None)
-        judge = open_evaluator(spec, "scripted", lambda _: model)
+        model = Deciding(client, None)
+        judge = Judges("scripted", lambda _: model).open(name + rules)
         made = await judge(case)
     assert made.coverage == 1
     assert all(0 <= result.score <= 1 for result in made.result)

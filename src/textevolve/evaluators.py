@@ -1,93 +1,412 @@
-"""From a judge's text to an `Evaluator` that asks its model. What the text says is read in
-`judge_specs`."""
+"""The registry of judges: read a judge's text, describe it, and open the `Evaluator` that it names.
+
+    NAME[:PROFILE][+OPTION...][@MODEL]
+
+    debate:general                the profile's agents, as the profile says
+    jury:general                  the same agents, each blind and alone, one round
+    single                        one neutral agent that states its scores once
+    escalation:general            a jury; a debate only where it leaves the winner in doubt
+    pairwise, probe, checklist    see `textevolve.judges`
+    decide                        typed questions, a criterion of the rubric each, in one request;
+                                  decide+pairwise: which of two candidates is better;
+                                  decide+choice: which of all candidates is the right one
+    instruction-likelihood        how well a response tells its instruction
+    reference                     a probe beside the case's reference, or the judge's own answer
+    faithfulness, answer-relevance, context-recall, context-precision
+                                  a text taken apart: see `textevolve.judges.statements`
+    embedding@MODEL               how near a text's embedding comes to that of the reference
+    metric:NAME                   a metric of `textevolve.metrics`, which asks no model; all that
+                                  follows the colon is its name
+    look:length                   the length of a text; see `textevolve.judges.looks`
+    rules:FILE                    rules of a file; see `textevolve.loops.rules`
+    hybrid:FILE:JUDGE             rules first, then a judge
+    cascade:BELOW:FIRST,SECOND    two judges, the second where the first is not sure:
+                                  see `textevolve.judges.cascade`
+    python:NAME                   an evaluator of the user's own
+    FILE.judge                    judges fitted to labels, see `textevolve.judges.fitted_file`; all
+                                  of the text is the file's path
+
+Each judge is a line of `KINDS`. `rubric=FILE` is an option of each that takes a rubric: what to
+judge by instead of the shipped question, criteria or components. `NAME=VALUE` sets a parameter of
+the profile (`rounds=1`, `readout=decide`, `decider=local/julia-1`), or `decider=MODEL` of checklist
+and of those that take a text apart: the model that judges what the judge's own model wrote down.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
-from textevolve.debate.profile import Profile
+from textevolve.debate.profile import Agent, Component, Profile, load_profile, override, suggest
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.events import Listener, silence
-from textevolve.judge_specs import (
-    FITTED,
-    KINDS,
-    METRIC,
-    UNASKING,
-    EvaluatorSpec,
-    is_swayed,
-    parse_evaluator,
-    read_options,
-    read_profile,
-    read_rubric,
-    split_rules,
-    takes_rubric,
-)
-from textevolve.judges.cascade import Cascade
-from textevolve.judges.decide import DecideChoice, choose_between
+from textevolve.judges.cascade import CASCADE, Cascade, read_cascade
+from textevolve.judges.context import Options
+from textevolve.judges.criteria import ask_criteria, read_criteria
+from textevolve.judges.decide import Decide, DecideChoice, choose_between
+from textevolve.judges.embedding import EmbeddingSimilarity
 from textevolve.judges.fitted import FittedJudge
-from textevolve.judges.fitted_file import load_fitted
-from textevolve.judges.looks import LookJudge
+from textevolve.judges.fitted_file import is_fitted, load_fitted
+from textevolve.judges.instruction_likelihood import InstructionLikelihood
+from textevolve.judges.looks import LOOK, LookJudge
 from textevolve.judges.metric import MetricJudge
 from textevolve.judges.pairwise import Pairwise
+from textevolve.judges.probe import Checklist, Probe
+from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name
+from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
 from textevolve.memory.cue import Recall, nothing
+from textevolve.metrics.label_metrics import describe_metric, needs_label
+from textevolve.reach import is_file
+from textevolve.rows import read_text
 from textevolve.settings import today as this_day
 from textevolve.user_code import OWN, own_object
 
+DEBATES: Mapping[str, Mapping[str, Any]] = {
+    "debate": {},
+    "jury": {"protocol": "independent", "rounds": 1},
+    "single": {"protocol": "independent", "rounds": 1},
+    "escalation": {"protocol": "escalation"},
+}
 
-def open_evaluator(
-    spec: EvaluatorSpec,
-    model: str,
-    model_of: Callable[[str], Model],
-    *,
-    listener: Listener = silence,
-    concurrency: int = 64,
-    today: str | None = None,
-    rubric: str = "",
-) -> Evaluator:
-    """The judge that a spec names; `model` serves where neither spec nor profile names one.
+ALIASES = {"few-shot": "examples", "reference-guided": "reference"}
+"""The field's terms for options."""
 
-    `today`, as YYYY-MM-DD, stands in a debate's prompts; the date of now where it is None.
+DECIDE, METRIC, RULES, HYBRID, FITTED = "decide", "metric", "rules", "hybrid", "fitted"
+PYTHON = OWN.rstrip(":")
+
+RUBRIC, DECIDER = "rubric", "decider"
+
+LONE_JUDGE = Agent(
+    name="Judge",
+    persona="You judge alone, fairly and exactly, by what each response does for the input.",
+)
+
+
+M = TypeVar("M", str, str | None)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorSpec:
+    """A judge, read from its text. `model` is None where the run's model is to judge. `profile` is
+    what follows the colon: the metric, the look, BELOW of a cascade, a file; the judges that a
+    judge asks are its `parts`."""
+
+    name: str
+    profile: str | None = None
+    options: frozenset[str] = frozenset()
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    model: str | None = None
+    parts: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> JudgeKind:
+        return KINDS[self.name]
+
+    @property
+    def judges(self) -> tuple[EvaluatorSpec, ...]:
+        return tuple(map(parse_evaluator, self.parts))
+
+    @property
+    def is_debate(self) -> bool:
+        return self.name in DEBATES
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether its scores only compare candidates of one case with each other."""
+        return self.name == "pairwise" or not self.options.isdisjoint(("pairwise", "choice"))
+
+    @property
+    def reads_reference(self) -> bool:
+        """Whether the case's own reference is looked at."""
+        own = self.kind.reads_reference or "reference" in self.options
+        return own or any(judge.reads_reference for judge in self.judges)
+
+    @property
+    def takes_rubric(self) -> bool:
+        """Whether a rubric beside its text takes the place of its questions."""
+        own = RUBRIC in self.kind.options and RUBRIC not in self.parameters
+        return own and (not self.parts or any(judge.takes_rubric for judge in self.judges))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Which of `context` and `reference` a case must have, so that there is a score at all."""
+        if self.name == METRIC:
+            return ("reference",) if needs_label(self.profile or "") else ()
+        of_parts = (need for judge in self.judges for need in judge.needs)
+        return tuple(dict.fromkeys((*self.kind.needs, *of_parts)))
+
+
+def parse_evaluator(text: str) -> EvaluatorSpec:
+    """
+    Raises:
+        InputError: no such judge or option, or a value that cannot be used; says which there are.
+    """
+    text = text.strip()
+    name = FITTED if is_fitted(text) else re.split("[:+@]", text, maxsplit=1)[0]
+    if name not in KINDS:
+        raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, NAMES)}")
+    spec = KINDS[name].read(text)
+    _ = spec.judges  # a part that cannot be read is refused now
+    return spec
+
+
+def read_plain(text: str) -> EvaluatorSpec:
+    """Read a judge with a profile, options and a model after its name."""
+    judge, _, model = text.partition("@")
+    head, *options = judge.split("+")
+    name, _, profile = head.partition(":")
+    if profile and name not in DEBATES:
+        raise InputError(f"judge '{text}': '{name}' takes no profile")
+    flags = {ALIASES.get(option, option) for option in options if "=" not in option}
+    known = sorted({*KINDS[name].options} - {RUBRIC, DECIDER})
+    if unknown := sorted(flags.difference(known)):
+        others = f"{suggest(unknown[0], known)} (or NAME=VALUE)" if known else ": it has none"
+        raise InputError(f"judge '{text}': no option '{unknown[0]}'{others}")
+    parameters = dict(option.split("=", 1) for option in options if "=" in option)
+    if len(parameters) < sum("=" in option for option in options):
+        raise InputError(f"judge '{text}': a parameter is set twice")
+    spec = EvaluatorSpec(name, profile or None, frozenset(flags), parameters, model or None)
+    if not spec.is_debate:
+        read_options(spec)
+    return spec
+
+
+def _read_argument(form: str, check: Callable[[str], object], text: str) -> EvaluatorSpec:
+    """Read a judge of which all that follows the colon is its argument."""
+    name, _, argument = text.partition(":")
+    if not argument:
+        raise InputError(f"judge '{text}': write {form}")
+    check(argument)
+    return EvaluatorSpec(name, argument)
+
+
+def _read_hybrid(text: str) -> EvaluatorSpec:
+    file, _, judge = text.partition(":")[2].partition(":")
+    if not file or not judge:
+        raise InputError(f"judge '{text}': write hybrid:FILE.yaml:JUDGE")
+    return EvaluatorSpec(HYBRID, file, parts=(judge,))
+
+
+def _read_cascade(text: str) -> EvaluatorSpec:
+    below, *parts = read_cascade(text, _begins_judge)
+    return EvaluatorSpec(CASCADE, below, parts=tuple(parts))
+
+
+def _begins_judge(text: str) -> bool:
+    """Whether a text begins as a judge's text does: by a judge's name, or with a fitted judge."""
+    name = re.split("[:+@,]", text, maxsplit=1)[0]
+    return name in KINDS or re.fullmatch(r"[^,@]+\.judge(@.+)?", text) is not None
+
+
+def _read_fitted(path: str) -> EvaluatorSpec:
+    """A fitted judge; its parts are its signals, each with the model that it was fitted with."""
+    signals = load_fitted(path).signals
+    parts = tuple(with_model(signal.judge, signal.model) for signal in signals)
+    return EvaluatorSpec(FITTED, path, parts=parts)
+
+
+def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
+    """What a judge is to judge by instead of its own questions: the text that was given beside its
+    spec, or that of the file in it, each of which may be the name of a shipped rubric; empty where
+    there is neither. Judges that ask others hand on what was given to those that take it.
 
     Raises:
-        InputError: an unknown profile or parameter, or a value that cannot be used.
+        InputError: the file cannot be read, both are there, the judge has no use for one, or levels
+            in it cannot be used.
     """
-    if spec.name in UNASKING:
-        read_rubric(spec, rubric)
-        return MetricJudge(spec.profile or "") if spec.name == METRIC else LookJudge()
-    asked = spec.model or model
-    if spec.is_debate:
-        return Debate(
-            profile=read_profile(spec, rubric),
-            model_of=lambda agent: model_of(agent.model or asked),
-            listener=listener,
-            concurrency=concurrency,
-            today=today or this_day(),
+    file = spec.parameters.get(RUBRIC)
+    if not given and file is None:
+        return ""
+    if given and file is not None:
+        raise InputError("the rubric is there twice: in the judge's name, and beside it")
+    if given and not spec.takes_rubric:
+        raise InputError(f"judge {spec.name} takes no rubric: it asks no question to replace")
+    for judge in spec.judges:
+        read_rubric(judge, given if judge.takes_rubric else "")
+    if spec.parts:
+        return given
+    if file and is_rubric_name(file) and not is_file(file):
+        given = file
+    rubric = expand_rubric(given or read_text(file or ""))
+    if spec.name in (DECIDE, "checklist"):
+        ask_criteria(read_criteria(rubric))
+    return rubric
+
+
+def with_rubric(profile: Profile, rubric: str) -> Profile:
+    """The profile with the rubric as its one component, so that scores are about nothing else."""
+    if not rubric:
+        return profile
+    component = Component(
+        name=RUBRIC,
+        meaning=f"how far it does what this rubric asks: {rubric}",
+        question=f"does it do all that this rubric asks? {rubric}",
+    )
+    return override(profile, {"components": (component,)})
+
+
+def read_options(spec: EvaluatorSpec, rubric: str = "", concurrency: int = 64) -> Options:
+    """The options of a judge that does not debate."""
+    known = {"seed", *spec.kind.options}
+    if unknown := sorted(spec.parameters.keys() - known):
+        raise InputError(f"judge {spec.name}: no parameter '{unknown[0]}'")
+    if "choice" in spec.options and not spec.options <= {"choice", "rules"}:
+        raise InputError(
+            f"judge {spec.name}: of its options choice only goes with rules and rubric"
         )
-    options = replace(read_options(spec, concurrency), rubric=read_rubric(spec, rubric))
-    make = KINDS[spec.name].make
-    if "choice" in spec.options:
-        make = DecideChoice
-    elif "pairwise" in spec.options:
-        make = partial(Pairwise, ask=choose_between)
-    elif spec.decider is not None:
-        make = partial(make, decider=model_of(spec.decider))
-    return make(model=model_of(asked), options=options)
+    if {"pairwise", "examples"} <= spec.options:
+        raise InputError(f"judge {spec.name}: examples are of single texts, and pairs are compared")
+    if not spec.parameters.get(DECIDER, "none").strip():
+        raise InputError(f"judge {spec.name}: name a model, as in {DECIDER}=local/laya")
+    flags = dict.fromkeys(spec.options & {"rules", "examples"}, True)
+    seed: Any = spec.parameters.get("seed", 0)
+    return Options(
+        **flags,
+        reference="reference" in (spec.name, *spec.options),
+        seed=seed,
+        rubric=rubric,
+        concurrency=concurrency,
+    )
+
+
+def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
+    """The profile of a debate, a jury or a single judge, with the rubric as `read_rubric` read it
+    and the spec's parameters laid over it.
+
+    Raises:
+        InputError: there is no such profile, or a parameter cannot be used.
+    """
+    fixed = dict(DEBATES[spec.name])
+    if spec.name == "single":
+        fixed["agents"] = (LONE_JUDGE,)
+    if "rules" in spec.options:
+        fixed["rules"] = True
+    parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
+    profile = with_rubric(load_profile(spec.profile or "general"), rubric)
+    return override(profile, {**fixed, **parameters})
+
+
+def judges_in(text: str) -> tuple[EvaluatorSpec, ...]:
+    """Every judge in a judge's text that asks no other one.
+
+    Raises:
+        InputError: one of them cannot be read.
+    """
+    spec = parse_evaluator(text)
+    return tuple(one for part in spec.parts for one in judges_in(part)) if spec.parts else (spec,)
+
+
+def with_model(text: str, model: str | None) -> str:
+    """The judge with `model` in its text, where it asks one and names none."""
+    spec = parse_evaluator(text)
+    if model is None or not spec.kind.asks:
+        return text
+    if spec.parts:
+        named = ",".join(with_model(part, model) for part in spec.parts)
+        return f"{spec.name}:{spec.profile}:{named}"
+    return text if spec.model is not None else f"{text}@{model}"
+
+
+def judge_models(text: str, model: M) -> tuple[str | M, ...]:
+    """The models that a judge asks, each once; `model` stands where it names none."""
+    names: dict[str | M, None] = {}
+    for spec in judges_in(text):
+        asked = spec.model or model
+        if spec.is_debate:
+            names |= dict.fromkeys(read_profile(spec).models(asked))
+        elif spec.kind.asks:
+            names |= dict.fromkeys((asked, spec.parameters.get(DECIDER, asked)))
+    return tuple(names)
+
+
+def is_swayed(text: str) -> bool:
+    """Tell whether the order of candidates may sway a judge. Judges that do not debate see one
+    candidate at a time, or ask about each pair in both orders, unless they choose among all."""
+    specs = judges_in(text)
+    return any("choice" in s.options or s.is_debate or s.name == PYTHON for s in specs)
+
+
+def reads_decisions(text: str) -> bool:
+    """Whether a judge's text names a debate with the readout `decide`."""
+    spec = parse_evaluator(text)
+    spec = spec.judges[0] if spec.name == HYBRID else spec
+    return spec.is_debate and read_profile(spec).readout == "decide"
+
+
+def _profiles_in(text: str) -> list[Profile]:
+    return [read_profile(spec) for spec in judges_in(text) if spec.is_debate]
+
+
+def collections_of(text: str) -> tuple[str, ...]:
+    """The collections of memories that the debaters of a judge recall from, each once."""
+    return tuple(dict.fromkeys(name for one in _profiles_in(text) for name in one.collections))
+
+
+def agents_of(text: str) -> tuple[str, ...]:
+    """The stored agents that the profile of a judge names."""
+    return tuple(name for one in _profiles_in(text) for name in one.stored_agents)
+
+
+def check_absolute(text: str) -> None:
+    """Raises InputError where a judge only compares candidates of one case with each other."""
+    if any(spec.is_relative for spec in judges_in(text)):
+        raise InputError(
+            f"judge '{text}' compares candidates of one case with each other, so its scores of two"
+            " cases cannot be compared; take another judge, such as probe+rules"
+        )
+
+
+def describe_judge(text: str) -> Mapping[str, Any]:
+    """The files behind a judge's text, as JSON. They make a run what it is, too."""
+    spec = parse_evaluator(text)
+    return spec.kind.describe(spec)
+
+
+def _describe_rubric(spec: EvaluatorSpec) -> Mapping[str, Any]:
+    rubric = read_rubric(spec)
+    return {RUBRIC: rubric} if rubric else {}
+
+
+def _describe_debate(spec: EvaluatorSpec) -> Mapping[str, Any]:
+    return {"profile": read_profile(spec, read_rubric(spec)).model_dump(mode="json")}
+
+
+def _describe_metric(spec: EvaluatorSpec) -> Mapping[str, Any]:
+    return {METRIC: describe_metric(spec.profile or "")}
+
+
+def _describe_rules(spec: EvaluatorSpec) -> Mapping[str, Any]:
+    file = load_rules(spec.profile or "").file
+    about: dict[str, Any] = {RULES: file.model_dump(mode="json", by_alias=True)}
+    for part in spec.parts:
+        about |= describe_judge(part)
+    return about
+
+
+def _describe_parts(spec: EvaluatorSpec) -> dict[str, Any]:
+    return {part: about for part in spec.parts if (about := describe_judge(part))}
+
+
+def _describe_fitted(spec: EvaluatorSpec) -> Mapping[str, Any]:
+    file = load_fitted(spec.profile or "").model_dump(mode="json")
+    return {**_describe_parts(spec), FITTED: file}
 
 
 @dataclass(frozen=True, slots=True)
 class Judges:
     """How judges are opened for one run. `objects`: evaluators of the user's own, by the names that
-    stand for them; `model` serves where a judge names none. `recall`: what debaters remember.
-    `fill`: puts stored agents into a profile that names some."""
+    stand for them; `model` serves where a judge names none. `today`, as YYYY-MM-DD, stands in a
+    debate's prompts; the date of now where it is None. `recall`: what debaters remember. `fill`:
+    puts stored agents into a profile that names some."""
 
     model: str
     model_of: Callable[[str], Model]
@@ -99,58 +418,73 @@ class Judges:
     fill: Callable[[Profile], Profile] = lambda profile: profile
 
     def open(self, text: str, rubric: str = "") -> Evaluator:
-        """The judge that a text names: `rules:FILE`, `hybrid:FILE:JUDGE`, one of the user's own, or
-        any that `parse_evaluator` knows. `rubric`: what the latter is to judge by.
+        """The judge that a text names. `rubric`: what it is to judge by.
 
         Raises:
             InputError: there is no such judge, file or profile, or an option cannot be used.
         """
-        rules, judge = split_rules(text)
-        if rubric and judge is None:
-            raise InputError(f"judge '{text}' takes no rubric: it asks no model anything")
-        if text.startswith(OWN):
-            return as_evaluator(cast("Callable[[Case], Any]", own_object(text, self.objects)))
-        if rules is not None:
-            found = load_rules(rules)
-            if judge is None:
-                return found
-            return Hybrid(found, keep_whole(self.open(judge, rubric)), found.file.share)
         spec = parse_evaluator(text)
-        if spec.name == FITTED:
-            return self._open_fitted(spec, rubric)
-        if spec.parts:
-            return self._open_cascade(spec, rubric)
-        opened = open_evaluator(
-            spec,
-            self.model,
-            self.model_of,
-            listener=self.listener,
-            concurrency=self.concurrency,
-            today=self.today,
-            rubric=rubric,
-        )
-        if isinstance(opened, Debate):
-            return replace(opened, profile=self.fill(opened.profile), recall=self.recall)
-        return opened
+        return spec.kind.open(self, spec, read_rubric(spec, rubric))
 
-    def _open_cascade(self, spec: EvaluatorSpec, rubric: str) -> Cascade:
-        read_rubric(spec, rubric)
-        first, second = (
-            keep_whole(self.open(part, rubric if takes_rubric(part) else "")) for part in spec.parts
-        )
-        return Cascade(first, second, float(spec.profile or 0), (spec.parts[0], spec.parts[1]))
+    def open_parts(self, spec: EvaluatorSpec, rubric: str) -> list[Evaluator]:
+        """The judges that a judge asks; the rubric goes to those that take one."""
+        rubrics = [rubric if judge.takes_rubric else "" for judge in spec.judges]
+        return [keep_whole(self.open(*part)) for part in zip(spec.parts, rubrics, strict=True)]
 
-    def _open_fitted(self, spec: EvaluatorSpec, rubric: str) -> FittedJudge:
-        read_rubric(spec, rubric)
-        path = spec.profile or ""
-        file = load_fitted(path)
-        names = [signal.judge for signal in file.signals]
-        judges = {
-            name: keep_whole(self.open(part)) for name, part in zip(names, spec.parts, strict=True)
-        }
-        return FittedJudge(
-            file, judges, frozenset(filter(is_swayed, names)), self.concurrency, path
-        )
+
+def _open_debate(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
+    return Debate(
+        profile=judges.fill(read_profile(spec, rubric)),
+        model_of=lambda agent: judges.model_of(agent.model or spec.model or judges.model),
+        listener=judges.listener,
+        concurrency=judges.concurrency,
+        today=judges.today or this_day(),
+        recall=judges.recall,
+    )
+
+
+def _open_asking(
+    make: Callable[..., Evaluator], judges: Judges, spec: EvaluatorSpec, rubric: str
+) -> Evaluator:
+    if DECIDER in spec.parameters:
+        make = partial(make, decider=judges.model_of(spec.parameters[DECIDER]))
+    options = read_options(spec, rubric, judges.concurrency)
+    return make(model=judges.model_of(spec.model or judges.model), options=options)
+
+
+def _open_decide(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
+    makes = {"choice": DecideChoice, "pairwise": partial(Pairwise, ask=choose_between)}
+    make = next((makes[option] for option in makes if option in spec.options), Decide)
+    return _open_asking(make, judges, spec, rubric)
+
+
+def _open_argument(
+    make: Callable[[str], Evaluator], _: Judges, spec: EvaluatorSpec, _rubric: str
+) -> Evaluator:
+    return make(spec.profile or "")
+
+
+def _open_hybrid(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
+    rules = load_rules(spec.profile or "")
+    return Hybrid(rules, *judges.open_parts(spec, rubric), rules_weight=rules.file.share)
+
+
+def _open_cascade(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
+    first, second = judges.open_parts(spec, rubric)
+    return Cascade(first, second, float(spec.profile or 0), (spec.parts[0], spec.parts[1]))
+
+
+def _open_python(judges: Judges, spec: EvaluatorSpec, _rubric: str) -> Evaluator:
+    own = own_object(f"{OWN}{spec.profile}", judges.objects)
+    return as_evaluator(cast("Callable[[Case], Any]", own))
+
+
+def _open_fitted(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
+    path = spec.profile or ""
+    file = load_fitted(path)
+    names = [signal.judge for signal in file.signals]
+    parts = dict(zip(names, judges.open_parts(spec, rubric), strict=True))
+    return FittedJudge(file, parts, frozenset(filter(is_swayed, names)), judges.concurrency, path)
 
 
 def keep_whole(judge: Evaluator) -> Evaluator:
@@ -172,3 +506,79 @@ def say_limit(result: DebateResult) -> str:
         t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"
     )
     return next(forbidden, "a limit was reached within the debate")
+
+
+Open: TypeAlias = Callable[[Judges, EvaluatorSpec, str], Evaluator]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeKind:
+    """A judge of the registry. `open` takes how judges are opened, the judge as it was read, and
+    its rubric. `options`: what may follow its name, `rubric` and `decider` with a value: one model
+    writes down what is to be judged, and another one may judge it. `read`: takes its text apart.
+    `describe`: the files behind it. `needs`: the fields of a case without which there is no score.
+    `asks`: whether it asks a model that a run chooses."""
+
+    open: Open
+    options: tuple[str, ...] = ()
+    read: Callable[[str], EvaluatorSpec] = read_plain
+    describe: Callable[[EvaluatorSpec], Mapping[str, Any]] = _describe_rubric
+    needs: tuple[str, ...] = ()
+    reads_reference: bool = False
+    asks: bool = True
+
+
+ON_PAIRS = ("rules", "reference", RUBRIC)
+ON_TEXTS = (*ON_PAIRS, "examples")
+
+KINDS: Mapping[str, JudgeKind] = {
+    **dict.fromkeys(DEBATES, JudgeKind(_open_debate, ("rules", RUBRIC), describe=_describe_debate)),
+    "pairwise": JudgeKind(partial(_open_asking, Pairwise), ON_PAIRS),
+    "probe": JudgeKind(partial(_open_asking, Probe), ON_TEXTS),
+    "checklist": JudgeKind(partial(_open_asking, Checklist), (*ON_PAIRS, DECIDER)),
+    "reference": JudgeKind(partial(_open_asking, Probe), ON_TEXTS, reads_reference=True),
+    DECIDE: JudgeKind(_open_decide, (*ON_TEXTS, "pairwise", "choice")),
+    "instruction-likelihood": JudgeKind(partial(_open_asking, InstructionLikelihood)),
+    "embedding": JudgeKind(
+        partial(_open_asking, EmbeddingSimilarity), needs=("reference",), reads_reference=True
+    ),
+    **{
+        name: JudgeKind(
+            partial(_open_asking, partial(StatementJudge, check=check)),
+            (DECIDER,),
+            needs=check.needs,
+            reads_reference=check.answer != "response",
+        )
+        for name, check in CHECKS.items()
+    },
+    METRIC: JudgeKind(
+        partial(_open_argument, MetricJudge),
+        read=partial(_read_argument, "metric:NAME, such as metric:exact", MetricJudge),
+        describe=_describe_metric,
+        reads_reference=True,
+        asks=False,
+    ),
+    LOOK: JudgeKind(
+        partial(_open_argument, LookJudge),
+        read=partial(_read_argument, "look:length", LookJudge),
+        asks=False,
+    ),
+    RULES: JudgeKind(
+        partial(_open_argument, load_rules),
+        read=partial(_read_argument, "rules:FILE.yaml", str),
+        describe=_describe_rules,
+        asks=False,
+    ),
+    HYBRID: JudgeKind(_open_hybrid, (RUBRIC,), _read_hybrid, _describe_rules),
+    CASCADE: JudgeKind(_open_cascade, (RUBRIC,), _read_cascade, _describe_parts),
+    PYTHON: JudgeKind(
+        _open_python,
+        read=partial(_read_argument, f"{OWN}NAME", str),
+        reads_reference=True,
+        asks=False,
+    ),
+    FITTED: JudgeKind(_open_fitted, (), _read_fitted, _describe_fitted, asks=False),
+}
+
+NAMES = tuple(name for name in KINDS if name not in (PYTHON, FITTED))
+"""Names that a judge's text can begin with on the command line."""

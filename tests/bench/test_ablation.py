@@ -14,8 +14,7 @@ from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.evaluators import open_evaluator
-from textevolve.judge_specs import parse_evaluator
+from textevolve.evaluators import Judges
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
 
@@ -101,7 +100,7 @@ def test_the_answer_follows_from_the_figures(credits):
 async def test_a_first_round_is_the_debate_as_it_stood():
     case = Case("Name a prime.", ("Seven.", "Nine."), "1")
     async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
-        judge = open_evaluator(parse_evaluator("debate"), "scripted", lambda _: client)
+        judge = Judges("scripted", lambda _: client).open("debate")
         result = await judge(replace(case, parameters={"convergence": None}))
         first = first_round(result)
         items = [Item("1", case.input, case.candidates, (1.0, 0.0))]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from textevolve.errors import BudgetError, InputError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.evaluators import Judges
-from textevolve.judge_specs import (
+from textevolve.evaluators import (
+    Judges,
     check_absolute,
     describe_judge,
     judge_models,
@@ -229,5 +229,5 @@ async def test_judges_are_opened_with_their_models_and_the_rubric(tmp_path):
         unsure = await cascade(Case("Name a prime.", ("Six.", "Eight."), "2"))
         assert server.calls == 2 + unsure.usage.calls == 2 + 3
         assert sorted(set(asked)) == ["cheap", "m"]
-        with pytest.raises(InputError, match="neither judge"):
+        with pytest.raises(InputError, match="judge cascade takes no rubric"):
             judges.open("cascade:1:metric:exact,metric:contains", "x")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from textevolve.bench.agreement import best_probabilities
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.evaluators import open_evaluator
-from textevolve.judge_specs import (
+from textevolve.evaluators import (
+    Judges,
     parse_evaluator,
 )
 from textevolve.judges.criteria import ask_criteria, read_criteria, read_levels
@@ -105,9 +105,7 @@ async def ask(name, case=CASE, script=chatting, *, rubric="", wire=None):
         ScriptedServer(script, wires=(wire,) if wire else ()) as server,
         OpenAIClient(server.url, "scripted", decisions=wire) as client,
     ):
-        opened = open_evaluator(
-            parse_evaluator(name), "scripted", lambda _: Deciding(client, wire), rubric=rubric
-        )
+        opened = Judges("scripted", lambda _: Deciding(client, wire)).open(name, rubric)
         return await opened(case), server.requests
 
 
@@ -243,9 +241,7 @@ class Decider:
 
 
 def judged(name, case, rows, rubric=""):
-    judge = open_evaluator(
-        parse_evaluator(name), "d", lambda _: Deciding(Decider(rows), "systemone"), rubric=rubric
-    )
+    judge = Judges("d", lambda _: Deciding(Decider(rows), "systemone")).open(name, rubric)
     return asyncio.run(judge(case)).result
 
 

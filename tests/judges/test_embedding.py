@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import Judges
-from textevolve.judge_specs import parse_evaluator
+from textevolve.evaluators import Judges, parse_evaluator
 from textevolve.judges.embedding import cosine
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.embeddings import embed

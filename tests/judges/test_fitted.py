@@ -8,7 +8,7 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.judge_specs import (
+from textevolve.evaluators import (
     check_absolute,
     describe_judge,
     is_swayed,

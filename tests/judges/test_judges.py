@@ -144,7 +144,7 @@ async def test_what_no_call_can_mend_is_raised():
     ("kind", "case", "reason"),
     [
         (Pairwise, Case("x", ("one",)), "at least two"),
-        (Probe, Case("x", ("one",), parameters={"rounds": 2}), "no parameter"),
+        (Probe, Case("x", ("one",), parameters={"rounds": 2}), "unknown field .rounds."),
     ],
 )
 async def test_cases_that_cannot_be_judged(kind, case, reason):

@@ -4,8 +4,8 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import Judges, open_evaluator
-from textevolve.judge_specs import (
+from textevolve.evaluators import (
+    Judges,
     check_absolute,
     describe_judge,
     judge_models,
@@ -33,9 +33,7 @@ async def test_every_shipped_rubric_says_its_source_and_can_be_judged_by(name):
     assert "\n".join(criteria) == rubric.text
     for judge, calls in (("probe", 2), ("checklist", 2 * len(criteria)), ("pairwise", 2)):
         async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
-            opened = open_evaluator(
-                parse_evaluator(judge), "scripted", lambda _: client, rubric=name
-            )
+            opened = Judges("scripted", lambda _: client).open(judge, name)
             made = await opened(CASE)
         assert made.coverage == 1
         assert server.calls == calls

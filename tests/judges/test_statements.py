@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import open_evaluator
-from textevolve.judge_specs import parse_evaluator
+from textevolve.evaluators import Judges
 from textevolve.judges.statements import average_precision, split_passages
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
@@ -44,7 +43,7 @@ def answering(statements, yes):
 
 async def judge(name, script, case=CASE):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await open_evaluator(parse_evaluator(name), "scripted", lambda _: client)(case)
+        made = await Judges("scripted", lambda _: client).open(name)(case)
     return made, server.requests
 
 

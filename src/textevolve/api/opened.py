@@ -21,7 +21,7 @@ from textevolve.api.options import ClientOptions
 from textevolve.engine import sync
 from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.evaluation import Case, Evaluation, Evaluator
-from textevolve.judge_specs import check_absolute, describe_judge, judge_models
+from textevolve.evaluators import check_absolute, describe_judge, judge_models
 from textevolve.judges.fitted_file import check_name as check_name
 from textevolve.llm.chains.chain import Chain, Values, call_by, perform_chain, run_within
 from textevolve.llm.chains.chain import PromptSet as PromptSet  # asks by `call_by` here

@@ -15,7 +15,7 @@ from textevolve.cli.execution import calm_collector, fetch_weights
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError
-from textevolve.judge_specs import judge_models
+from textevolve.evaluators import judge_models
 from textevolve.server.options import ServerOptions, find_client_key, is_here
 from textevolve.settings import Settings, read_settings
 from textevolve.store import Store, open_store

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
+from pydantic import Field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, InputError
@@ -32,6 +33,7 @@ from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
+from textevolve.spec import Frozen
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -95,8 +97,14 @@ def prompts_version() -> dict[str, str]:
     return {**versions, "examples": text_hash(turns)[:12]}
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class CaseOptions(Frozen):
+    """The options of a judge that a case's parameters may set."""
+
+    seed: Annotated[int, Field(ge=-(10**18), le=10**18)] = 0
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+
+class Options(CaseOptions):
     """What can be chosen for every judge.
 
     `rules`: explicit rules on following the instruction, precision, and no credit for length.
@@ -104,15 +112,12 @@ class Options:
     none it first answers the input itself, in a call of its own. `examples`: a probe is first shown
     six answered examples, and asks one question instead of several. `concurrency`: calls of one
     case that may be in flight together. `rubric`: the user's own, in place of the questions that
-    are shipped; each line of it is a criterion of a checklist. `seed` and `threshold` may also be
-    set by a case's parameters.
+    are shipped; each line of it is a criterion of a checklist.
     """
 
     rules: bool = False
     reference: bool = False
     examples: bool = False
-    seed: int = 0
-    threshold: float = 0.5
     max_answer_tokens: int = 400
     rubric: str = ""
     concurrency: int = 64
@@ -123,16 +128,10 @@ class Options:
         Raises:
             InputError: another parameter, or a value out of range.
         """
-        for name, value in parameters.items():
-            if name == "seed" and isinstance(value, int):
-                continue
-            if name == "threshold" and isinstance(value, int | float) and 0 <= value <= 1:
-                continue
-            if name in ("seed", "threshold"):
-                wanted = "a whole number" if name == "seed" else "a number from 0 to 1"
-                raise InputError(f"{name}: must be {wanted}, not {value!r:.40}")
-            raise InputError(f"'{name}' is no parameter of this judge; there are: seed, threshold")
-        return replace(self, **parameters)
+        if not parameters:
+            return self
+        options = CaseOptions(**parameters).model_dump(exclude_unset=True)
+        return self.model_copy(update=options)
 
 
 @dataclass(frozen=True, slots=True)

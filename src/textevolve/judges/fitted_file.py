@@ -18,7 +18,7 @@ from textevolve.spec import Frozen
 from textevolve.texts.yaml_lines import build_at, parse_yaml
 
 ENDING = ".judge"
-OTHERS = ("python", "rules", "hybrid", "cascade")
+OTHERS = ("python", "rules", "hybrid", "cascade", "metric")
 """How judges' texts begin that may end like a fitted one's."""
 HEAD = """\
 # A judge that was fitted to labels. Use it like any other: --judge FILE.judge

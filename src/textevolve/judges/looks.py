@@ -20,15 +20,19 @@ USUAL = 100
 """Words of a text with the score 0.5."""
 
 
-def check_look(name: str) -> None:
-    """Raises InputError where there is no look of this name."""
-    if name != LENGTH:
-        raise InputError(f"no look '{name}'; there is: {LENGTH}")
-
-
 @dataclass(frozen=True)
 class LookJudge:
-    """Scores each text by its words: words / (words + `USUAL`)."""
+    """Scores each text by its words: words / (words + `USUAL`).
+
+    Raises:
+        InputError: there is no look of this name.
+    """
+
+    look: str = LENGTH
+
+    def __post_init__(self) -> None:
+        if self.look != LENGTH:
+            raise InputError(f"no look '{self.look}'; there is: {LENGTH}")
 
     async def __call__(self, case: Case, /) -> Judgement:
         """

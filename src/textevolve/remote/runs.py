@@ -16,8 +16,8 @@ from typing import Any
 
 from textevolve.errors import FatalModelError, InputError, StoreError
 from textevolve.evaluation import Case, Usage
+from textevolve.evaluators import describe_judge
 from textevolve.events import CallFinished
-from textevolve.judge_specs import describe_judge
 from textevolve.llm.chains.chain_file import ENDINGS, load_chain
 from textevolve.reach import is_file, note_files
 from textevolve.remote.connection import Connection, find_server, part

@@ -19,7 +19,7 @@ from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, failure_of
-from textevolve.judge_specs import check_absolute, with_model
+from textevolve.evaluators import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts

@@ -17,8 +17,8 @@ from pydantic import field_validator, model_validator
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Event, StepFinished
-from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.chains.chain_file import write_prompts
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version

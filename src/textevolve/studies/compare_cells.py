@@ -27,7 +27,7 @@ from textevolve.evaluation import (
     Usage,
     attempt,
 )
-from textevolve.judge_specs import parse_evaluator, split_rules
+from textevolve.evaluators import parse_evaluator
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.model import Request, Response
@@ -333,8 +333,7 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
         InputError: a judge could score no output without a column that is not named.
     """
     for judge in judges_of(spec):
-        _, asked = split_rules(judge)
-        needs = () if asked is None else parse_evaluator(asked).needs
+        needs = parse_evaluator(judge).needs
         given = {"context": ("--context", spec.context), "reference": ("--label", spec.label)}
         for need, (flag, column) in given.items():
             if need in needs and column is None:

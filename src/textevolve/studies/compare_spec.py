@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, cast
 from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
 from textevolve.errors import InputError
-from textevolve.judge_specs import check_absolute, judges_in, with_model
+from textevolve.evaluators import check_absolute, judges_in, with_model
 from textevolve.llm.model import Message
 from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.metrics.label_metrics import needs_label, open_metric
@@ -288,8 +288,6 @@ def _check_scorers(spec: CompareSpec) -> None:
 
 
 def _refuse_relative(judge: str) -> None:
-    if judge.startswith(OWN):
-        return
     try:
         check_absolute(judge)
     except InputError as error:
@@ -366,7 +364,4 @@ def decides(spec: CompareSpec) -> str:
 def with_models(spec: CompareSpec) -> dict[str, str]:
     """Each judge by its name, with the model that it is to ask."""
     first = next((m for m in spec.models if not names_chain(m)), None)
-    return {
-        judge: judge if judge.startswith(OWN) else with_model(judge, spec.model or first)
-        for judge in judges_of(spec)
-    }
+    return {judge: with_model(judge, spec.model or first) for judge in judges_of(spec)}

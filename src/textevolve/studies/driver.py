@@ -24,8 +24,8 @@ from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, Usage, refer_to_images
+from textevolve.evaluators import agents_of, collections_of, describe_judge, judge_models
 from textevolve.events import CallFinished, Event, Listener, silence
-from textevolve.judge_specs import agents_of, collections_of, describe_judge, judge_models
 from textevolve.llm.batches.ledger import refuse_unbatched
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices

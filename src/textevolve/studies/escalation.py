@@ -27,8 +27,8 @@ from textevolve.bench.two_judges import (
 from textevolve.bench.verdicts import ORDERS, ItemQuestion, TextOrder
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Usage
+from textevolve.evaluators import judges_in
 from textevolve.events import RecordsExpected
-from textevolve.judge_specs import judges_in
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.cells import cell_text

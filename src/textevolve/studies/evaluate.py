@@ -33,13 +33,12 @@ from textevolve.evaluation import (
     mend_texts,
     refer_to_images,
 )
-from textevolve.evaluators import say_limit
-from textevolve.judge_specs import (
+from textevolve.evaluators import (
     parse_evaluator,
     read_profile,
     read_rubric,
     reads_decisions,
-    split_rules,
+    say_limit,
     with_rubric,
 )
 from textevolve.judges.context import Options
@@ -82,7 +81,7 @@ from textevolve.studies.judged_report import (
     write_line,
 )
 from textevolve.studies.study import Asks, Row, Study, write_json
-from textevolve.user_code import OWN, own_object
+from textevolve.user_code import own_object
 from textevolve.wiring import Workbench
 
 IN_FULL = 1000
@@ -210,10 +209,7 @@ TIME_IS_UP = "the time limit is reached; resume the run to go on"
 
 def debates(spec: EvaluateSpec) -> bool:
     """Whether the judge is a debate, of which all is kept."""
-    if spec.judge is None:
-        return True
-    rules, judge = split_rules(spec.judge)
-    return rules is None and judge is not None and parse_evaluator(judge).is_debate
+    return spec.judge is None or parse_evaluator(spec.judge).is_debate
 
 
 def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
@@ -223,14 +219,13 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     given = given_parameters(spec)
     if not debates(spec):
         _refuse_debate_options(spec, given)
-        _, judge = split_rules(spec.judge or "")
-        if judge is not None:
-            read_rubric(parse_evaluator(judge), spec.rubric or "")
+        read_rubric(parse_evaluator(spec.judge or ""), spec.rubric or "")
         return spec
     base, model, rubric = spec.profile, spec.model, spec.rubric or ""
     if spec.judge is not None:
         parsed = parse_evaluator(spec.judge)
-        base, model = read_profile(parsed, rubric), parsed.model or model
+        base = read_profile(parsed, read_rubric(parsed, rubric))
+        model = parsed.model or model
     else:
         named = settings.profile if base is None else base
         base = with_rubric(named if isinstance(named, Profile) else load_profile(named), rubric)
@@ -299,10 +294,7 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
 
 def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
     """Say once, after the cases were read, what their columns were taken for."""
-    _, judge = split_rules(spec.judge) if spec.judge else (None, None)
-    reference = judge is not None and parse_evaluator(judge).reads_reference
-    own = spec.judge is not None and spec.judge.startswith(OWN)
-    columns.tell(reference=reference or own)
+    columns.tell(reference=bool(spec.judge) and parse_evaluator(spec.judge or "").reads_reference)
 
 
 def _read_case(spec: EvaluateSpec) -> Case:

@@ -26,7 +26,7 @@ from textevolve.bench.fitting import gather_signals, kind_of_labels
 from textevolve.bench.items import Item, items_of, question_of
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.judge_specs import judges_in, with_model
+from textevolve.evaluators import judges_in, with_model
 from textevolve.judges.fitted_file import ENDING, FittedFile, save_fitted
 from textevolve.judges.looks import LENGTH, LOOK
 from textevolve.report import wording

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import model_validator
 
 from textevolve.evaluation import Case, check_case
-from textevolve.judge_specs import check_absolute, with_model
+from textevolve.evaluators import check_absolute, with_model
 from textevolve.loops.attempt import Attempt, prompts_version
 from textevolve.loops.innovation import (
     ALPHA,

@@ -16,8 +16,8 @@ from pydantic import model_validator
 from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
+from textevolve.evaluators import check_absolute, reads_decisions
 from textevolve.events import Event, StepFinished
-from textevolve.judge_specs import check_absolute, reads_decisions
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.node_eval.episode_evaluation import evaluate_episodes, place_nodes
 from textevolve.node_eval.episodes import Episode, Reading, split_history

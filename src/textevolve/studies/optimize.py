@@ -18,8 +18,8 @@ from pydantic_core import from_json
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
+from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
-from textevolve.judge_specs import check_absolute, with_model
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_version
 from textevolve.loops.optimization import (

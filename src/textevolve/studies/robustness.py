@@ -28,8 +28,8 @@ from textevolve.bench.card_cases import (
     shipped_cases,
 )
 from textevolve.evaluation import Case, Failure
+from textevolve.evaluators import with_model
 from textevolve.events import RecordsExpected
-from textevolve.judge_specs import with_model
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Column,

@@ -19,12 +19,13 @@ from textevolve.engine.local import gather_bounded
 from textevolve.engine.sync import KeptOpen
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
 from textevolve.evaluation import Case, EvaluationResult, failure_of
-from textevolve.judge_specs import (
+from textevolve.evaluators import (
+    HYBRID,
+    PYTHON,
+    RULES,
     check_absolute,
     judge_models,
-    options_of,
     parse_evaluator,
-    split_rules,
 )
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store, open_store
@@ -152,15 +153,15 @@ def _fit_judge(judge: str, case: Case, *, named: bool) -> str:
     Raises:
         InputError: it does not look at one of them.
     """
-    _, model_judge = split_rules(judge)
-    parsed = None if model_judge is None else parse_evaluator(model_judge)
-    if parsed is None:
-        return judge  # rules, or an evaluator of the user's own
+    parsed = parse_evaluator(judge)
+    parsed = parsed.judges[0] if parsed.name == HYBRID else parsed
+    if parsed.name in (RULES, PYTHON):
+        return judge
     missing = other = ""
     if case.context is not None and "context" not in parsed.needs:
         missing, other = "context", "faithfulness"
     elif case.reference is not None and not parsed.reads_reference:
-        if not named and "reference" in options_of(parsed.name):
+        if not named and "reference" in parsed.kind.options:
             name, at, model = judge.partition("@")
             return f"{name}+reference{at}{model}"
         missing, other = "reference", "probe+rules+reference"

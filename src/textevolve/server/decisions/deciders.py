@@ -249,15 +249,6 @@ class DecidingJudge:
         return spread(result.score, len(question.options))
 
 
-def opens_with_rubric(open: Callable[[str], Evaluator]) -> bool:
-    """Whether a judge takes a rubric of the client's."""
-    try:
-        open("It does what is asked.")
-    except InputError:
-        return False
-    return True
-
-
 def describe_question(question: Question) -> str:
     """The question with what it says of its options, as a rubric: one line, since each line is a
     criterion to some judges, with levels in brackets, as `textevolve.judges.criteria` has them."""

@@ -16,8 +16,13 @@ from functools import lru_cache
 
 from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.evaluation import Evaluator, Failure
-from textevolve.evaluators import Judges, keep_whole
-from textevolve.judge_specs import describe_judge, judge_models, parse_evaluator, split_rules
+from textevolve.evaluators import (
+    Judges,
+    describe_judge,
+    judge_models,
+    keep_whole,
+    parse_evaluator,
+)
 from textevolve.llm.decisions import Decision, Question
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Response
@@ -27,7 +32,6 @@ from textevolve.server.decisions.deciders import (
     DecidingModel,
     RequestSpending,
     note_event,
-    opens_with_rubric,
     spending,
 )
 from textevolve.server.errors import ApiError, as_api_error, no_model
@@ -251,6 +255,5 @@ def open_judge(text: str, judges: Judges) -> DecidingJudge:
         return keep_whole(judges.open(text, rubric))
 
     open("")
-    _, judge = split_rules(text)
-    needs = () if judge is None else parse_evaluator(judge).needs
-    return DecidingJudge(open, opens_with_rubric(open), needs)
+    spec = parse_evaluator(text)
+    return DecidingJudge(open, spec.takes_rubric, spec.needs)
