@@ -79,14 +79,6 @@ def test_masses_of_bins_are_equal_where_nothing_ties():
     assert [bins_for(n) for n in (0, 5, 39, 40, 99, 100, 5000)] == [2, 2, 3, 4, 9, 10, 10]
 
 
-def test_two_probabilities_are_two_bins():
-    curve = measured([0.1] * 7 + [0.9] * 5, [0] * 7 + [1] * 5, 2).curve
-    assert [(one.probability, one.count) for one in curve] == [
-        (pytest.approx(0.1), 7),
-        (pytest.approx(0.9), 5),
-    ]
-
-
 @pytest.mark.slow
 def test_a_right_forecaster_errs_as_much_as_chance_makes_him():
     random = np.random.default_rng(1)

@@ -18,7 +18,6 @@ from textevolve.statistics import comparisons as c
 from textevolve.statistics import intervals as s
 
 NAN = float("nan")
-LABEL = st.sampled_from([0.0, 1.0, 2.0])
 GAPPED = st.sampled_from([0.0, 1.0, 2.0, NAN])
 CREDIT = st.sampled_from([0.0, 0.5, 1.0, NAN])
 SEEDS = st.integers(0, 2**32 - 1)
@@ -98,16 +97,6 @@ def test_kappa_is_that_of_statsmodels(raters):
         return
     expected = cohens_kappa(table_of(*raters), return_results=False)
     assert found == pytest.approx(float(expected))
-
-
-def test_one_class_only_has_no_kappa():
-    assert math.isnan(kappa([1, 1, 1], [1, 1, 1]))
-
-
-def test_all_agree_and_no_item():
-    assert kappa([0, 1, 1], [0, 1, 1]) == pytest.approx(1)
-    assert math.isnan(kappa([], []))
-    assert math.isnan(kappa([NAN, 1], [0, NAN]))
 
 
 def test_lists_of_unequal_length_are_refused():

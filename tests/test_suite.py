@@ -2,7 +2,6 @@
 
 import datetime
 import signal
-import threading
 
 import pytest
 
@@ -18,13 +17,6 @@ def test_the_day_is_fixed_here_and_in_processes_started_here_which_can_be_interr
     said, _ = spawn(script=TOLD).communicate(timeout=60)
     assert day != datetime.date.today().isoformat()
     assert said == f"{day} {signal.default_int_handler}\n"
-
-
-def wait():
-    try:
-        threading.Event().wait()
-    finally:
-        threading.Event().wait()
 
 
 @pytest.mark.parametrize("named", ["", "2025-01-31"])

@@ -24,13 +24,7 @@ pytestmark = pytest.mark.usefixtures("home")
 CASE = ("Is 7 prime?", ["Yes, it is.", "No, it is 1 x 7."])
 
 
-@pytest.mark.parametrize(
-    "judge",
-    [
-        "debate",
-        "probe",
-    ],
-)
+@pytest.mark.parametrize("judge", ["debate", "probe"])
 def test_all_judges_give_one_type_of_result(model, home, judge):
     result = Client(model).evaluate(*CASE, judge=judge)
     assert len(result.scores) == len(result.feedback) == 2
@@ -41,10 +35,9 @@ def test_all_judges_give_one_type_of_result(model, home, judge):
         assert store.run_totals(store.get_run(result.run).id).spent == result.usage
 
 
-@pytest.mark.parametrize("judge", ["probe"])
-def test_a_missing_score_is_none_and_its_reason_stands_in_the_feedback(model, server, judge):
+def test_a_missing_score_is_none_and_its_reason_stands_in_the_feedback(model, server):
     server.script = lambda _body, _number: Fault.EMPTY
-    result = Client(model).evaluate(*CASE, judge=judge)
+    result = Client(model).evaluate(*CASE, judge="probe")
     assert (result.scores, result.best) == ((None, None), None)
     assert result.failure is not None
     assert result.feedback == (result.failure.reason,) * 2

@@ -5,11 +5,6 @@ import json
 import pytest
 
 
-def write_lines(path, **label):
-    rows = [{"id": f"i{n}", "input": f"{n}?", "candidates": ["a", "b"], **label} for n in range(2)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -18,7 +13,8 @@ def write_lines(path, **label):
     ],
 )
 def test_bad_input_is_one_line_and_asks_nothing(cli, server, model, home, more, reason):
-    write_lines(home / "items.jsonl", winner=1)
+    item = {"id": "i0", "input": "0?", "candidates": ["a", "b"], "winner": 1}
+    (home / "items.jsonl").write_text(json.dumps(item))
     ended = cli("bench", "agreement", "items.jsonl", "-m", model, *more)
     assert ended.code == 2
     assert reason in ended.err

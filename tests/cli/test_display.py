@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from textevolve.cli.display import Progress
-from textevolve.cli.runs import report_runs
 from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
@@ -23,7 +22,6 @@ from textevolve.events import (
     StepStarted,
 )
 from textevolve.report.terminal import print_report
-from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.studies.evaluate import Evaluations, find_row, report_evaluations
 from textevolve.studies.judged_report import LiveDebate
 
@@ -186,37 +184,3 @@ def test_cases_that_the_journal_answers_do_not_count_for_the_time_left() -> None
         progress(CallFinished("m", usage, 5.0, replayed=False))
         progress.count("scored")
     assert progress.seconds_left == pytest.approx(200, rel=0.1)
-
-
-def a_run(**more: object) -> RunRecord:
-    spec = {
-        "model": f"local/m{HOSTILE}",
-        "why": "configured",
-        "profile": {"name": "general", "protocol": "sequential", "seed": 3},
-    }
-    fields = {
-        "id": "20250131-k3fx",
-        "name": HOSTILE,
-        "fingerprint": "f",
-        "created": 0.0,
-        "updated": 0.0,
-        "status": "finished",
-        "source": "cases.jsonl",
-        "n_cases": 1,
-    }
-    return RunRecord(**{**fields, "spec": spec, **more})  # pyright: ignore
-
-
-TOTALS = RunTotals(Usage(4, 100, 80, 20, 0.001), Usage(2, 50, 0, 5, None), 1)
-
-
-def test_runs_are_listed_safely() -> None:
-    console = a_console(60)
-    rows = [(a_run(), TOTALS), (a_run(n_cases=None, status="interrupted"), TOTALS)]
-    print_report(report_runs(rows), console)
-    text = drawn(console)
-    assert text.count("20250131-k3fx") >= 2
-    assert "finished" in text
-    assert "interrupted" in text
-    assert max(len(line) for line in text.splitlines()) <= 60
-    assert not {"\x1b", "\x07", "\u202e", "\ud800"} & set(text)

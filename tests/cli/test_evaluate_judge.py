@@ -65,13 +65,6 @@ def test_a_reference_in_the_data_is_used_and_its_absence_made_up_for(cli, fairly
     assert ended.err.count("columns: input, candidates, reference; unread: source\n") == 1
 
 
-def test_a_reference_that_a_judge_does_not_look_at_is_named(cli, server, model, home):
-    row = {"input": INPUT, "candidates": [BAD, GOOD], "answer": "Of gravity."}
-    (home / "gold.jsonl").write_text(json.dumps(row))
-    ended = cli("evaluate", "gold.jsonl", "-j", "probe", "-m", model)
-    assert "warning: only judges with a reference, such as --judge reference, read" in ended.err
-
-
 def test_the_cases_are_not_overwritten(cli, server, model, cases, home):
     before = (home / cases).read_text()
     ended = cli("evaluate", cases, "-m", model, "--judge", "probe", "-o", f"../{home.name}/{cases}")

@@ -45,27 +45,6 @@ def test_a_memory_is_kept_found_and_forgotten(cli, notes):
     assert cli("memories", "show", bob["id"], "--json").rows[0]["text"] == ""
 
 
-BAD = {
-    "backwards": (
-        ("a", "--valid-from", "2024-01-02", "--valid-to", "2024-01-01"),
-        "valid_to must be later than valid_from",
-    ),
-    "a document": (("@long.txt",), "is read with: textevolve memories read"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_kept_is_one_line_and_asks_nothing(cli, notes, home, case):
-    (home / "long.txt").write_text("a" * 1_000_000)
-    words, said = BAD[case]
-    runs = cli("runs", "list", "--json").out
-    outcome = cli("memories", "add", notes, *words)
-    assert outcome.code == 2
-    assert said in outcome.err
-    assert outcome.err.count("\n") == 1
-    assert cli("runs", "list", "--json").out == runs
-
-
 def test_a_foreign_id_is_not_found(cli, notes):
     id = add(cli, "Ann drinks green tea.")["id"]
     cli("agents", "namespaces", "create", "acme")

@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from parameter_sets import slow_but_first
 from textevolve.llm.testing import ScriptedServer
 
 pytestmark = pytest.mark.guard
@@ -22,24 +21,13 @@ LIMIT = 240
 ASKING = {
     "one case": ("evaluate", *CASE),
     "a batch as JSON": ("evaluate", "cases.jsonl", "--json"),
-    "optimize": ("optimize", "Say hello.", "--max-iterations", "1"),
 }
-BATCH = ("evaluate", "cases.jsonl")
-"""It says how far it is on standard error, and prints nothing else."""
-
-READING = {
-    "runs list": ("runs", "list"),
-}
-
-
-def write_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture
 def files(home):
     rows = [{"input": f"Which is {n}?", "candidates": [f"{n}", "no"]} for n in range(3)]
-    write_lines(home / "cases.jsonl", rows)
+    (home / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return home
 
 
@@ -65,7 +53,7 @@ def unread(files):
     return run
 
 
-@pytest.mark.parametrize("name", ["one case", "a batch as JSON"])
+@pytest.mark.parametrize("name", ASKING)
 @pytest.mark.slow
 def test_a_command_whose_output_nobody_reads_ends_in_silence(unread, cli, model, name):
     ended = unread(*ASKING[name], "-m", model)
@@ -76,17 +64,10 @@ def test_a_command_whose_output_nobody_reads_ends_in_silence(unread, cli, model,
     assert again.out
 
 
-@pytest.mark.parametrize("name", slow_but_first(READING, 0))
-def test_what_is_only_shown_ends_in_silence_too(unread, cli, model, name):
-    cli("evaluate", *CASE, "-m", model)
-    ended = unread(*READING[name])
-    assert (ended.returncode, ended.stderr) == (141, "")
-
-
-@pytest.mark.parametrize("command", slow_but_first([BATCH], 0), ids=str)
-def test_progress_that_nobody_reads_ends_a_command_too(unread, server, model, command):
-    """As with `2>&1 | head`."""
-    assert unread(*command, "-m", model, errors_too=True).returncode == 141
+@pytest.mark.slow
+def test_progress_that_nobody_reads_ends_a_command_too(unread, server, model):
+    """As with `2>&1 | head`: a batch says on standard error how far it is."""
+    assert unread("evaluate", "cases.jsonl", "-m", model, errors_too=True).returncode == 141
     assert server.calls == 0
 
 
@@ -111,24 +92,18 @@ def wait_for(condition, process):
         time.sleep(0.005)
 
 
-STOPPED = {
-    "one case": "textevolve runs resume ",
-}
-
-
-@pytest.mark.parametrize("name", slow_but_first(STOPPED))
-def test_to_be_terminated_is_to_be_interrupted(files, spawn, cli, stalling, name):
+def test_to_be_terminated_is_to_be_interrupted(home, spawn, cli, stalling):
     with ScriptedServer(stalling(0)) as server:
-        process = spawn(*ASKING[name], "-m", f"{server.url}#m")
+        process = spawn("evaluate", *CASE, "-m", f"{server.url}#m")
         wait_for(lambda: server.calls, process)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=LIMIT)
         assert process.returncode == 143
         assert "Traceback" not in said
-        assert STOPPED[name] in said
+        assert "textevolve runs resume " in said
         assert cli("runs", "list", "--json").rows[0]["status"] == "interrupted"
         server.script = None
-        assert cli(*ASKING[name], "-m", f"{server.url}#m").code in (0, 3)
+        assert cli("evaluate", *CASE, "-m", f"{server.url}#m").code in (0, 3)
 
 
 @pytest.mark.slow

@@ -71,22 +71,6 @@ def test_a_conversation_is_written_by_a_format_or_a_template(cli, home, conversa
     assert "no format has tools" in convert(cli, whole, "--to", "chatml").err
 
 
-def test_what_cannot_be_read_is_refused(cli, home):
-    for text, reason in (
-        ("{", "not JSON"),
-        ("[]", "must be a list of JSON objects"),
-        ("[" * 100_000, "not JSON"),
-    ):
-        (home / "wrong.json").write_text(text)
-        ended = convert(cli, home / "wrong.json", "--to", "chatml")
-        assert ended.code == 2
-        assert reason in ended.err
-    (home / "half.json").write_text('[{"role": "user", "content": "\\ud800"}]')
-    half = convert(cli, home / "half.json", "-t", TEMPLATES / "chatml.jinja")
-    assert (half.code, half.out) == (2, "")
-    assert "half of a character, \\ud800" in half.err
-
-
 def test_a_hostile_template_is_an_error_of_one_line(cli, home, conversation):
     (home / "hostile.jinja").write_text("{{ 'a' * 10**10 }}")
     ended = convert(cli, conversation, "-t", home / "hostile.jinja")
