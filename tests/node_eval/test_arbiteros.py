@@ -183,7 +183,7 @@ def graph(kernel):
     return built.compile()
 
 
-@pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream"])
+@pytest.mark.parametrize("way", ["ainvoke", "stream"])
 def test_the_nodes_of_a_registered_graph_stand_in_its_supersteps(way):
     kernel = ArbiterOSAlpha(backend="langgraph")
     judge = Judge("any")

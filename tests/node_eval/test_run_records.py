@@ -37,12 +37,6 @@ def record(monitor, name="answer", **output):
     return node.item
 
 
-def test_nodes_outside_of_any_run_are_of_the_default_one(monitor):
-    assert record(monitor).run_id == record(monitor).run_id == "1"
-    assert monitor.last_feedback("answer").text == "counts: 2 nodes"
-    assert monitor.current_run is None
-
-
 def test_a_run_has_its_own_history_and_feedback(monitor):
     record(monitor)
     with monitor.run("a", thread_id="t") as run_id:
