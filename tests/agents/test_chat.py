@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.agents.chat import ChatAnswer, HistoryShortened, first_shown
-from textevolve.errors import InputError, ModelError, TooLongError
+from textevolve.errors import ModelError, TooLongError
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Fault
 from textevolve.memory.recall import Recalled
@@ -118,22 +118,6 @@ async def test_without_memory_nothing_is_recalled_or_learned_also_later(
     assert "what you remember" not in json.dumps(guide.prompts[-1])
 
 
-async def test_a_session_goes_on(chats, guide) -> None:
-    async with chats(user="ann") as chat:
-        await say(chat, "One.")
-    for which in (chat.session[:12], "last"):
-        async with chats(user="ann", session=which) as again:
-            assert again.session == chat.session
-            assert [m.text for m in again.messages] == [m.text for m in chat.messages]
-    async with chats(session=chat.session) as again:
-        assert again.parts.persona.user == "ann"
-        await say(again, "Two.")
-    assert guide.prompts[-1][1]["content"] == "One."
-    with pytest.raises(InputError, match="is with ann, and not with bob"):
-        async with chats(user="bob", session=chat.session):
-            pass
-
-
 async def test_a_message_that_was_not_answered_stays_and_is_answered_later(
     chats, guide, resources
 ) -> None:
@@ -186,17 +170,6 @@ async def test_stopping_keeps_what_was_written(chats, guide, stalled, resources)
         assert (kept.text, kept.details.interrupted) == (told, True)
         await say(chat, "Go on.")
     assert guide.prompts[-1][-2] == {"role": "assistant", "content": told}
-
-
-async def test_what_is_left_to_learn_is_learned_at_the_next_start(chats, guide, resources) -> None:
-    async with chats(user="ann", finish=False) as chat:
-        await say(chat, "I live in Oslo.")
-    assert await memories_of(resources) == []
-    async with chats(user="bob"):
-        pass
-    (memory,) = await memories_of(resources)
-    assert memory.text == "Ann lives in Oslo."
-    assert resources.sessions("acme").messages(chat.session)[1].details.learning == "done"
 
 
 @pytest.mark.parametrize(("fault", "again"), [(Fault.SERVER_ERROR, 1), ("no facts", 0)])

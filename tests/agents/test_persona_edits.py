@@ -35,11 +35,6 @@ def test_sentences_join_up_to_the_persona(text):
     assert "".join(one.text + one.gap for one in split_persona(text)) == text.strip()
 
 
-def test_titles_end_no_sentence():
-    assert len(split_persona("You help Dr. Lind, e.g. at night. You rest.")) == 2
-    assert len(split_persona("You are Ada\n- You rest\n- You read")) == 3
-
-
 @given(changes, st.integers(16, 80))
 def test_whatever_is_proposed_the_persona_stays_itself(proposed, most):
     made = compose_persona(PERSONA, proposed, most)

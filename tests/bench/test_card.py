@@ -71,17 +71,6 @@ async def test_a_judge_that_prefers_the_first_flips_with_the_order():
     assert flips.interval[1] == 1
 
 
-async def test_a_judge_that_prefers_what_is_longer():
-    def longest(text, _place, case):
-        return 0.9 if len(text) == max(map(len, case.candidates)) else 0.1
-
-    card = await make_card(judge_by(longest))
-    assert rate_of(card, "longer-wins").rate == 1
-    assert rate_of(card, "shorter-wins").rate == 0
-    assert rate_of(card, "order-flips").hits == 0
-    assert rate_of(card, "same-winner").rate == 1
-
-
 async def test_a_judge_that_obeys_orders():
     kinds = {"orders", "forged scores"}
     attacks = {case.attacked for case in CASES if case.attack and case.kind in kinds}

@@ -47,23 +47,6 @@ def spending(first, second):
 CALLS = spending([3] * 6, [6] * 6)
 
 
-def test_the_curve_by_hand():
-    points = coverage_risk_curve(CERTAINTY, FIRST, DEBATE, CALLS, thresholds=(0.0, 0.8, 1.0))
-    assert [p.threshold for p in points] == [1.0, 0.8, 0.0]
-    assert [p.decided for p in points] == [2, 3, 5]
-    for name, expected in {
-        "share": (2 / 6, 3 / 6, 5 / 6),
-        "error": (0, 1 / 3, 1.5 / 5),
-        "accuracy": (5 / 6, 4 / 6, 3.5 / 6),
-        "difference": (1 / 6, 0, -0.5 / 6),
-    }.items():
-        figures = [getattr(p, name) for p in points]
-        assert [f.value for f in figures] == pytest.approx(expected), name
-        for figure in figures:
-            assert figure.interval.low <= figure.value <= figure.interval.high, name
-    assert [p.calls for p in points] == pytest.approx((30 / 36, 27 / 36, 21 / 36))
-
-
 def test_a_debate_without_a_verdict_is_left_out_and_one_decided_at_once_is_not():
     debate = (NAN, NAN, *DEBATE[2:])
     (point,) = coverage_risk_curve(CERTAINTY, FIRST, debate, CALLS, thresholds=(1.0,))

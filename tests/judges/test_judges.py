@@ -43,16 +43,6 @@ async def judge(kind, case=CASE, script=fair, options=None, **more):
     return made, server.requests
 
 
-@pytest.mark.parametrize("kind", [Probe, Pairwise])
-async def test_scores_follow_the_answers(kind):
-    made, _ = await judge(kind)
-    scores = [result.score for result in made.result]
-    assert scores[0] > scores[1] > scores[2]
-    assert all(0 <= score <= 1 for score in scores)
-    assert made.coverage == 1
-    assert made.usage.calls == {Probe: 3 * len(QUESTIONS), Pairwise: 6}[kind]
-
-
 async def test_a_probe_sees_one_candidate_and_reads_the_share_of_yes():
     made, asked = await judge(Probe)
     assert all(len(shown(body)) == 1 for body in asked)

@@ -43,12 +43,6 @@ def test_every_chunk_and_every_memory_is_dealt_with_once(old, new):
     assert sum(step.action == "keep" for step in steps) == same.total()
 
 
-@given(sections)
-def test_the_same_document_again_changes_nothing(sections):
-    chunks = chunks_of(sections)
-    assert all(step.action == "keep" for step in align_chunks(kept_of(chunks), chunks, "d"))
-
-
 def test_a_changed_chunk_a_new_one_and_one_that_is_gone():
     old = chunks_of([(("A",), "one"), (("A",), "two"), (("A",), "three")])
     new = chunks_of([(("Z",), "one"), (("A",), "two, changed")])

@@ -81,18 +81,6 @@ def first_point(found):
     return found[0].sessions[0].points[0]
 
 
-def test_a_user_as_the_benchmark_has_it(read):
-    (user,) = read(line())
-    assert (user.id, user.line) == ("u1", 1)
-    assert user.sha256 == hash_line(json.dumps(line()).encode())
-    (only,) = user.sessions
-    assert only.dialogue == (DialogueTurn("user", "I moved.", "Dec 15, 2025"),)
-    assert only.points[0].type == "persona"
-    assert (only.extracted, only.add_seconds, only.search_seconds) == (None, None, None)
-    assert only.points[0].returned is None
-    assert only.questions == ()
-
-
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

@@ -80,7 +80,7 @@ class Run:
     def __init__(self, home, model):
         self.home, self.model = home, model
 
-    async def __call__(self, path, made=None, *, limits=None, take=None, between=None, **fields):
+    async def __call__(self, path, made=None, *, limits=None, between=None, **fields):
         spec, objects = specify(path, self.model, made, **fields)
         settings = Settings(concurrency=8)
         stored = await driver.specify(STUDY, spec, settings, objects)
@@ -95,8 +95,6 @@ class Run:
                 async for item in found:
                     collected.take(item)
                     items.append(item)
-                    if take is not None and len(items) == take:
-                        break
             status = store.get_run(run.id).status
         judged = [item for item in items if isinstance(item, MemoryJudgement)]
         return judged, collected, status, run
@@ -125,18 +123,6 @@ async def test_everything_is_judged_once_and_a_second_time_nothing_is_done(evalu
     assert (server.calls, again.calls, same.id) == (calls, [("close", "")], run.id)
     assert keyed(second) == keyed(judged)
     assert replayed.metrics == collected.metrics  # minutes, too: they are those of then
-
-
-async def test_what_was_stopped_goes_on(evaluate, data, server):
-    whole, _, _, _ = await evaluate(data, Lines(), fresh="other")
-    calls = server.calls
-    part, _, status, _ = await evaluate(data, Lines(), take=9)
-    assert status == "interrupted"
-    assert len(part) < len(whole)
-    rest, _, status, _ = await evaluate(data, Lines())
-    assert status == "finished"
-    assert set(keyed(rest)) == set(keyed(whole))
-    assert server.calls <= 2 * calls + 8  # those in flight when it was stopped are asked again
 
 
 async def test_a_limit_ends_it_and_nothing_more_is_fed(evaluate, data, server):
