@@ -7,19 +7,12 @@ import types
 
 import pytest
 
-from flat_verbs import evaluate, evaluate_batch
-from textevolve import Case, DebateResult, EvaluationResult, Failure, InputError, SettingsError
+from flat_verbs import evaluate_batch
+from textevolve import Case, DebateResult, EvaluationResult, Failure, SettingsError
 from textevolve.judges.judged import JudgedCase
-from textevolve.llm.testing import Answer
 from textevolve.studies.evaluate import decode, encode
 
-INPUT, GOOD, BAD = "Why are there tides?", "The moon pulls the sea.", "I like cheese."
 pytestmark = pytest.mark.usefixtures("home")
-
-
-def fair(body, _number=0):
-    said = body["messages"][-1]["content"]
-    return Answer(yes=0.9 if GOOD in said else 0.2) if body.get("max_tokens") == 1 else None
 
 
 @pytest.fixture
@@ -38,20 +31,16 @@ def test_a_run_is_resumed_only_as_it_was_begun(cli, server, model, cases, home):
     assert {len(row["profile"]["agents"]) for row in cli("runs", "show", "--json").rows} == {1}
 
 
-def length_of(case):
-    return [min(1.0, len(text) / 100) for text in case.candidates]
-
-
-def test_python_takes_any_judge(server, model):
-    server.script = fair
-    found = evaluate(INPUT, [BAD, GOOD], judge="probe", model=model)
-    assert isinstance(found, JudgedCase)
-    assert found.best == 1
-    own = list(evaluate_batch([(INPUT, [BAD, GOOD])] * 2, judge=length_of, ordered=True))
-    assert [one.best for one in own] == [1, 1]
-    assert own[0].scores[0].score == pytest.approx(len(BAD) / 100)
-    with pytest.raises(InputError, match="rounds is an option of debates"):
-        evaluate(INPUT, [GOOD], judge=length_of, rounds=2)
+def test_python_takes_a_judge_of_ones_own():
+    found = list(
+        evaluate_batch(
+            [("Why?", ["So.", "So it is."])] * 2,
+            judge=lambda case: [len(text) / 100 for text in case.candidates],
+            ordered=True,
+        )
+    )
+    assert [one.best for one in found] == [1, 1]
+    assert found[0].scores[0].score == pytest.approx(0.03)
 
 
 def test_records_read_back_as_they_were(server, model, make_result, unusable):

@@ -124,7 +124,7 @@ def store(home, server):
     server.script = answers(questions=["What does Mrs. Okafor need?"])
     (home / "book.md").write_text("# Night\nLamp on.\n# Day\nLamp off.\n")
     (home / "other.txt").write_text("Tea is at four.")
-    said = ("FACT: Alex lives in Lisbon.", "FACT: Kim is a nurse.", "FACT: Alex lives in Porto.")
+    said = ("FACT: Alex lives in Lisbon.", "FACT: Alex lives in Porto.")
     chats = [{"id": one, "messages": [{"role": "user", "content": one}]} for one in said]
     (home / "chats.jsonl").write_text("\n".join(map(json.dumps, chats)))
     return home / "base.db"
