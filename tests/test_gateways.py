@@ -23,10 +23,8 @@ DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "ver
     ("requested", "answering", "same"),
     [
         ("gw/m", "m", True),
-        ("gw/m-latest", "m-2506", True),
         ("http://h:1/v1#m", "org/M:latest", True),
         ("gw/m-2025-01-01", "m-2026-10-01", False),
-        ("gw/gpt-4", "gpt-4-1", False),
     ],
 )
 def test_the_version_of_an_alias_is_no_other_model(requested, answering, same):
@@ -62,10 +60,6 @@ PERMANENT = {
         400,
         "litellm.BadRequestError: You passed in model=nope. There are no healthy deployments for"
         " this model. Received Model Group=nope",
-    ),
-    "the endpoint refuses the key": refused(400, "No connected db.", type="no_db_connection"),
-    "the account has no credit left (422)": refused(
-        422, "Budget has been exceeded! Current cost: 2, Max budget: 1", type="budget_exceeded"
     ),
     "the account has no credit left (429)": refused(
         429, LITELLM.format("RateLimitError") + "You exceeded your current quota, please check"

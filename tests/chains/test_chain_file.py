@@ -64,13 +64,8 @@ async def test_every_kind_of_step_can_be_written_down(folder):
     [
         ("{items: verdict.why}", "{items: verdct.why}", "chain 'whole': step 'first'.*'verdct'"),
         ("attempts: 2", "atempts: 2", r"whole.yaml:11: .*unknown field 'atempts'; did you mean"),
-        ("sure: number", "sure: nmber", r"whole.yaml:7: .*'sure': no type 'nmber'; did you mean"),
-        ("file: cons.md", "file: none.md", r"whole.yaml:6: .*none.md: cannot be read"),
         ("code.py:first", "code.py:last", "code.py:last: there is nothing of that name"),
-        ("question: text", "question: txt", r"whole.yaml:1: 'question': no type 'txt'"),
         ("  - ask: verdict", "  - aks: verdict", r"whole.yaml:7: a step begins with one of: ask"),
-        ("name: whole", "- name", "must|mapping|expected"),
-        ('prompt: "{pros} {cons} {question}"', "", "give a prompt, messages, or the file"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(folder, before, after, told):
@@ -107,11 +102,6 @@ def test_models_are_not_taken_for_chains():
     assert not any(map(names_chain, models))
     chains = "chain.yaml", "a/b.YML", "my.module:chain", "x/code.py:chain", "python:mine"
     assert all(map(names_chain, chains))
-
-
-def test_braces_that_are_no_values_are_text():
-    chain = read_chain('inputs: [x]\nsteps: [{ask: a, prompt: "{x} as {\\"k\\": 1}"}]')
-    assert chain.templates["a"].describe() == [["user", [["x"], ' as {"k": 1}']]]
 
 
 def test_the_chain_in_the_docs_can_be_read():

@@ -5,9 +5,8 @@ import re
 
 import pytest
 
-from flat_verbs import calibrate, compare, optimize, run_chain
+from flat_verbs import calibrate, compare, run_chain
 from textevolve import Chain, Limits, ask, call
-from textevolve.errors import InputError
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import Settings
 
@@ -63,24 +62,6 @@ def folder(home):
     return home
 
 
-def test_a_run_has_its_trace_and_is_shown_again(cli, folder, model, server):
-    one = cli("run", "chains", "run", "adder.yaml", "-i", "n=3", "-m", model, "--name", "one")
-    assert (one.code, server.calls) == (0, 2)
-    assert "about 3" in one.out
-    many = cli(
-        "run", "chains", "run", "adder.yaml", "-d", "rows.jsonl", "-m", model, "--name", "many"
-    )
-    assert "20 rows with outputs." in many.out
-    assert server.calls == 40  # of row 3 both are known
-    (row,) = json.loads(cli("runs", "show", "one", "--json").out)["runs"]
-    assert row["outputs"] == {"sum": "about 3"}
-    assert row["trace"]["usage"]["calls"] == 2
-    shown = cli("runs", "show", "one").out
-    assert "facts  ask" in shown
-    cli("runs", "show", "many")
-    assert server.calls == 40
-
-
 def test_compare_takes_chains_as_variants(cli, folder, model, server):
     found = cli(
         *("compare", "-d", "rows.jsonl", "-m", "adder.yaml", "-m", "code.py:chain"),
@@ -118,16 +99,6 @@ def test_calibrate_improves_the_template_of_a_step(folder, model, server):
     )
     assert again.template == found.template
     assert server.calls == calls
-
-
-def test_optimize_takes_a_chain_with_one_input(folder, model):
-    chain = Chain("writer", ask("draft", "{task}"), ask("text", "Better: {draft}"), model=model)
-    found = optimize("Write a line.", model=chain, judge="probe", max_iterations=2)
-    assert len(found.attempts) >= 1
-    assert found.attempts[0].usage.calls >= 2
-    two = Chain("two", ask("text", "{a} {b}"), model=model)
-    with pytest.raises(InputError, match="must have one input, which is the whole prompt"):
-        optimize("Write a line.", model=two, judge="probe")
 
 
 def test_limits_stop_a_chain_and_resuming_goes_on(folder, model, server):

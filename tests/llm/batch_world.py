@@ -18,10 +18,12 @@ class MemoryJournal:
         self.answers = {}
 
     async def find(self, key):
+        await asyncio.sleep(0)
         found = self.answers.get(key)
         return None if found is None else replace(found, replayed=True)
 
     async def append(self, entry):
+        await asyncio.sleep(0)
         self.entries.append(entry)
         if entry.response is not None:
             self.answers[entry.key] = entry.response

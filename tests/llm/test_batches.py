@@ -119,13 +119,6 @@ def test_a_full_queue_waits_and_splits(world):
     assert any(isinstance(event, CallRetried) for event in one.heard)
 
 
-def test_an_endpoint_without_batch_jobs_says_so(home):
-    with ScriptedServer() as server:
-        found = asyncio.run(BatchWorld(server).ask(NINE[:2]))
-    assert all(isinstance(error, AccessError) for error in found)
-    assert "run it without --batch" in str(found[0])
-
-
 def test_jobs_hold_only_so_much(world):
     one = world(requests=4)
     answers(asyncio.run(one.ask(NINE)))

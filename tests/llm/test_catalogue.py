@@ -7,21 +7,12 @@ from pydantic import ValidationError
 
 from textevolve.errors import SettingsError
 from textevolve.llm.catalogue import (
-    Hub,
     Weights,
     Wheels,
     locate,
     read_catalogue,
     user_files,
 )
-
-
-def test_each_entry_that_chats_has_two_kinds_of_source_the_hub_first():
-    for name, weights in read_catalogue().items():
-        assert name == weights.name
-        kinds = [Hub] if weights.decides else [Wheels] if weights.embeds else [Hub, Wheels]
-        assert [type(source) for source in weights.sources] == kinds
-        assert weights.licence == "Apache-2.0"
 
 
 @pytest.mark.parametrize("change", [{"wheels": "--index-url"}, {"version": "1 --pre"}])

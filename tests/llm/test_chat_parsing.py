@@ -159,9 +159,3 @@ def test_a_marker_inside_a_text_that_nobody_broke_up_is_refused():
         parse_chat(
             chat_format("chatml"), render_chat(chat_format("chatml"), forged, on_marker="keep")
         )
-
-
-def test_a_missing_bos_token_is_forgiven():
-    format = chat_format("llama-3")
-    text = render_chat(format, [{"role": "user", "content": "a"}])
-    assert parse_chat(format, text.removeprefix(format.bos)) == parse_chat(format, text)

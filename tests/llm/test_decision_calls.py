@@ -65,10 +65,8 @@ async def test_an_endpoint_without_a_wire_says_what_to_set(deciding: ScriptedSer
     ("fault", "error"),
     [
         (Fault.NOT_JSON, UnavailableError),
-        (Fault.ERROR_IN_200, UnavailableError),
         (Fault.UNAUTHORISED, AccessError),
         (Fault.NO_DECISIONS, CapabilityError),
-        (Fault.TOO_LONG_OPENAI, TooLongError),
     ],
 )
 async def test_what_is_no_answer_at_all_is_raised(fault: Fault, error: type[ModelError]):

@@ -7,14 +7,13 @@ import math
 
 import pytest
 
-from textevolve.errors import AnswerError, CapabilityError, InputError
+from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.decision_wires import Deciding, show
+from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.decisions import (
     choice,
     decide,
-    decision_request,
     predicate,
     score,
 )
@@ -117,16 +116,3 @@ async def test_a_state_that_is_too_long_loses_its_middle_and_says_so():
         text = server.requests[0]["messages"][-1]["content"]
         assert text.startswith("a" * 50 + "\n[... 500 characters left out ...]\n" + "z" * 50)
         assert (await decide(deciding, "short", [POLITE])).cut == 0
-
-
-def test_what_cannot_be_asked_is_refused():
-    with pytest.raises(InputError, match="two options"):
-        choice("c", "Which?", ["one"])
-    with pytest.raises(InputError, match="two levels"):
-        score("s", "How?", ["one"])
-    with pytest.raises(InputError, match="same name"):
-        decision_request("state", [POLITE, POLITE])
-    with pytest.raises(InputError, match="no question"):
-        decision_request("state", [])
-    with pytest.raises(InputError, match="20"):
-        show(choice("c", "Which?", [f"option {n}" for n in range(21)]))

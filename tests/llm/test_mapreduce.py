@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from textevolve.errors import AnswerError, BudgetError, InputError
+from textevolve.errors import AnswerError, BudgetError
 from textevolve.llm.mapreduce import (
     Compressed,
     compress,
@@ -73,14 +73,6 @@ async def test_an_answer_that_is_too_long_is_asked_for_again_and_then_cut(client
     assert again[-1]["content"].startswith("That has 160 words, and at most 18 are allowed.")
 
 
-async def test_an_answer_that_the_endpoint_cut_is_not_taken_for_whole(client, server):
-    said = "It is known. The rest was c"
-    server.script = lambda _body, _n: Answer(text=said, finish_reason="length")
-    made = await compress(client, LONG[:3000], 30)
-    assert made.text == "It is known."
-    assert made.dropped.cut_characters == len(said) - len(made.text)
-
-
 @pytest.mark.parametrize("fault", [Fault.EMPTY, Answer(refusal="No.")])
 async def test_a_failed_chunk_is_reported_and_nothing_stands_in_for_it(client, server, fault):
     def script(body, number):
@@ -127,17 +119,3 @@ async def test_a_limit_leaves_chunks_out_and_says_that_they_were_not_asked(clien
     assert all(chunk.skipped for chunk in made.dropped.failed)
     with pytest.raises(BudgetError):
         await compress(Budgeted(client, Budget(calls=0), None), LONG, 5000)
-
-
-@pytest.mark.parametrize(
-    ("budget", "options", "said"),
-    [
-        (15, {}, "the budget must be 16 tokens or more, not 15"),
-        (100, {"context": 500}, "a context of 500 tokens is too small"),
-        (100, {"instruction": "x" * 40_000}, "is too small to shorten a text in"),
-    ],
-)
-async def test_what_cannot_work_is_refused_before_a_call(client, server, budget, options, said):
-    with pytest.raises(InputError, match=said):
-        await compress(client, LONG, budget, **options)
-    assert server.calls == 0

@@ -114,17 +114,6 @@ async def test_of_a_long_text_the_beginning_is_read_and_that_is_said(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-async def test_who_gives_up_leaves_the_others_alone(model: MiniLM):
-    calls = [asyncio.ensure_future(model(asked(f"number {n}"))) for n in range(20)]
-    await asyncio.sleep(0)
-    for call in calls[::2]:
-        call.cancel()
-    done = await asyncio.gather(*calls, return_exceptions=True)
-    for call in done[1::2]:
-        assert not isinstance(call, BaseException)
-    assert await embed(model, "number 0")
-
-
 LEAVES_NOTHING = """
 import asyncio, os, sys
 from pathlib import Path

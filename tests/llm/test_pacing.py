@@ -76,7 +76,6 @@ def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:
             [RateWindow("tokens", 8, 1.0)],
         ),
         ({"x-ratelimit-limit-requests": "5", "x-ratelimit-remaining-requests": "?"}, []),
-        ({"x-ratelimit-policy": "5", "retry-after": "3", "x-other-remaining": "1"}, []),
     ],
 )
 def test_headers_of_many_endpoints(headers: dict[str, str], windows: list[RateWindow]) -> None:

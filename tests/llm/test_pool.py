@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from textevolve.errors import AccessError, SettingsError, UnavailableError
+from textevolve.errors import AccessError, UnavailableError
 from textevolve.events import CallRetried, Event
 from textevolve.llm import limiting as pools
 from textevolve.llm.client import OpenAIClient
@@ -16,7 +16,6 @@ from textevolve.llm.limiting import Limited, Member, Pool
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client, open_model
 from textevolve.llm.prices import price_of
-from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Fault, ScriptedServer, misbehave
 from textevolve.llm.wrappers import Retrying
 from textevolve.settings import PoolMember, PoolSettings, Price, Retries, Settings, Timeouts
@@ -178,39 +177,14 @@ def settings_of(*members: PoolMember, **more: object) -> Settings:
     return Settings.model_validate({"pools": {"m": pool}} | more)
 
 
-def at(port: int, model: str = "big", **more: float) -> PoolMember:
-    return PoolMember.model_validate({"model": f"http://127.0.0.1:{port}#{model}"} | more)
-
-
-def test_a_pool_is_a_model_by_its_spec() -> None:
-    settings = settings_of(at(1), at(2, weight=2.0))
-    found = resolve("pool/m", settings)
-    assert (found.spec, [one.base_url for one in found.members]) == (
-        "pool/m",
-        ["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"],
-    )
-    assert price_of("pool/m", settings) == Price(input=0, output=0)
-
-
-@pytest.mark.parametrize(
-    ("members", "said"),
-    [
-        ((at(1), PoolMember(model="pool/m")), "is a pool"),
-        ((PoolMember(model="openai/gpt-6-luna"),), "pool/m: openai/gpt-6-luna needs a key"),
-    ],
-)
-def test_what_a_pool_may_not_be(members: tuple[PoolMember, ...], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
-        resolve("pool/m", settings_of(*members))
-
-
 def test_a_pools_price_is_that_of_the_dearest() -> None:
+    one, other = "http://127.0.0.1:1/v1#big", "http://127.0.0.1:2/v1#big"
     prices = {
-        "http://127.0.0.1:1/v1#big": {"input": 1, "output": 5},
-        "http://127.0.0.1:2/v1#big": {"input": 2, "output": 3, "cached_input": 0.5},
+        one: {"input": 1, "output": 5},
+        other: {"input": 2, "output": 3, "cached_input": 0.5},
     }
-    price = price_of("pool/m", settings_of(at(1), at(2), prices=prices))
-    assert price == Price(input=2, output=5)
+    settings = settings_of(PoolMember(model=one), PoolMember(model=other), prices=prices)
+    assert price_of("pool/m", settings) == Price(input=2, output=5)
 
 
 async def test_it_is_opened_with_the_limits_of_its_members(servers: Servers) -> None:

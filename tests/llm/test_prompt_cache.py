@@ -86,10 +86,7 @@ async def test_hints_are_sent_and_change_no_key(server: ScriptedServer, connect:
 
 @pytest.mark.parametrize(
     ("how", "message"),
-    [
-        ("key", "Unrecognized request argument supplied: prompt_cache_key"),
-        ("breakpoints", "messages.0.content.0.cache_control: Extra inputs are not permitted"),
-    ],
+    [("breakpoints", "messages.0.content.0.cache_control: Extra inputs are not permitted")],
 )
 async def test_an_endpoint_that_refuses_a_hint_is_asked_without_it(
     server: ScriptedServer, connect: Connect, how: str, message: str

@@ -5,16 +5,17 @@ import logging
 import pickle
 import traceback
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from batch_world import MemoryJournal
 from pydantic import SecretStr
 
 from textevolve.errors import ModelError, TextEvolveError
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.discovery import probe_endpoint
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Journaled, Retrying
@@ -126,20 +127,12 @@ async def test_an_answer_that_repeats_the_key_is_kept_without_it(
     guarded: tuple[ScriptedServer, OpenAIClient],
 ) -> None:
     server, client = guarded
-    entries: list[JournalEntry] = []
-
-    class Kept:
-        async def find(self, key: str) -> Response | None:
-            return None
-
-        async def append(self, entry: JournalEntry) -> None:
-            entries.append(entry)
-
-    model = Journaled(client, Kept())
+    journal = MemoryJournal()
+    model = Journaled(client, journal)
     server.script = lambda _body, _n: f"your key is {KEY}."
     assert (await model(REQUEST)).text == "your key is [key]."
     server.script = lambda _body, _n: Answer(status=400, body=json.dumps(ECHO).encode())
     with pytest.raises(ModelError):
-        await model(REQUEST)
-    assert len(entries) == 2
-    assert KEY.encode() not in pickle.dumps(entries)
+        await model(replace(REQUEST, seed=2))
+    assert len(journal.entries) == 2
+    assert KEY.encode() not in pickle.dumps(journal.entries)

@@ -5,6 +5,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from batch_world import MemoryJournal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,23 +43,9 @@ class Heard:
         self.pieces += bool(piece.text)
 
 
-class Kept:
-    """A journal in memory."""
-
-    def __init__(self) -> None:
-        self.entries = []
-
-    async def find(self, key):
-        found = [e.response for e in self.entries if e.key == key and e.response]
-        return replace(found[-1], replayed=True) if found else None
-
-    async def append(self, entry):
-        self.entries.append(entry)
-
-
 def around(client, journal=None):
     tried = Retrying(Limited(client, 4), Retries(attempts=3, first=0.0))
-    return Journaled(tried, journal or Kept())
+    return Journaled(tried, journal or MemoryJournal())
 
 
 def without_time(response: Response) -> Response:
@@ -114,7 +101,7 @@ def _packets(fault):
 @pytest.mark.parametrize("fault", BREAKING, ids=range(len(BREAKING)))
 async def test_a_stream_that_breaks_off_is_asked_again(server, fault) -> None:
     server.script = lambda _body, number: fault if number == 1 else TEXT
-    heard, journal = Heard(), Kept()
+    heard, journal = Heard(), MemoryJournal()
     timeouts = Timeouts(read=0.2)
     async with OpenAIClient(server.url, "scripted", timeouts=timeouts) as client:
         response = await ask_streaming(around(client, journal), ask(), heard)
@@ -127,7 +114,7 @@ async def test_a_stream_that_breaks_off_is_asked_again(server, fault) -> None:
 
 async def test_a_reader_who_goes_leaves_nothing_behind(server, client) -> None:
     server.script = lambda _body, _number: Answer(text=TEXT, transport="stall")
-    heard, journal = Heard(), Kept()
+    heard, journal = Heard(), MemoryJournal()
     task = asyncio.create_task(ask_streaming(around(client, journal), ask(), heard))
     while not heard.pieces:  # noqa: ASYNC110  the server has no event for it
         await asyncio.sleep(0.001)

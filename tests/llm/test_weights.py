@@ -223,7 +223,7 @@ def test_stopping_ends_pip_and_keeps_what_is_there(index: Path, folder: Path):
 # What is there already
 
 
-@pytest.mark.parametrize("content", [bytes(len(CONTENT)), CONTENT[:1000]])
+@pytest.mark.parametrize("content", [CONTENT[:1000]])
 def test_a_changed_file_is_set_aside_and_fetched_again(
     fake_hub: FakeHub, folder: Path, content: bytes
 ):

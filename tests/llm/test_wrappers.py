@@ -3,6 +3,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from batch_world import MemoryJournal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,9 +11,8 @@ from textevolve.errors import AccessError, UnavailableError
 from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallRetried, Event
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.journal import JournalEntry
 from textevolve.llm.limiting import Limited
-from textevolve.llm.model import Message, Request, Response, request_key
+from textevolve.llm.model import Message, Request, request_key
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.usage_meter import DistinctCalls, note_calls
 from textevolve.llm.wrappers import Journaled, Retrying, backoff
@@ -125,27 +125,8 @@ async def test_a_place_that_is_given_while_its_waiter_is_cancelled(client: OpenA
 # Journaled
 
 
-class Kept:
-    """A journal in a dictionary."""
-
-    def __init__(self) -> None:
-        self.entries: list[JournalEntry] = []
-
-    async def find(self, key: str) -> Response | None:
-        await asyncio.sleep(0)
-        for entry in self.entries:
-            if entry.key == key and entry.response is not None:
-                r = entry.response
-                return Response(r.text, r.finish_reason, r.usage, replayed=True)
-        return None
-
-    async def append(self, entry: JournalEntry) -> None:
-        await asyncio.sleep(0)
-        self.entries.append(entry)
-
-
 async def test_an_answer_is_kept_and_replayed(server: ScriptedServer, client: OpenAIClient) -> None:
-    journal, heard = Kept(), list[Event]()
+    journal, heard = MemoryJournal(), list[Event]()
     model = Journaled(Retrying(client, QUICK), journal, heard.append)
     server.script = first_fail(1, Fault.OVERLOADED)
     asked = await model(ask())
@@ -162,7 +143,7 @@ async def test_an_answer_is_kept_and_replayed(server: ScriptedServer, client: Op
 async def test_a_failure_is_kept_and_asked_again(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
-    journal, heard = Kept(), list[Event]()
+    journal, heard = MemoryJournal(), list[Event]()
     model = Journaled(client, journal, heard.append)
     server.script = first_fail(1, Fault.OVERLOADED)
     with pytest.raises(UnavailableError):
@@ -182,7 +163,7 @@ async def test_the_same_request_at_once_is_asked_once(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
     server.latency = 0.01
-    journal = Kept()
+    journal = MemoryJournal()
     model = Journaled(client, journal)
     answers = await asyncio.gather(*(model(ask()) for _ in range(20)))
     assert server.calls == len(journal.entries) == 1
@@ -194,7 +175,7 @@ async def test_who_waits_asks_when_the_asker_is_cancelled(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
     server.script = lambda _body, number: Answer(delay=3600) if number == 1 else None
-    journal = Kept()
+    journal = MemoryJournal()
     model = Journaled(client, journal)
     first, second = asyncio.create_task(model(ask())), asyncio.create_task(model(ask()))
     while not server.calls:  # noqa: ASYNC110
@@ -211,7 +192,7 @@ async def test_who_waits_asks_when_the_asker_is_cancelled(
 async def test_a_request_counts_once_however_often_it_is_answered(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
-    model = Journaled(client, Kept())
+    model = Journaled(client, MemoryJournal())
     with note_calls() as asked:
         await asyncio.gather(model(ask("a")), model(ask("a")), model(ask("b")))
     with note_calls() as replayed:
