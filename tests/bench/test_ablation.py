@@ -1,22 +1,15 @@
 """Whether a debate pays: the rule on hand cases, the sentence, and what a first round is."""
 
 import math
-from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asking import judge_items
-from textevolve.bench.ablation import first_round, say_payoff, weigh_debate
+from textevolve.bench.ablation import say_payoff, weigh_debate
 from textevolve.bench.agreement import summarise
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict, gather_outcomes
-from textevolve.errors import InputError
-from textevolve.evaluation import Case, Failure, Usage
-from textevolve.evaluators import Judges
-from textevolve.llm.client import OpenAIClient
-from textevolve.llm.testing import ScriptedServer
+from textevolve.evaluation import Failure, Usage
 
 
 def items_with(number, human=(1.0, 0.0)):
@@ -95,25 +88,3 @@ def test_the_answer_follows_from_the_figures(credits):
     else:
         assert high >= found.minimum_effect
         assert not math.isnan(found.items_needed)
-
-
-async def test_a_first_round_is_the_debate_as_it_stood():
-    case = Case("Name a prime.", ("Seven.", "Nine."), "1")
-    async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
-        judge = Judges("scripted", lambda _: client).open("debate")
-        result = await judge(replace(case, parameters={"convergence": None}))
-        first = first_round(result)
-        items = [Item("1", case.input, case.candidates, (1.0, 0.0))]
-        verdicts = await judge_items(items, {"d": judge}, views={"f": ("d", first_round)})
-        assert server.calls == 18
-    assert first.scores.tolist() == result.round_one.tolist()
-    assert (first.usage.calls, result.usage.calls) == (3, 6)
-    assert [(v.judge, v.order, v.usage.calls) for v in verdicts] == [
-        ("d", "given", 6),
-        ("f", "given", 3),
-        ("d", "reversed", 6),
-        ("f", "reversed", 3),
-    ]
-    assert verdicts[1].scores == tuple(r.score for r in first.result)
-    with pytest.raises(InputError, match="only a debate"):
-        first_round(object())

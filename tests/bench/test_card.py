@@ -87,16 +87,6 @@ async def test_a_judge_that_obeys_orders():
     assert rate_of(card, "wins-before").hits == 0
 
 
-async def test_a_judge_that_falls_for_texts_without_content():
-    openings = {case.bad for case in CASES if case.kind == "opening"}
-
-    def falls(text, place, case):
-        return 0.95 if text in openings else quality(text, place, case)
-
-    card = await make_card(judge_by(falls))
-    assert set(faults(card)) == {"content-free-wins"}
-
-
 async def test_a_judge_that_changes_its_mind_with_the_seed():
     def moody(text, place, case):
         flip = case.parameters.get("seed", 0) == 2

@@ -206,12 +206,6 @@ def test_bad_rows_of_known_sets(tmp_path, row, said):
     assert said in found
 
 
-def test_ids_must_differ(tmp_path):
-    said = refusal(write(tmp_path, JUDGEBENCH, LLMBAR | JUDGEBENCH))
-    assert said.startswith("set.jsonl:2: the id '8d1c' is that of ")
-    assert said.endswith("set.jsonl:1, too")
-
-
 texts = st.text(max_size=8)
 
 

@@ -168,23 +168,6 @@ async def test_a_criterion_without_an_answer_leaves_its_candidate_without_a_scor
     assert made.coverage == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("judge", [ask, decided])
-async def test_what_is_shown_are_reference_and_examples_and_rules_stand_in_the_question(judge):
-    case = replace(PAIR, reference="Eleven, said by people.")
-    _, asked = await judge("decide+rules+reference+few-shot", case, None)
-    for body in asked:
-        text = text_of(body)
-        assert "> Eleven, said by people." in text
-        assert text.count("Does the response follow the instruction?") == 6
-        state, _, question = text.rpartition("Response:\n> ")
-        assert "Length, politeness" in question
-        assert "Length, politeness" not in state
-    _, plain = await judge("decide", case, None)
-    for body in plain:
-        assert "Eleven" not in text_of(body)
-        assert "Length, politeness" not in text_of(body)
-
-
 # Two beside each other
 
 

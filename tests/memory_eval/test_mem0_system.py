@@ -14,7 +14,6 @@ import pytest
 from textevolve.errors import SettingsError
 from textevolve.llm.testing import Answer
 from textevolve.memory_eval.systems.finding import open_system
-from textevolve.memory_eval.systems.mem0_system import keys_in, read_configuration
 from textevolve.settings import read_settings
 
 needs_mem0 = pytest.mark.skipif(
@@ -146,26 +145,6 @@ def test_it_extracts_finds_keeps_and_reaches_nothing_but_its_endpoint(
     assert "The messages are of Jan 06, 2025" in server.requests[0]["messages"][-1]["content"]
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
     assert KEY not in json.dumps(said)
-
-
-@pytest.fixture
-def settings(home):
-    return read_settings({"model": "http://127.0.0.1:9/v1#chat"})[0]
-
-
-def test_models_and_keys_come_from_the_settings(settings, monkeypatch):
-    monkeypatch.setenv("TEXTEVOLVE_API_KEY", "sk-0123456789")
-    config = read_configuration(None, settings)
-    assert config["llm"] == {
-        "provider": "openai",
-        "config": {
-            "model": "chat",
-            "openai_base_url": "http://127.0.0.1:9/v1",
-            "api_key": "sk-0123456789",
-        },
-    }
-    assert config["embedder"]["config"]["model"] == "text-embedding-3-small"
-    assert keys_in(config) == ["sk-0123456789", "sk-0123456789"]
 
 
 @needs_mem0

@@ -101,17 +101,6 @@ async def test_an_answer_outside_is_asked_for_once_more_and_then_failed(task, an
     assert made.usage.calls == len(asked) == 2
 
 
-async def test_what_is_known_needs_no_call():
-    lost = Failure("failed", "search timed out")
-    for subject, outcome in (
-        (Subject("integrity", "a", 0, 1, {}, by_rule=0), 0),
-        (Subject("update", "a", 0, 1, {}, failure=lost), lost),
-    ):
-        made, asked = await judged(subject)
-        found = made.verdict.label if made.verdict else made.outcome
-        assert (found, asked, made.usage.calls) == (outcome, [], 0)
-
-
 async def test_a_refused_call_is_a_failure_and_a_refused_key_ends_the_run():
     async def ask(fault):
         async with (

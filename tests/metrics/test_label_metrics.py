@@ -159,12 +159,6 @@ def test_which_need_a_label():
     assert not needs_label("json-schema:label.json")
 
 
-def test_a_function_may_give_a_result_with_feedback():
-    found = grade(lambda output, label: EvaluationResult(0.25, False, "Too short."), "x", "y")
-    assert found == EvaluationResult(0.25, False, "Too short.")
-    assert isinstance(grade(lambda *_: EvaluationResult(2.0, True), "x", "y"), Failure)
-
-
 class Predicted:
     """As DSPy's prediction of a metric with feedback."""
 
