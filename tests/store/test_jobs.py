@@ -149,7 +149,7 @@ def test_what_goes_by_in_a_pause_is_left_out_but_not_what_was_broken_off(resourc
 
 
 def test_many_claims_at_once_give_each_job_once(resources, memory_location):
-    names = [f"job-{number}" for number in range(24)]
+    names = [f"job-{number}" for number in range(12)]
     for name in names:
         make(resources, name)
     found, stores = list[str](), [Store(memory_location) for _ in range(4)]
