@@ -5,18 +5,27 @@ How a judge asks, and how it makes scores of the answers, stands in its own file
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import Field
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, attempt, check_case
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Failure,
+    Usage,
+    attempt,
+    check_case,
+    refuse_candidate_images,
+)
 from textevolve.llm.case_images import (
     fence_with,
     image_rules,
@@ -365,14 +374,13 @@ class JudgeContext:
     def judgement(
         self, outcomes: Sequence[EvaluationResult | Failure], **details: Any
     ) -> Judgement:
-        scored = sum(not isinstance(outcome, Failure) for outcome in outcomes)
         meters = {self.model, self.decider}
         return Judgement(
             case=self.case,
             result=tuple(outcomes),
             usage=sum((meter.usage for meter in meters), Usage()),
             seconds=sum(meter.seconds for meter in meters),
-            coverage=scored / len(outcomes),
+            coverage=share_scored(outcomes),
             details=details,
         )
 
@@ -399,6 +407,32 @@ class ModelJudge:
 
     async def judge(self, context: JudgeContext) -> Judgement:
         raise NotImplementedError
+
+
+class PlainJudge:
+    """A judge that asks no model: each kind says in `grade` how it grades a candidate."""
+
+    title: ClassVar[str]
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """
+        Raises:
+            InputError: the case or its parameters cannot be used.
+        """
+        check_case(case)
+        refuse_candidate_images(case, self.title)
+        threshold, started = Options().overridden(case.parameters).threshold, time.monotonic()
+        outcomes = tuple([await self.grade(case, text, threshold) for text in case.candidates])
+        seconds = time.monotonic() - started
+        return Judgement(case, outcomes, seconds=seconds, coverage=share_scored(outcomes))
+
+    async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
+        raise NotImplementedError
+
+
+def share_scored(outcomes: Sequence[EvaluationResult | Failure]) -> float:
+    """Return the share of candidates that have a score."""
+    return sum(isinstance(one, EvaluationResult) for one in outcomes) / len(outcomes)
 
 
 def require_field(case: Case, name: str) -> None:

@@ -23,7 +23,7 @@ from textevolve.evaluation import (
     check_case,
     choose_candidates,
 )
-from textevolve.judges.context import Judgement, Options
+from textevolve.judges.context import Judgement, Options, share_scored
 from textevolve.judges.fitted_file import FittedFile, FittedSignal
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.judges.looks import LOOK
@@ -75,7 +75,7 @@ class FittedJudge:
             result=tuple(results),
             usage=sum((usage for _, usage, _ in answers), Usage()),
             seconds=sum(seconds for _, _, seconds in answers),
-            coverage=sum(isinstance(r, EvaluationResult) for r in results) / len(results),
+            coverage=share_scored(results),
         )
 
     @property

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, check_case, refuse_candidate_images
-from textevolve.judges.context import Judgement, Options
+from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.judges.context import PlainJudge
 from textevolve.llm.choice_logprobs import probability
 
 LOOK = "look"
@@ -21,33 +21,22 @@ USUAL = 100
 
 
 @dataclass(frozen=True)
-class LookJudge:
+class LookJudge(PlainJudge):
     """Scores each text by its words: words / (words + `USUAL`).
 
     Raises:
         InputError: there is no look of this name.
     """
 
+    title = f"{LOOK}:{LENGTH}"
     look: str = LENGTH
 
     def __post_init__(self) -> None:
         if self.look != LENGTH:
             raise InputError(f"no look '{self.look}'; there is: {LENGTH}")
 
-    async def __call__(self, case: Case, /) -> Judgement:
-        """
-        Raises:
-            InputError: the case or its parameters cannot be used.
-        """
-        check_case(case)
-        refuse_candidate_images(case, f"{LOOK}:{LENGTH}")
-        threshold = Options().overridden(case.parameters).threshold
-        outcomes: list[EvaluationResult] = []
-        for text in case.candidates:
-            odds = math.log(max(1, len(text.split())) / USUAL)
-            score = probability(odds)
-            feedback = f"{LENGTH}: how many words a text has; that says nothing of its quality"
-            outcomes.append(
-                EvaluationResult(score, score >= threshold, feedback, {"log_odds": odds})
-            )
-        return Judgement(case, tuple(outcomes))
+    async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
+        odds = math.log(max(1, len(text.split())) / USUAL)
+        score = probability(odds)
+        feedback = f"{LENGTH}: how many words a text has; that says nothing of its quality"
+        return EvaluationResult(score, score >= threshold, feedback, {"log_odds": odds})
