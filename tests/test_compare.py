@@ -178,8 +178,8 @@ def test_side_by_side_a_debate_has_all_outputs_as_candidates(cli, files, server,
     assert json.loads(ended.out)["failed"] == 2
 
 
-def test_a_file_describes_it(cli, files, model):
-    (files / "study.yaml").write_text(
+def test_a_file_describes_it(cli, few, model):
+    (few / "study.yaml").write_text(
         f"kind: compare\nmodels: ['{model}']\ndata: rows.csv\nlabel: sum\nmetric: exact\n"
         "prompts:\n- {name: a, text: 'What is {n} and {n} more?'}\n- file: careful.txt\n"
         "- {name: c, messages: [{role: user, content: 'What is {n}?'}]}\n"
@@ -187,7 +187,7 @@ def test_a_file_describes_it(cli, files, model):
     ended = cli("run", "study.yaml", "--json")
     assert list(means(json.loads(ended.out))) == ["a", "careful", "c"]
     dry = cli("run", "study.yaml", "--dry-run", "--json")
-    assert json.loads(dry.out)["expected"]["calls"]["median"] == 120
+    assert json.loads(dry.out)["expected"]["calls"]["median"] == 9
 
 
 @pytest.mark.parametrize(

@@ -321,23 +321,17 @@ async def test_alone_a_candidate_is_seen_by_itself_and_the_argument_changes_no_s
     assert result.feedback[0].strengths
 
 
-async def test_without_arguments_only_questions_are_asked():
-    async with ScriptedServer() as server:
-        wanted = {"readout": "pointwise", "argue": False, "protocol": "independent", "rounds": 1}
-        result = await debate(server, **wanted)
-    assert all(body.get("max_tokens") == 1 for body in server.requests)
-    assert result.coverage == 1
-    assert result.usage.calls == len(server.requests) == 3 * 3 * 5
-    assert not any(turn.argument or turn.points for turn in result.turns)
-    assert DebateResult.from_json(result.to_json()).scores == pytest.approx(result.scores)
-
-
 async def test_alone_a_debate_ends_after_its_first_round_unless_told_otherwise():
     async with ScriptedServer() as server:
         wanted = {"readout": "pointwise", "argue": False, "rounds": 3}
         result = await debate(server, convergence=0, **wanted)
         assert (len(result.convergence), result.stopped) == (1, "converged")
         assert debate_words.ending(result) == "1 round, and a later one would change no score"
+        assert all(body.get("max_tokens") == 1 for body in server.requests)
+        assert result.coverage == 1
+        assert result.usage.calls == len(server.requests) == 3 * 3 * 5
+        assert not any(turn.argument or turn.points for turn in result.turns)
+        assert DebateResult.from_json(result.to_json()).scores == pytest.approx(result.scores)
         result = await debate(server, convergence=None, **wanted)
         assert (len(result.convergence), result.stopped) == (3, "rounds")
 

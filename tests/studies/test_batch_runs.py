@@ -12,7 +12,7 @@ from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
 from textevolve.store.repository import open_store
 
 QUICK = "batch = false\n[batches]\nquiet = 0.02\npoll = [0.01, 0.05]\n"
-CASES = 6
+CASES = 3
 OPTIONS = ("--convergence", "none", "--readout", "verbalized")
 
 

@@ -47,13 +47,13 @@ async def again(settings, **parameters):
 KINDS = [
     {"protocol": "escalation", "escalate_below": 0.6},
     {"protocol": "simultaneous-summary", "convergence": None},
-    {"readout": "after-argument"},
+    {"readout": "after-argument", "rounds": 1},
 ]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 async def test_a_run_reads_back_as_it_was(server, model, settings, kind):
-    first = await judge(model, settings, rounds=3, **kind)
+    first = await judge(model, settings, **{"rounds": 3, **kind})
     calls = server.calls
     read = await again(settings)
     assert read == first
