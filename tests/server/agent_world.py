@@ -35,13 +35,10 @@ def vector(number=0):
 
 @dataclass
 class World:
-    """Ids of memories: `old` was superseded by `new`, `forgotten` was forgotten, `foreign` is in
-    another namespace."""
+    """Ids of memories: `new` superseded another, `foreign` is in another namespace."""
 
     resources: Store
-    old: str
     new: str
-    forgotten: str
     foreign: str
 
     def keep(self, *texts, **fields):
@@ -57,23 +54,14 @@ def make_world(location, embedder):
     resources = Store(str(location))
     spec = CollectionSpec(name="chats", embedder=embedder, dimension=DIMENSION)
     for name in ("acme", "other"):
-        resources.write(
-            kinds.create,
-            kinds.NAMESPACES,
-            "",
-            NamespaceSpec(name=name, description=f"That of {name}."),
-        )
+        space = NamespaceSpec(name=name, description=f"That of {name}.")
+        resources.write(kinds.create, kinds.NAMESPACES, "", space)
         resources.write(kinds.create, kinds.COLLECTIONS, name, spec)
         persona = "You are patient.\nYou like boats."
-        resources.write(
-            kinds.create,
-            kinds.AGENTS,
-            name,
-            AgentSpec(name="guide", persona=persona, memories="chats"),
-        )
-    resources.write(
-        kinds.create, kinds.USERS, "acme", UserSpec(name="ann", description="Ann is a sailor.")
-    )
+        agent = AgentSpec(name="guide", persona=persona, memories="chats")
+        resources.write(kinds.create, kinds.AGENTS, name, agent)
+    ann = UserSpec(name="ann", description="Ann is a sailor.")
+    resources.write(kinds.create, kinds.USERS, "acme", ann)
     store, other = resources.memories("acme"), resources.memories("other")
 
     def change(where, *changes):
@@ -92,7 +80,7 @@ def make_world(location, embedder):
     reason |= {"text": "You love the sea.", "reason": "She said so.", "memories": [new, "me_none"]}
     better = {"persona": "You are patient.\nYou love the sea."}
     resources.write(kinds.update, kinds.AGENTS, "acme", "guide", better, "run 7", [reason])
-    return World(resources, old, new, gone, foreign)
+    return World(resources, new, foreign)
 
 
 class Browser:

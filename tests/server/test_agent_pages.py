@@ -1,11 +1,15 @@
-"""Pages of agents and of memories."""
+"""Pages of agents, of memories, of chats and of jobs."""
 
 import pytest
-from agent_world import Browser, make_world
+from agent_world import Browser, answer_chats, make_world
 
 from pages import HOSTILE, Outline
 from textevolve.agents.resources import AgentSpec, NamespaceSpec, UserSpec
+from textevolve.jobs.job_spec import JobSpec
+from textevolve.jobs.schedules import next_due
+from textevolve.llm.testing import Fault
 from textevolve.memory.record import Origin, Relation
+from textevolve.store import jobs as stored_jobs
 from textevolve.store import keys as stored_keys
 from textevolve.store import kinds
 from textevolve.store.keys import KeySpec
@@ -20,7 +24,7 @@ def world(home, server):
 
 @pytest.fixture
 def browser_of(serve, world):
-    return Browser(serve())
+    return Browser(serve(jobs=False))
 
 
 def text_of(page):
@@ -149,6 +153,25 @@ def tagged(page):
     return found
 
 
+def test_jobs_are_listed_with_what_they_did_last(browser_of, world):
+    write = world.resources.write
+    spec = {"study": {"kind": "evaluate", "data": "rows.jsonl"}, "zone": "Europe/Vienna"}
+    for name, cron in (("nightly", "0 3 * * *"), ("yearly", "0 0 1 1 *")):
+        write(stored_jobs.create_job, "acme", JobSpec(name=name, cron=cron, **spec), next_due)
+    for status, run_id in (("failed", ""), ("finished", "20260101-abcd")):
+        write(stored_jobs.hasten_job, "acme", "nightly")
+        claim = world.resources.claim_due_job(60)
+        write(stored_jobs.note_job_run, claim, run_id)
+        write(stored_jobs.end_claim, claim, status, "a detail", next_due)
+    _, page = browser_of.get("/jobs")
+    said = text_of(page)
+    assert all(one in said for one in ("acme/nightly", "acme/yearly", "evaluate", "0 3 * * *"))
+    assert "Europe/Vienna" in said
+    assert "finished" in said
+    assert 'href="/runs/20260101-abcd"' in page
+    assert "failed" not in said
+
+
 @pytest.mark.slow
 def test_they_stand_in_a_browser(serve, world, page, check_page):
     world.keep(*(f"The memory number {n}, of many words of every kind." for n in range(60)))
@@ -166,3 +189,38 @@ def test_they_stand_in_a_browser(serve, world, page, check_page):
     page.goto(f"{url}/agents/acme/guide")
     page.get_by_role("button", name="Go back to it").click()
     page.get_by_text("back to version 1").first.wait_for()
+
+
+@pytest.mark.slow
+def test_a_chat_is_used_by_the_keyboard_alone(serve, world, page, check_page, server):
+    server.script = answer_chats
+    page.goto(f"{serve()}/chat/acme/guide")
+    box = page.get_by_label("Your message")
+    box.focus()
+    page.keyboard.type("I live")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("in Oslo.")
+    page.keyboard.press("Enter")
+    page.get_by_text("1 memory recalled").first.wait_for()
+    page.wait_for_load_state("load")
+    assert page.get_by_text("I hear you").count() == 1
+    assert page.evaluate("document.activeElement.id") == "text"
+    assert "session=se_" in page.url
+    check_page(page)
+    page.get_by_label("Your message").focus()
+    page.keyboard.type("Count.")
+    page.keyboard.press("Enter")
+    page.locator("article:last-child .text", has_text="4 5 6").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_text("Stopped; what was written is kept.").wait_for()
+    page.wait_for_load_state("load")  # the script listens by then
+    server.script = lambda _body, _number: Fault.NOT_FOUND
+    page.get_by_label("Your message").fill("<b>bold</b>")
+    page.keyboard.press("Enter")
+    page.locator("#failure:visible").wait_for()
+    assert page.get_by_label("Your message").input_value() == "<b>bold</b>"
+    page.said.clear()  # the console tells of the status
+    server.script = lambda _body, _number: "<img src=x onerror=alert(1)>"
+    page.keyboard.press("Enter")
+    page.get_by_text("<img src=x onerror=alert(1)>").first.wait_for()
+    page.get_by_text("<b>bold</b>").first.wait_for()

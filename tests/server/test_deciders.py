@@ -1,5 +1,6 @@
 """How a judge's scores become probabilities of options."""
 
+import json
 import math
 
 import pytest
@@ -8,7 +9,15 @@ from hypothesis import strategies as st
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.llm.decisions import choice, predicate, score
-from textevolve.server.decisions.deciders import DecidingJudge, describe_question, share_out, spread
+from textevolve.server.decisions.deciders import (
+    DecidingJudge,
+    ReadState,
+    describe_question,
+    read_state,
+    share_out,
+    spread,
+    state_text,
+)
 from textevolve.server.decisions.wires import choice_confidence, score_confidence
 
 shares = st.lists(st.floats(0.001, 1), min_size=2, max_size=12).map(
@@ -100,3 +109,51 @@ def test_levels_stand_in_brackets_where_they_can_be_told_apart():
     assert describe_question(odd) == "How clear? [a /b/c/ | very]"
     same = score("q", "How clear?", ["not", "not"])
     assert describe_question(same) == "How clear? (not; not)"
+
+
+# What is made of the states that clients send.
+
+
+def test_an_input_and_an_output_under_any_of_their_names_are_a_case():
+    for state in (
+        {"input": "Why?", "output": "So."},
+        {"question": "Why?", "answer": "So."},
+        {"instruction": "Why?", "response": "So."},
+        {"Prompt": "Why?", "completion": "So."},
+    ):
+        assert read_state(state) == ReadState("So.", "Why?")
+        assert read_state(json.dumps(state)) == ReadState("So.", "Why?")
+
+
+def test_the_test_case_of_deepeval_is_a_case():
+    state = {
+        "test_case": {
+            "input": "Why?",
+            "actual_output": "So.",
+            "expected_output": "Hence.",
+            "retrieval_context": ["One.", "Two."],
+        }
+    }
+    assert read_state(state) == ReadState("So.", "Why?", "Hence.", "One.\n\nTwo.")
+
+
+def test_of_a_conversation_the_last_reply_is_judged():
+    turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+    expected = ReadState("So.", "Why?")
+    assert read_state(turns) == expected
+    assert read_state({"messages": turns}) == expected
+    assert read_state({"turns": turns}) == expected
+
+
+def test_any_other_state_is_judged_whole():
+    for state in ("So.", "{not JSON", ["a", "b"], {"subject": "Why?", "body": "So."}):
+        assert read_state(state) == ReadState(state_text(state))
+    several = {"input": "Why?", "output_1": "So.", "output_2": "Thus."}
+    assert read_state(several) == ReadState(state_text(several))
+    unanswered = [{"role": "user", "content": "Why?"}]
+    assert read_state(unanswered) == ReadState("Why?")
+
+
+def test_a_state_cannot_set_what_a_judge_does():
+    read = read_state({"input": "Why?", "output": "So.", "parameters": {"rounds": 99}})
+    assert read.input == 'Why?\n\nparameters: {"rounds":99}'

@@ -12,23 +12,15 @@ RED = png(64, 48)
 ROWS = "question,picture,output\nWhat colour is it here?,img/red.png,Red.\n"
 
 
-def sent(content):
-    return {"base64": base64.b64encode(content).decode()}
-
-
-def study(files, **fields):
-    given = {
-        "kind": "evaluate",
-        "cases": ["rows.csv"],
-        "map": {"images": "picture"},
-        "judge": "probe",
-    }
-    return {**given, **fields, "run": {"files": {"rows.csv": ROWS, **files}}}
+def study(files):
+    fields = {"cases": ["rows.csv"], "map": {"images": "picture"}, "judge": "probe"}
+    return {"kind": "evaluate", **fields, "run": {"files": {"rows.csv": ROWS, **files}}}
 
 
 def test_pictures_are_sent_along_with_the_rows(serve, ask, server):
     url = serve()
-    status, begun = ask(f"{url}/v1/studies", study({"img/red.png": sent(RED)}))
+    sent = {"img/red.png": {"base64": base64.b64encode(RED).decode()}}
+    status, begun = ask(f"{url}/v1/studies", study(sent))
     assert status == 201, begun
     run = wait_for_status(lambda: ask(f"{url}/v1/studies/{begun['id']}"), "finished")
     assert run["records"] == {"scored": 1}
@@ -46,8 +38,7 @@ def test_no_picture_of_the_server_is_read(serve, ask, server, home):
     url = serve()
     for path in (str(home / "own.png"), "own.png", "../own.png"):
         rows = f"question,picture,output\nq,{path},a\n"
-        asked = study({"rows.csv": rows})
-        status, error = ask(f"{url}/v1/studies", asked)
+        status, error = ask(f"{url}/v1/studies", study({"rows.csv": rows}))
         assert status == 400, error
         assert "is no file that was sent with the study" in error["error"]["message"]
     assert server.calls == 0

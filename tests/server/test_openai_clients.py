@@ -38,9 +38,8 @@ def calls_tool(body, _number):
 def url(serve, home):
     store = Store(str(home / "store.db"))
     store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
-    store.write(
-        kinds.create, kinds.AGENTS, "acme", AgentSpec(name="guide", persona="You are a guide.")
-    )
+    agent = AgentSpec(name="guide", persona="You are a guide.")
+    store.write(kinds.create, kinds.AGENTS, "acme", agent)
     store.close()
     return serve(judge="probe")
 

@@ -50,18 +50,10 @@ def notes(server):
 def acme(home, model):
     store = Store(str(home / "store.db"))
     store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
-    store.write(
-        kinds.create,
-        kinds.COLLECTIONS,
-        "acme",
-        CollectionSpec(name="chats", embedder=model, dimension=32),
-    )
-    store.write(
-        kinds.create,
-        kinds.AGENTS,
-        "acme",
-        AgentSpec(name="guide", persona="A guide.", memories="chats"),
-    )
+    chats = CollectionSpec(name="chats", embedder=model, dimension=32)
+    store.write(kinds.create, kinds.COLLECTIONS, "acme", chats)
+    guide = AgentSpec(name="guide", persona="A guide.", memories="chats")
+    store.write(kinds.create, kinds.AGENTS, "acme", guide)
     yield store
     store.close()
 

@@ -2,6 +2,7 @@
 stay texts."""
 
 import re
+import urllib.request
 
 import pytest
 from plain_http import fetch
@@ -122,3 +123,33 @@ def test_texts_of_others_stay_texts(store, get):
                 assert re.match(r"(/|\?|#|$)", value or ""), (path, value)
         scripts = [attributes for name, attributes in page.elements if name == "script"]
         assert all("src" in one or "type" in one for one in scripts), path
+
+
+@pytest.mark.slow
+def test_the_pages_of_runs_are_whole(store, serve, page, check_page):
+    text = " ".join(HOSTILE).replace("\x00", "")
+    one = add_run(store, 0.9, None, 0.2, name=text, text=text)
+    other = add_run(store, 0.4, 0.6, 0.1, name="another run", text=text)
+    both = add_comparison(store, [(0.2, 0.8)], name="two prompts", text=text)
+    url = serve(judge="probe")
+    paths = ["/runs", f"/runs/{both}", f"/runs/{one}/cases/1", f"/compare?a={one}&b={other}"]
+    paths += [f"/runs/{one}/report"]
+    for path in paths:
+        assert page.goto(url + path).status == 200
+        page.wait_for_load_state("networkidle")
+        check_page(page)
+    assert page.get_by_role("button", name="Expand all").is_visible()  # the matrix' own script
+
+
+@pytest.mark.slow
+def test_view_shows_pages_until_ctrl_c(store, home, spawn):
+    run = add_run(store, 0.9, name="to be seen")
+    process = spawn("view", run, "--no-browser")
+    url = process.stderr.readline().split()[0]
+    assert url.endswith(f"/runs/{run}")
+    with urllib.request.urlopen(url, timeout=60) as response:
+        assert b"case-0" in response.read()
+    process.send_signal(2)
+    assert process.wait(60) in (0, 130)
+    kinds = {one.spec["kind"] for one in store.list_runs()}
+    assert kinds == {"evaluate"}  # it keeps nothing of its own
