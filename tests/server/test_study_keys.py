@@ -25,11 +25,6 @@ def study(**run):
 def spaces(cli):
     for name in ("mine", "yours"):
         assert cli("agents", "namespaces", "create", name).code == 0
-        made = cli(
-            *("memories", "collections", "create", "notes", "--namespace", name),
-            *("--embedder", "local/minilm", "--dimension", 4),
-        )
-        assert made.code == 0, made.err
     assert cli("config", "keys", "add", "first").code == 0
 
 
@@ -72,7 +67,9 @@ def test_runs_of_others_are_not_found(serve, send, wait):
     assert theirs["id"] != run["id"]
 
 
-def test_what_is_of_others_cannot_be_named(serve, send, wait):
+def test_what_is_of_others_cannot_be_named(serve, send, cli):
+    named = ("notes", "--namespace", "mine", "--embedder", "local/minilm", "--dimension", 4)
+    assert cli("memories", "collections", "create", *named).code == 0
     url = serve(keys=True)
     for fields in (
         {"kind": "create-memories", "data": "cases.jsonl", "collection": "mine/notes"},
