@@ -9,7 +9,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     dspy = pytest.importorskip("dspy")
 
-from flat_verbs import as_dspy_lm, as_dspy_module, open_chain, run_chain
+from flat_verbs import as_dspy_lm, as_dspy_module, run_chain
 from textevolve import Chain, Limits, ask, call
 from textevolve.errors import InputError
 from textevolve.llm.testing import ScriptedServer
@@ -52,14 +52,6 @@ async def test_a_chain_is_a_module(opened, server):
 
     assert Outer()(topic="tea").length == 17
     assert Outer().deepcopy()(topic="tea").length == 17
-
-
-async def test_a_module_is_a_step(opened):
-    module = dspy.Predict("question -> answer")
-    chain = Chain("asked", call("found", module), ask("end", "{found.answer}!"))
-    assert tuple(chain.inputs) == ("question",)
-    with dspy.context(lm=as_dspy_lm(**opened)):
-        assert await open_chain(chain, **opened).acall(question="is it?") == {"end": "IS IT?!"}
 
 
 def test_the_calls_of_a_module_are_ours(home, model, server):

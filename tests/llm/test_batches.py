@@ -119,6 +119,13 @@ def test_a_full_queue_waits_and_splits(world):
     assert any(isinstance(event, CallRetried) for event in one.heard)
 
 
+def test_an_endpoint_without_batch_jobs_says_so(home):
+    with ScriptedServer() as server:
+        found = asyncio.run(BatchWorld(server).ask(NINE[:2]))
+    assert all(isinstance(error, AccessError) for error in found)
+    assert "run it without --batch" in str(found[0])
+
+
 def test_jobs_hold_only_so_much(world):
     one = world(requests=4)
     answers(asyncio.run(one.ask(NINE)))
@@ -189,27 +196,6 @@ def test_plain_calls_wait_for_what_an_earlier_process_put_into_a_job(world):
     answers(asyncio.run(one.ask(NINE, batch=False)))
     assert one.server.calls == 9
     assert [job.total for job in one.jobs] == [6]
-
-
-def test_a_job_that_cannot_be_seen_is_neither_lost_nor_asked_anew(world):
-    one = world(seconds=0.2)
-
-    async def leave():
-        async with one.process() as model:
-            call = asyncio.create_task(model(NINE[0]))
-            await one.submitted()
-            call.cancel()
-            await asyncio.gather(call, return_exceptions=True)
-
-    asyncio.run(leave())
-    jobs = dict(one.server.batches.jobs)
-    one.server.batches.jobs.clear()
-    (error,) = asyncio.run(one.ask(NINE[:1]))
-    assert isinstance(error, AccessError)
-    assert "cancel-batch" in str(error)
-    one.server.batches.jobs.update(jobs)
-    answers(asyncio.run(one.ask(NINE[:1])))
-    assert one.server.calls == 1
 
 
 def _priced(world, discount):

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from batch_world import MemoryJournal
 
 from textevolve.errors import (
     AccessError,
@@ -13,6 +14,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
+from textevolve.llm.decision_wires import let_decide, wire_of
 from textevolve.llm.decisions import (
     Decision,
     Wire,
@@ -21,9 +23,11 @@ from textevolve.llm.decisions import (
     predicate,
     score,
 )
+from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.settings import Settings
+from textevolve.settings import Provider, Settings
+from textevolve.wiring import open_models
 
 STATE = "The parcel came late, and the box was torn."
 QUESTIONS = (
@@ -106,3 +110,26 @@ def test_the_wire_of_an_endpoint(spec: str, wire: str | None, chats: bool):
     endpoint = resolve(spec, Settings(), asks=False)
     assert endpoint.decisions == wire
     assert endpoint.chats is chats
+
+
+async def test_what_was_decided_is_kept():
+    journal, question = MemoryJournal(), predicate("kind", "Is it kind?")
+    with ScriptedServer(wires=["decisions"]) as server:
+        mine = Provider(base_url=server.url, keyless=True, decisions="decisions")
+        settings = Settings(providers={"mine": mine})
+        async with open_models(settings, journal, None) as model_of:
+            model = let_decide(model_of, settings)("mine/any")
+            assert wire_of(model) == "decisions"
+            first = await decide(model, "A text.", [question])
+            again = await decide(model, "A text.", [question])
+        assert server.calls == 1
+    assert not first.emulated
+    assert again.answers == first.answers
+
+
+async def test_a_model_that_only_decides_is_not_opened_to_chat(tmp_path):
+    """Its weights, which are not there, are not fetched for that."""
+    settings = Settings(weights_folder=tmp_path)
+    async with open_models(settings, MemoryJournal(), None) as model_of:
+        with pytest.raises(CapabilityError, match="local/laya: this model decides"):
+            await model_of("local/laya")(Request(messages=(Message("user", ("Hello",)),)))

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import struct
-import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -198,12 +197,6 @@ def test_too_little_memory(smollm: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(local, "available_memory", lambda: 100_000_000)
     with pytest.raises(SettingsError, match=r"needs about 0\.\d GB of memory .* 0\.1 GB is free"):
         serve(smollm, Local(slots=3, context=8192))
-
-
-def test_without_xllamacpp_it_says_how_to_get_it(smollm: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(SettingsError, match=r'pip install "textevolve\[local\]"'):
-        serve(smollm, SMALL)
 
 
 # The header and the machine

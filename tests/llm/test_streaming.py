@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited
-from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.model import Message, Request
 from textevolve.llm.streaming import AnswerPiece, EventStream, Telling, ask_streaming
 from textevolve.llm.testing import Answer, Fault
 from textevolve.llm.testing.faults import misbehave
@@ -46,25 +46,6 @@ class Heard:
 def around(client, journal=None):
     tried = Retrying(Limited(client, 4), Retries(attempts=3, first=0.0))
     return Journaled(tried, journal or MemoryJournal())
-
-
-def without_time(response: Response) -> Response:
-    return replace(response, seconds=0.0, attempts=1)
-
-
-async def test_a_streamed_answer_is_what_it_is_without(server, client) -> None:
-    server.script = lambda _body, _number: TEXT
-    heard, request = Heard(), ask(top_logprobs=2, max_tokens=50)
-    streamed = await ask_streaming(client, request, heard)
-    assert server.requests[-1]["stream"] is True
-    assert server.requests[-1]["stream_options"] == {"include_usage": True}
-    plain = await client(request)
-    assert "stream" not in server.requests[-1]
-    assert without_time(streamed) == replace(without_time(plain), text=streamed.text)
-    assert heard.text == streamed.text
-    assert heard.pieces > 5
-    assert "".join(token.token for token in streamed.logprobs) == streamed.text
-    assert (await ask_streaming(client, ask(), Heard())).text == TEXT
 
 
 @pytest.mark.parametrize("fault", HARMLESS)
