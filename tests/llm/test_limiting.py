@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from textevolve.errors import UnavailableError
+from textevolve.events import CallHeld, Event
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.limiting import Limited
+from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Message, Request
 from textevolve.llm.testing import Answer, ScriptedServer, WindowLimit
 from textevolve.llm.wrappers import Retrying
@@ -28,6 +29,29 @@ async def test_with_headers_hardly_a_call_is_refused(
     assert len(answers) == limit.answered == 60
     assert limit.refused <= 8
     assert server.calls == 60 + limit.refused
+
+
+async def test_a_wait_is_told(server, client) -> None:
+    server.script = WindowLimit(2, 0.7)
+    heard: list[Event] = []
+    model = Limited(client, 1, whose="openai", listener=heard.append)
+    for n in range(3):
+        await model(ask(n))
+    (held,) = [event for event in heard if isinstance(event, CallHeld)]
+    assert held.reason.startswith("openai's limit of requests")
+    assert 0.5 <= held.wait <= 1.0
+    assert held.model == client.name
+
+
+async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(server, client) -> None:
+    """300 a minute: 30 at once, 4.5 a second after that."""
+    model = Limited(client, 64, buckets=make_buckets(300, None))
+    calls = [asyncio.create_task(model(ask(n))) for n in range(32)]
+    while server.calls < 30:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    assert len([call for call in calls if not call.done()]) >= 1
+    await asyncio.gather(*calls)
+    assert server.calls == 32
 
 
 async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
