@@ -242,6 +242,16 @@ def test_the_default_context_yields_to_a_smaller_model(tmp_path: Path):
         local._choose_context(file, Local(context=8192))  # pyright: ignore[reportPrivateUsage]
 
 
+def test_a_containers_limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("700000\n")
+    (tmp_path / "memory.stat").write_text("anon 500000\ninactive_file 100000\n")
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    assert hardware.available_memory() == 400_000
+    assert hardware.physical_cores() == 1
+
+
 @pytest.mark.parametrize(("idle", "free"), [(0.05, 1), (0.2, 2), (9.9, 4)])
 def test_threads_are_as_many_as_cores_stand_idle(
     monkeypatch: pytest.MonkeyPatch, idle: float, free: int

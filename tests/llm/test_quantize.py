@@ -153,6 +153,24 @@ def test_numbers_that_are_none_are_refused_and_nothing_stays(make, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
+def test_what_is_interrupted_leaves_nothing(make, tmp_path):
+    source = make()
+
+    def interrupt(progress):
+        if progress.done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantize_file(source, "q8_0", source.with_name("out.gguf"), report=interrupt)
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+def test_one_part_of_several_is_refused(make):
+    source = make(split__count=2)
+    with pytest.raises(InputError, match="one part of several"):
+        quantize_file(source, "q8_0", source.with_name("out.gguf"))
+
+
 def test_without_llama_cpps_code_it_is_refused(monkeypatch, make):
     source = make()
     quantize._find_native.cache_clear()
