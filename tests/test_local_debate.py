@@ -38,6 +38,7 @@ def have(name, settings: Settings):
     return f"local/{name}"
 
 
+@pytest.mark.alone
 def test_the_smallest_model_debates_and_is_probed(settings):
     """It can hold a debate, hardly more: now and then it talks until its answer is cut. With one
     thread, for two on two cores that another test shares wait for each other."""
