@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from textevolve.evaluation import Case
+from textevolve.evaluators import judge_models
 from textevolve.events import Listener, silence
-from textevolve.judge_specs import judge_models
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord

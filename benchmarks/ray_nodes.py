@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from processes import read_tree
-from textevolve.engine.ray import cluster as clusters
+from textevolve.engine import ray as clusters
 
 WAIT_SECONDS = 60.0
 NODE = {"num_cpus": 1, "node_ip_address": "127.0.0.1"}
