@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -160,3 +163,59 @@ def test_errors_are_those_that_the_openai_package_knows(client, server, model):
         list(client.chat.completions.create(model=model, messages=HELLO, stream=True))
     with pytest.raises(openai.APIError):
         list(client.responses.create(model=model, input="Hello?", stream=True))
+
+
+@pytest.mark.slow
+def test_langchain_chats_and_embeds(url, server, model):
+    langchain = pytest.importorskip("langchain_openai")
+    server.script = lambda body, n: "Hello to you."
+    known = {"model": model, "api_key": "none", "base_url": f"{url}/v1", "max_retries": 0}
+    for more in ({}, {"use_responses_api": True}):
+        chat = langchain.ChatOpenAI(**known, **more)
+        assert chat.invoke("Hello?").text == "Hello to you."
+        assert "".join(one.text for one in chat.stream("Hello?")) == "Hello to you."
+    server.script = None
+    chat = langchain.ChatOpenAI(**known)
+    assert isinstance(chat.with_structured_output(City, method="json_schema").invoke("?"), City)
+    embeddings = langchain.OpenAIEmbeddings(**known, check_embedding_ctx_length=False)
+    assert len(embeddings.embed_query("a text")) == 32
+
+
+@pytest.mark.slow
+async def test_pydantic_ai_calls_tools(url, server, model):
+    ai = pytest.importorskip("pydantic_ai")
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    server.script = calls_tool
+    async with openai.AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as client:
+        provider = OpenAIProvider(openai_client=client)
+        agent = ai.Agent(OpenAIChatModel(model, provider=provider))
+        asked = []
+
+        @agent.tool_plain
+        def weather(city: str) -> str:
+            asked.append(city)
+            return "rain"
+
+        assert (await agent.run("What is the weather?")).output == "It rains in Oslo."
+        async with agent.run_stream("What is the weather?") as stream:
+            assert await stream.get_output() == "It rains in Oslo."
+        assert asked == ["Oslo", "Oslo"]
+        server.script = lambda body, n: "Hello to you."
+        plain = ai.Agent(OpenAIChatModel("acme/guide", provider=provider))
+        assert (await plain.run("Hello?")).output == "Hello to you."
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("npm") is None, reason="there is no Node here")
+def test_the_openai_package_of_node(url, server, model, tmp_path):
+    source = Path(__file__).parent / "node"
+    folder = tmp_path / "node"
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("node_modules"))
+    subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, check=True)
+    server.script = lambda body, n: None if body.get("response_format") else "Hello to you."
+    done = subprocess.run(
+        ["node", "clients.mjs", f"{url}/v1", model], cwd=folder, capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.returncode) == ("all is well", 0), done.stderr
