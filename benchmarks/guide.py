@@ -46,7 +46,9 @@ def result_of(text: str | None) -> str | None:
 async def sample(model: Model, question: str, seed: int) -> tuple[str | None, int]:
     """A sampled answer's result, and the tokens that it took."""
     response = await model(
-        Request((Message("user", (question,)),), temperature=0.8, max_tokens=800, seed=seed)
+        Request(
+            messages=(Message("user", (question,)),), temperature=0.8, max_tokens=800, seed=seed
+        )
     )
     return result_of(response.text), response.usage.tokens
 

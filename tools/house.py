@@ -50,18 +50,18 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "statement lines": Limit(49_765, 40_000),
-    "syntax nodes": Limit(369_500, 292_000),
-    "lines of other files in the package": Limit(4_668, 4_000),
-    "lines of tests": Limit(54_440, 32_000),
+    "statement lines": Limit(45_900, 40_000),
+    "syntax nodes": Limit(339_900, 292_000),
+    "lines of other files in the package": Limit(4_588, 4_000),
+    "lines of tests": Limit(43_330, 32_000),
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
     f"functions with more than {PARAMETERS} parameters": Limit(3, 0),
-    "imports inside functions": Limit(19, 19),
+    "imports inside functions": Limit(16, 16),
     "modules in circles of imports": Limit(0, 0),
-    "modules in circles with hidden imports": Limit(6, 0),
-    "public names used twice": Limit(30, 0),
+    "modules in circles with hidden imports": Limit(4, 0),
+    "public names used twice": Limit(28, 0),
 }
 """`most` is lowered whenever the figure falls, at the latest when a piece of work ends, and never
 raised: whoever adds code deletes some first."""
