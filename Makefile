@@ -21,15 +21,17 @@ demo: $(READY)
 	    --store build/demo.db -o $(REPORT)
 	@echo "The report: file://$(CURDIR)/$(REPORT)"
 
+# A process more than there are cores, since many tests wait.
+test slow: export PYTEST_XDIST_AUTO_NUM_WORKERS := $(shell \
+    $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+
 test: $(READY)
 	$(BIN)/pytest -q
 
-# With all examples of the property tests, and a process more than there are cores, since many slow
-# tests wait. Local models one after another: beside another one, a run took 141 s that takes 49 s
-# alone.
+# With all examples of the property tests. Local models one after another: beside another one, a run
+# took 141 s that takes 49 s alone.
 slow: $(READY) chromium
-	PYTEST_XDIST_AUTO_NUM_WORKERS=$$($(PYTHON) -c 'import os; print(os.cpu_count() + 1)') \
-	    $(BIN)/pytest -q -m '(slow or hypothesis) and not alone' --hypothesis-profile repeatable
+	$(BIN)/pytest -q -m '(slow or hypothesis) and not alone' --hypothesis-profile repeatable
 	$(BIN)/pytest -q -n 0 -m alone
 
 # What users can see, and the figures of every kind of run, written anew; read the difference.

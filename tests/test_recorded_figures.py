@@ -35,7 +35,14 @@ def test_a_difference_in_the_last_digit_is_found():
     assert list(find_differences([0.1], [0.1 + 1e-9], exactly=False)) != []
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.json")))
+SLOW = ("chats", "memory", "memory_work", "payoff")
+
+
+def mark(name):
+    return pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("name", [mark(path.stem) for path in sorted(FOLDER.glob("*.json"))])
 def test_figures_are_those_that_were_recorded(cli, server, home, monkeypatch, name):
     path = FOLDER / f"{name}.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))

@@ -72,6 +72,7 @@ def test_make_store(cli, server, kept, monkeypatch):
     KEPT.write_bytes(lzma.compress((kept / "store.db").read_bytes(), preset=9))
 
 
+@pytest.mark.slow
 def test_every_kept_run_is_shown_and_exported_without_a_request(cli, server, kept, frozen):
     """The columns of tables and the shape of JSON are frozen, each kind of run's as a text."""
     runs = cli("runs", "list", "--limit", "100", "--json").rows

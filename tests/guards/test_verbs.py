@@ -39,7 +39,9 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "fit_judge")) for n in VERBS]
+)
 def test_a_verb_gives_the_same_wherever_it_is_called(name, home, server, model):
     server.script = answer
     texts, options, field = VERBS[name]
@@ -98,6 +100,7 @@ asyncio.run(run_all({"model": sys.argv[1], "__builtins__": __builtins__}))
 """
 
 
+@pytest.mark.slow
 def test_cells_of_a_notebook_call_verbs_plainly_and_awaited(spawn, server, model):
     server.script = answer
     process = spawn(model, script=NOTEBOOK)

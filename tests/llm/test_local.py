@@ -93,6 +93,7 @@ async def test_a_json_schema_is_followed(model: OpenAIClient):
     assert 0 <= json.loads(answered.text)["score"] <= 10
 
 
+@pytest.mark.slow
 async def test_a_text_is_forced_in_the_same_tokens_whatever_stands_before(model: OpenAIClient):
     text = "\u7ffb\u8bd1 \U0001f9d1\u200d\U0001f680, 'so'\n\t<|im_end|>."
     read: list[Response] = []

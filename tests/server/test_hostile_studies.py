@@ -142,7 +142,9 @@ def in_shapes(text, shapes):
     yield {"file": text}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "evaluate")) for k in KINDS]
+)
 def test_no_field_of_any_kind_leads_out(kind, machine, watch, serve, ask, server, cli):
     """Each field takes every so manyth name, another field others."""
     key = {"Authorization": f"Bearer {cli('config', 'keys', 'add', 'client').out.strip()}"}

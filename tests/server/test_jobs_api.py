@@ -43,7 +43,10 @@ def test_a_job_is_run_and_found_in_its_history(jobs, ask, server, location):
     assert listed["schedule"] == "cron 0 3 * * * (Europe/Vienna)"
     assert (listed["state"], listed["last"]) == ("waiting", None)
     assert ask(f"{url}/nightly/run", {})[0] == 202
-    job = wait_for(lambda: ask(f"{url}/nightly")[1], lambda job: (job["last"] or {}).get("ended"))
+    job = wait_for(
+        lambda: ask(f"{url}/nightly")[1],
+        lambda job: job["state"] == "waiting" and (job["last"] or {}).get("ended"),
+    )
     assert (job["last"]["status"], job["due"]) == ("finished", listed["due"])
     (run,) = job["history"]
     with open_store(location) as store:
