@@ -159,6 +159,7 @@ async def test_two_hundred_debates_where_a_fifth_of_the_calls_goes_wrong(home):
         assert scores in judge.said[key]
 
 
+@pytest.mark.slow
 async def test_probes_that_go_wrong_leave_their_turn_without_scores(home):
     judge = Judge(0.2, (*TRANSIENT, Fault.EMPTY, Fault.PROSE))
     results = await judge_all(home, judge, 12, PATIENT, readout="after-argument", rounds=1)

@@ -36,13 +36,12 @@ def test_a_difference_in_the_last_digit_is_found():
 
 
 SLOW = ("chats", "memory", "memory_work", "payoff")
+NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
-def mark(name):
-    return pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
-
-
-@pytest.mark.parametrize("name", [mark(path.stem) for path in sorted(FOLDER.glob("*.json"))])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in NAMES]
+)
 def test_figures_are_those_that_were_recorded(cli, server, home, monkeypatch, name):
     path = FOLDER / f"{name}.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))

@@ -92,6 +92,7 @@ def wait_for(condition, process):
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_to_be_terminated_is_to_be_interrupted(home, spawn, cli, stalling):
     with ScriptedServer(stalling(0)) as server:
         process = spawn("evaluate", *CASE, "-m", f"{server.url}#m")
