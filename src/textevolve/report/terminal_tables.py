@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.box import SIMPLE_HEAD, Box
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -80,7 +81,7 @@ def draw_grid(
     columns: Sequence[Column], rows: Sequence[Sequence[Text]], console: Console
 ) -> RenderableType:
     """The cells under the names of their columns; where the terminal is too narrow, each row as its
-    label with a line for each figure."""
+    label with its figures below."""
     box = HEAD if console.options.ascii_only else SIMPLE_HEAD
     grid = Grid(box=box, show_edge=False, pad_edge=False, padding=(0, 1), header_style="")
     needed = 0
@@ -103,8 +104,10 @@ def draw_grid(
         grid.add_row(*row)
     if needed <= console.width + GAP:
         return grid
-    names = [column.name for column in columns]
+    names = [wording.visible(column.name) for column in columns]
     parts: list[RenderableType] = []
     for label, *figures in rows:
-        parts += [label, draw_facts(zip(names[1:], figures, strict=True))]
+        named = zip(names[1:], figures, strict=True)
+        line = Text(" · ").join(Text.assemble((f"{name} ", "dim"), cell) for name, cell in named)
+        parts += [label, Padding(line, (0, 0, 0, 2))]
     return Group(*parts)
