@@ -33,6 +33,30 @@ def say(word):
     return node
 
 
+def chain():
+    graph = StateGraph(State)
+    graph.add_node("a", say("a"))
+    graph.add_node("b", say("b"))
+
+    def b(state):  # named like a node, on purpose
+        return "b"
+
+    graph.add_conditional_edges(START, lambda state: "a", ["a"])
+    graph.add_conditional_edges("a", b, ["b"])
+    graph.add_edge("b", END)
+    return graph.compile()
+
+
+def parallel():
+    graph = StateGraph(State)
+    for name in ("a", "b", "c"):
+        graph.add_node(name, say(name))
+        graph.add_edge(START, name)
+    graph.add_node("join", say("join"))
+    graph.add_edge(["a", "b", "c"], "join")
+    return graph.compile()
+
+
 def sends():
     graph = StateGraph(State)
     graph.add_node("plan", say("plan"))
@@ -44,7 +68,7 @@ def sends():
 
 
 def loop():
-    def look(state):  # named like a node, on purpose
+    def again(state):
         return END if state["said"].count("try") == 3 else "try"
 
     graph = StateGraph(State)
@@ -52,7 +76,7 @@ def loop():
     graph.add_node("look", say("look"))
     graph.add_edge(START, "try")
     graph.add_edge("try", "look")
-    graph.add_conditional_edges("look", look, ["try", END])
+    graph.add_conditional_edges("look", again, ["try", END])
     return graph.compile()
 
 
@@ -159,6 +183,8 @@ def functional():
 
 # By superstep, in the order in which they ended; a node inside another stands after a bar.
 SHAPES = {
+    chain: [{"a"}, {"b"}],
+    parallel: [{"a", "b", "c"}, {"join"}],
     sends: [{"plan"}, {"work", "work 2"}, {"join"}],
     loop: [{"try"}, {"look"}] * 3,
     nested: [
@@ -238,6 +264,13 @@ def test_every_node_is_seen_and_nothing_is_changed(shape, way, monitor):
 
 def outputs(history):
     return [(item.node, item.output_state) for item in history.items]
+
+
+def test_states_are_what_went_in_and_what_the_node_gave(monitor):
+    invoke(monitor.attach(loop(), {}), {"said": []}, {})
+    first, second, *_ = monitor.history.items
+    assert (first.input_state, first.output_state) == ({"said": []}, {"said": ["try"]})
+    assert second.input_state == {"said": ["try"]}
 
 
 def test_a_command_to_the_graph_around_is_no_failure(monitor):
