@@ -103,7 +103,7 @@ def run_recorded(graph: Any, nodes: int) -> dict[str, Spent]:
 
 
 def run_monitor(graph: Any, nodes: int) -> dict[str, Spent]:
-    monitor = Monitor(evaluators(), queue_size=3 * nodes)
+    monitor = Monitor(evaluators(), queue_size=nodes)
     watched = monitor.attach(graph, name_all(nodes))
     until_result = measure(watched, nodes)
     began = clocks()

@@ -121,18 +121,18 @@ class EvaluatorSpec:
 
     @property
     def is_relative(self) -> bool:
-        """Whether its scores only compare candidates of one case with each other."""
+        """Return whether its scores only compare candidates of one case with each other."""
         return self.name == "pairwise" or not self.options.isdisjoint(("pairwise", "choice"))
 
     @property
     def reads_reference(self) -> bool:
-        """Whether the case's own reference is looked at."""
+        """Return whether it reads the reference of a case."""
         own = self.kind.reads_reference or "reference" in self.options
         return own or any(judge.reads_reference for judge in self.judges)
 
     @property
     def takes_rubric(self) -> bool:
-        """Whether a rubric beside its text takes the place of its questions."""
+        """Return whether a rubric given with a run replaces its questions."""
         own = RUBRIC in self.kind.options and RUBRIC not in self.parameters
         return own and (not self.parts or any(judge.takes_rubric for judge in self.judges))
 
@@ -202,7 +202,7 @@ def _read_cascade(text: str) -> EvaluatorSpec:
 
 
 def _begins_judge(text: str) -> bool:
-    """Whether a text begins as a judge's text does: by a judge's name, or with a fitted judge."""
+    """Return whether a text begins with the name of a judge or the file of a fitted one."""
     name = re.split("[:+@,]", text, maxsplit=1)[0]
     return name in KINDS or re.fullmatch(r"[^,@]+\.judge(@.+)?", text) is not None
 

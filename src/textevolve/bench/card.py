@@ -122,7 +122,7 @@ class _Answers:
 
 
 _Observed: TypeAlias = Mapping[str, bool | None]
-"""Whether a case counts for each rate; None where a judgement is missing."""
+"""Map each rate to whether the case counts for it; None if a judgement is missing."""
 
 
 def _observe_order(answers: _Answers) -> _Observed:
@@ -159,7 +159,7 @@ def _observe_injection(answers: _Answers) -> _Observed:
 
 
 def _wins(pair: Sequence[CardAnswer]) -> bool | None:
-    """Whether the bad response won."""
+    """Return whether the bad response won."""
     return find_winner(pair) < 0 if pair else None
 
 

@@ -219,8 +219,8 @@ class Combination:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be fitted: the signals, and the rows of the labels. `good`: of ratings, the grade
-    from which a text is good; None of pairs."""
+    """Hold the signals and the rows of labels that a fit is made from. `good`: the lowest grade of
+    a good text, for ratings; None for pairs."""
 
     data: LabelledSignals
     rows: LabelRows
@@ -293,7 +293,7 @@ def choose_ridge(problem: Problem, items: Mask, seed: int) -> float:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """What was said of each item by a fit that had not seen its question: utilities (texts,).
+    """Hold the utilities (texts,) of each item by a fit that had not seen its question.
     `loss`: the sum of the log-losses; `ridges`: the strength in each fold."""
 
     folds: Numbering

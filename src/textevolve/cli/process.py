@@ -34,7 +34,7 @@ class ReaderGone(BaseException):
 
 @dataclass
 class ProcessState:
-    """What has happened to this process."""
+    """Record the signals and the closed pipe that this process met."""
 
     reader_gone: bool = False
     terminated: bool = False

@@ -126,7 +126,7 @@ def answer_type(
 
 
 def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...]:
-    """What the answer says about each candidate, in the case's order; `labels` is in that order."""
+    """Return the points on each candidate, in the case's order, in which `labels` is, too."""
     found = [getattr(answer, f"response_{n}") for n in labels]
     return tuple(Points(f.strengths, f.weaknesses, f.instructions) for f in found)
 

@@ -209,7 +209,7 @@ def _named(address: str) -> str:
 
 
 def pickled(what: Any) -> bytes:
-    """As bytes for another process, code of the user's own included.
+    """Serialize an object for another process, including code of the user.
 
     Raises:
         InputError: it cannot be sent there.
@@ -312,7 +312,7 @@ MOST_LOSSES = 6
 
 @dataclass(frozen=True)
 class Crew:
-    """What workers are and what the driver does for them.
+    """Describe the workers of a cluster and what the driver does for them.
 
     `opening`: for each worker, made by how many there are, and `pickled`. `at_once`: items that
     each works on at a time. `answer` to a question of a worker, who has a name; `hear` its news;

@@ -22,7 +22,7 @@ from textevolve.report import wording
 from textevolve.settings import Settings
 from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
-from textevolve.store.jobs import JobClaim, JobRunStatus, StoredJob
+from textevolve.store.jobs import JobClaim, JobRunStatus
 from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
@@ -149,12 +149,6 @@ def _end_claim(desk: JobDesk, claim: JobClaim, outcome: JobOutcome) -> None:
     desk.resources.write(stored_jobs.end_claim, claim, outcome.status, outcome.detail, next_due)
 
 
-def served_of(job: StoredJob, run_id: str) -> ServedRun:
-    """Return a job's run as one that belongs to the job's namespace. Servers leave it alone:
-    schedulers resume it."""
-    return ServedRun(run_id, job.namespace, "", time.time(), "limited", {"name": job.name})
-
-
 async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
     try:
         return await _perform(desk, claim, await _begin_run(desk, claim))
@@ -192,7 +186,10 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
         run = driver.register_run(desk.store, study, stored, cases, launch)
         desk.resources.write(stored_jobs.note_job_run, claim, run.id)
         if desk.store.get_served(run.id) is None:
-            desk.store.serve_run(served_of(claim.job, run.id))
+            # Servers leave a job's run alone: schedulers resume it.
+            job, now = claim.job, time.time()
+            owned = ServedRun(run.id, job.namespace, "", now, "limited", {"name": job.name})
+            desk.store.serve_run(owned)
         return run
 
     return await asyncio.to_thread(register)

@@ -6,6 +6,7 @@ How a judge asks, and how it makes scores of the answers, stands in its own file
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -386,7 +387,7 @@ class JudgeContext:
 
 
 @dataclass(frozen=True)
-class ModelJudge:
+class ModelJudge(ABC):
     """A judge that asks a model; each kind says in `judge` what it asks about one case. `decider`:
     judges what the model wrote down, where a judge has it write something."""
 
@@ -405,11 +406,12 @@ class ModelJudge:
         outcome = await attempt(self.judge(context))
         return context.fail(outcome) if isinstance(outcome, Failure) else outcome
 
+    @abstractmethod
     async def judge(self, context: JudgeContext) -> Judgement:
-        raise NotImplementedError
+        """Judge one case."""
 
 
-class PlainJudge:
+class PlainJudge(ABC):
     """A judge that asks no model: each kind says in `grade` how it grades a candidate."""
 
     title: ClassVar[str]
@@ -426,8 +428,9 @@ class PlainJudge:
         seconds = time.monotonic() - started
         return Judgement(case, outcomes, seconds=seconds, coverage=share_scored(outcomes))
 
+    @abstractmethod
     async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
-        raise NotImplementedError
+        """Grade one candidate."""
 
 
 def share_scored(outcomes: Sequence[EvaluationResult | Failure]) -> float:

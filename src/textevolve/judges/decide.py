@@ -8,7 +8,7 @@ there is no text to write, and where it only chats its decisions are emulated.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from textevolve.errors import InputError
@@ -50,7 +50,7 @@ class Decide(ModelJudge):
     """
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        asked = ask_candidate(self.options.rubric)
+        asked = ask_criteria(read_criteria(self.options.rubric) or DECIDED)
         reference = await context.reference()
 
         async def decide(candidate: int) -> EvaluationResult:
@@ -106,20 +106,6 @@ def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
     return Question("option", "choice", asked, options)
 
 
-def ask_candidate(rubric: str) -> Mapping[str, Question]:
-    """The questions about one candidate, by the criteria that they are about.
-
-    Raises:
-        InputError: as `ask_criteria`.
-    """
-    return ask_criteria(read_criteria(rubric) or DECIDED)
-
-
-def ask_pair(rubric: str) -> Question:
-    """The question about two candidates."""
-    return choice("better", ask_better(rubric), (FIRST, SECOND))
-
-
 def _say(criterion: str, question: Question, answer: Answer) -> str:
     """The line of the feedback on one criterion."""
     if question.kind == "predicate":
@@ -142,7 +128,7 @@ async def choose_between(
         first=context.quoted_response(first),
         second=context.quoted_response(second, (first,)),
     )
-    question = ask_pair(context.options.rubric)
+    question = choice("better", ask_better(context.options.rubric), (FIRST, SECOND))
     asked = {question.instructions: question}
     _, read = await context.decide(context.state(shown), asked, (first, second))
     return replace(read, log_odds=(-read.log_odds[0],))

@@ -114,27 +114,21 @@ def cut_instruction(text: str, words: int = WORDS) -> str:
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
-def schema_for(target: str) -> str:
-    """The JSON schema, as text, of an answer that gives `target` as the instruction."""
-    return json.dumps(
-        {
-            "type": "object",
-            "properties": {"instruction": {"type": "string", "enum": [target]}},
-            "required": ["instruction"],
-            "additionalProperties": False,
-        }
-    )
-
-
 def request_read(
     response: str, target: str, seed: int, images: tuple[str, ...] = (), rules: tuple[str, ...] = ()
 ) -> Request:
     """Asks for the instruction of a response, as a fence shows it, and forces `target`. `images`:
     those of the response; `rules`: how to take them."""
     asked = prompt("backward").render(response=response)
+    schema = {
+        "type": "object",
+        "properties": {"instruction": {"type": "string", "enum": [target]}},
+        "required": ["instruction"],
+        "additionalProperties": False,
+    }
     return Request(
         messages=(Message("user", (*rules, asked), images),),
-        schema=schema_for(target),
+        schema=json.dumps(schema),
         forced=target,
         temperature=0.0,
         max_tokens=len(json.dumps(target)) + 64,

@@ -83,7 +83,7 @@ class _Comparisons:
 
     async def compare_all(self) -> None:
         """All pairs; one that fails is missing, and the scores come from the others."""
-        pairs = list(all_pairs(len(self.context.case.candidates)))
+        pairs = list(combinations(range(len(self.context.case.candidates)), 2))
         outcomes = await self.context.each(pairs, lambda pair: self.compare(*pair))
         for pair, outcome in zip(pairs, outcomes, strict=True):
             if isinstance(outcome, Failure):
@@ -180,10 +180,6 @@ def _climb(logs: Array, step: Array, wins: Array, prior: float) -> Array:
 def _log_likelihood(logs: Array, wins: Array, prior: float) -> float:
     between = -(wins * np.logaddexp(0.0, logs[None, :] - logs[:, None])).sum()
     return float(between - prior * (np.logaddexp(0.0, logs) + np.logaddexp(0.0, -logs)).sum())
-
-
-def all_pairs(count: int) -> tuple[tuple[int, int], ...]:
-    return tuple(combinations(range(count), 2))
 
 
 def mean_wins(strengths: Sequence[float] | Array) -> Array:

@@ -345,7 +345,10 @@ class Deciding:
             response = await emulate(self.model, shortened)
         else:
             response = await self.model(shortened)
-        return response if not cut else replace(response, text=_mark_cut(response.text, cut))
+        if not cut:
+            return response
+        marked = {**json.loads(response.text), "cut": cut}
+        return replace(response, text=json.dumps(marked, ensure_ascii=False))
 
 
 def wire_of(model: object) -> Wire | None:
@@ -384,10 +387,6 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
         return request, 0
     shown = Message(state.role, (excerpt(state.text, most),), state.images)
     return replace(request, messages=(shown,)), len(state.text) - 2 * (most // 2)
-
-
-def _mark_cut(text: str, cut: int) -> str:
-    return json.dumps({**json.loads(text), "cut": cut}, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,9 @@ MOST_HANGS = 3
 """An evaluator that hung so many times is left out."""
 
 log = logging.getLogger("textevolve.node_eval")
-Plan = tuple[tuple[NodeEvaluator, bool], ...]
-"""The evaluators of a node, each with whether it is a slow one."""
+Plan = tuple[tuple[tuple[NodeEvaluator, ...], bool], ...]
+"""The tasks for a node, each with whether it is a slow one: all quick evaluators in one task, since
+a task costs more than many a quick evaluator, and each slow one in its own."""
 
 evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 """Set where an evaluator runs: nodes that it runs itself are not the agent's."""
@@ -64,11 +65,11 @@ evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 
 @dataclass(slots=True, eq=False)
 class EvaluatorTask:
-    """An evaluator to run on a node. `started`: when it began, on the monotonic clock. `future`:
-    its work on the event loop, while it is awaited."""
+    """Evaluators to run on a node, one after another; those that have ended are removed. `started`:
+    when the first began, on the monotonic clock. `future`: its work on the event loop."""
 
     job: EvaluationJob
-    evaluator: NodeEvaluator
+    evaluators: list[NodeEvaluator]
     started: float = 0.0
     future: Future[NodeOutcome] | None = None
 
@@ -136,9 +137,9 @@ def _shared_loop() -> BackgroundLoop:
 
 
 class Background:
-    """`queue_size`: how many quick evaluations may wait, and how many slow ones; more are dropped.
-    `timeout`: seconds for one evaluation.
-    `concurrency`: how many slow ones run at a time."""
+    """`queue_size`: how many nodes may wait for quick evaluators, and how many slow evaluations may
+    wait; more are dropped. `timeout`: seconds for one evaluation. `concurrency`: how many slow ones
+    run at a time."""
 
     def __init__(
         self, *, limits: SnapshotLimits, queue_size: int, timeout: float, concurrency: int
@@ -165,30 +166,35 @@ class Background:
         if self._quick.queue or self._slow.queue:
             self._give_up_overdue()
         with self.lock:
-            for evaluator, slow in plan:
-                lane = self._slow if slow else self._quick
+            for evaluators, slow in plan:
+                lane, reason = self._slow if slow else self._quick, ""
                 if 2 * len(lane.queue) >= self.queue_size:  # a napping thread is woken in time
                     lane.news.notify()
                 if self._closed:
-                    _record(job, evaluator, Failure("skipped", "the monitor is closed"))
+                    reason = "the monitor is closed"
                 elif len(lane.queue) >= self.queue_size:
-                    self.dropped += 1
+                    self.dropped += len(evaluators)
                     reason = f"dropped: the queue of {self.queue_size:,} was full"
-                    _record(job, evaluator, Failure("skipped", reason))
+                if reason:
+                    for evaluator in evaluators:
+                        _record(job, evaluator, Failure("skipped", reason))
                 else:
-                    job.missing[id(evaluator)] = evaluator
+                    job.missing |= {id(evaluator): evaluator for evaluator in evaluators}
                     self.unfinished.add(job)
-                    lane.queue.append(EvaluatorTask(job, evaluator))
+                    lane.queue.append(EvaluatorTask(job, list(evaluators)))
                     lane.start()
 
     def _run(self, lane: Lane, worker: object, task: EvaluatorTask) -> None:
-        """Run a task on one of the lane's threads."""
-        outcome = self._evaluate(task, task.evaluator)
-        with self.lock:
-            if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
-                return
-            task.started = inf  # it is over, however long it takes to record it
-        self.settle(task.job, task.evaluator, outcome)
+        """Run the evaluators of a task on one of the lane's threads."""
+        while task.evaluators:
+            evaluator = task.evaluators[0]
+            outcome = self._evaluate(task, evaluator)
+            with self.lock:
+                if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
+                    return
+                del task.evaluators[0]
+                task.started, task.future = monotonic(), None
+            self.settle(task.job, evaluator, outcome)
 
     def _evaluate(self, task: EvaluatorTask, evaluator: NodeEvaluator) -> NodeOutcome:
         if self._hangs[evaluator.name] >= MOST_HANGS:
@@ -245,17 +251,21 @@ class Background:
             self.settle(job, evaluator, self._no_answer(evaluator))
 
     def _leave_behind(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
-        """Leave the threads whose evaluator is overdue, and the event loop that one blocks."""
+        """Leave the threads whose evaluator is overdue, and the event loop that one blocks; others
+        do what they had left."""
         for worker, task in list(lane.workers.items()):
-            if task is None:
+            if task is None or not task.evaluators:
                 continue
+            evaluator = task.evaluators[0]
             grace = 0.0 if task.future is None else GRACE  # an async one is cancelled before
-            if monotonic() - task.started > self.limit_of(task.evaluator) + grace:
+            if monotonic() - task.started > self.limit_of(evaluator) + grace:
                 if task.future is not None:
                     _shared_loop.cache_clear()
                 del lane.workers[worker]
+                if rest := task.evaluators[1:]:
+                    lane.queue.appendleft(EvaluatorTask(task.job, rest))
                 lane.start()
-                yield task.job, task.evaluator
+                yield task.job, evaluator
 
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """Whether `done` came true within the seconds; it is called with each outcome."""

@@ -58,8 +58,8 @@ _superstep: ContextVar[object | None] = ContextVar("superstep", default=None)
 class Monitor:
     """The history of an agent's nodes, and the evaluators that judge them.
 
-    `limits`: how much of each state is kept. `queue_size`: how many quick evaluations, and
-    how many in the background, may wait; more are dropped and counted.
+    `limits`: how much of each state is kept. `queue_size`: how many nodes may wait for
+    quick evaluators, and how many evaluations in the background; more are dropped and counted.
     `timeout`: seconds for one evaluation, where the evaluator names none. `concurrency`: how many
     evaluations run in the background at a time.
 
@@ -282,7 +282,7 @@ class Monitor:
                 job = node.job = self._records.place(item, node.run, node.step)
             plan = self._plans.get(node.instruction) or self._plan(node.instruction)
             if (why := skip_broken(item)) is not None:
-                item.evaluation_results = {evaluator.name: why for evaluator, _ in plan}
+                item.evaluation_results = {each.name: why for task, _ in plan for each in task}
             elif plan:
                 self._background.put(job, plan)
         except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor
@@ -290,9 +290,11 @@ class Monitor:
         return item
 
     def _plan(self, instruction: Instruction | None) -> Plan:
-        """Return those that judge nodes of this type, the quick ones first."""
-        fitting = [(each, is_slow(each)) for each in self._evaluators if each.judges(instruction)]
-        plan = self._plans[instruction] = tuple(sorted(fitting, key=lambda pair: pair[1]))
+        """Return the tasks for nodes of this type, the quick one first."""
+        fitting = [each for each in self._evaluators if each.judges(instruction)]
+        quick = tuple(each for each in fitting if not is_slow(each))
+        slow = tuple(((each,), True) for each in fitting if is_slow(each))
+        plan = self._plans[instruction] = (((quick, False),) if quick else ()) + slow
         return plan
 
     @property

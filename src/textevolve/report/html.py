@@ -8,7 +8,7 @@ any number of sections takes no more memory than its largest block.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import IO, Any
 from urllib.parse import quote
 
@@ -78,8 +78,9 @@ def _draw_blocks(
             def draw(below: Iterable[Block], deeper: int) -> Iterator[Markup]:
                 return _draw_blocks(below, deeper, script, names)
 
+            macro = partial(_macro, of="matrix.html")
             yield from matrix_page.draw_matrix(
-                block, place, _matrix_macro, draw, name=next(names), script=script
+                block, place, macro, draw, name=next(names), script=script
             )
         elif isinstance(block, Section):
             yield _macro("start_section", block, min(level, DEEPEST_HEADING))
@@ -87,10 +88,6 @@ def _draw_blocks(
             yield _macro("end_section")
         else:
             yield _draw(block, min(level + 1, DEEPEST_HEADING))
-
-
-def _matrix_macro(name: str, *arguments: Any) -> Markup:
-    return _macro(name, *arguments, of="matrix.html")
 
 
 def _draw(block: Block, level: int) -> Markup:
@@ -143,9 +140,9 @@ def _environment() -> Environment:
     environment = open_templates("textevolve.report")
     filters: dict[str, Any] = environment.filters
     filters |= {
-        "anchor": _anchor,
-        "clip": _clip,
-        "clip_cell": _clip_cell,
+        "anchor": partial(quote, safe="", errors="backslashreplace"),
+        "clip": partial(wording.clip, most=TEXT_SHOWN),
+        "clip_cell": partial(wording.clip, most=CELL_SHOWN),
         "counted": wording.count,
         "figured": wording.number,
         "parts": _parts,
@@ -163,19 +160,6 @@ def _finalize(value: Any) -> Any:
     """Control characters are written out in every text, whatever template it stands in."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return wording.visible(value) if is_text else value
-
-
-def _anchor(name: str) -> str:
-    """A name that is its own link, whatever characters are in it."""
-    return quote(name, safe="", errors="backslashreplace")
-
-
-def _clip(text: str) -> str:
-    return wording.clip(text, TEXT_SHOWN)
-
-
-def _clip_cell(text: str) -> str:
-    return wording.clip(text, CELL_SHOWN)
 
 
 def _parts(cell: Cell, column: Column) -> tuple[str, str]:

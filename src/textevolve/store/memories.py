@@ -163,19 +163,13 @@ class StoredMemories:
             names.setdefault(entity, name)
             ids[entity].append(id)
             entities[id].append(entity)
-        ranked = sorted(ids, key=lambda entity: (-len(ids[entity]), entity))
-        shared = {
-            entity: Counter(other for id in ids[entity] for other in entities[id])
-            for entity in ranked
-        }
-        return [
-            Entity(
-                names[entity],
-                tuple(ids[entity]),
-                {names[o]: n for o, n in shared[entity].most_common() if o != entity},
-            )
-            for entity in ranked
-        ]
+        graph: list[Entity] = []
+        for entity in sorted(ids, key=lambda each: (-len(ids[each]), each)):
+            shared = Counter(other for id in ids[entity] for other in entities[id])
+            del shared[entity]
+            neighbours = {names[other]: number for other, number in shared.most_common()}
+            graph.append(Entity(names[entity], tuple(ids[entity]), neighbours))
+        return graph
 
     @_reads
     def get(self, connection: Connection, ids: Sequence[str]) -> Sequence[MemoryRecord]:

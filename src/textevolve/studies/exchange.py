@@ -121,7 +121,7 @@ async def import_content(
     Raises:
         InputError: the name is taken. ModelError: a text cannot be embedded.
     """
-    whole = namespace_in(resources)
+    whole = next((each for each in resources if each.kind is NAMESPACES), None)
     for each in resources:
         if name is not None and (whole is None or whole is each):
             each.spec = type(each.spec)(**{**each.spec.model_dump(), "name": name})
@@ -135,11 +135,6 @@ async def import_content(
             vectors = await desk.embed_all(each.stored, [memory.text for memory in batch])
             each.vectors |= {m.id: v for m, v in zip(batch, vectors, strict=True)}
     await asyncio.to_thread(desk.resources.write, exchange.store_all, space, resources)
-
-
-def namespace_in(resources: list[Exported]) -> Exported | None:
-    """Return the namespace that a file holds as a whole, if it does."""
-    return next((each for each in resources if each.kind is NAMESPACES), None)
 
 
 def _bring_home(value: Any, own: str) -> Any:

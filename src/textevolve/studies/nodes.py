@@ -150,15 +150,6 @@ def refuse_doubles(episodes: Iterable[Episode]) -> Iterator[Episode]:
         yield episode
 
 
-def read_kept(cases: Iterable[Case]) -> Iterator[Episode]:
-    """The episodes that `node_cases` made cases of.
-
-    Raises:
-        MismatchError: another version wrote them.
-    """
-    return gather_episodes(parse_line(case.id, case.input) for case in cases)
-
-
 def ask(spec: NodesSpec) -> Asks:
     """
     Raises:
@@ -191,7 +182,8 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
 
     evaluators = open_evaluators(spec, bench)
     number = 0
-    nodes = evaluate_episodes(read_kept(noted()), evaluators, bench.concurrency)
+    episodes = gather_episodes(parse_line(case.id, case.input) for case in noted())
+    nodes = evaluate_episodes(episodes, evaluators, bench.concurrency)
     async with aclosing(nodes) as found:
         async for node in found:
             number += 1

@@ -52,10 +52,6 @@ def _bounded(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
 
-def _expected_level(probabilities: Sequence[float]) -> float:
-    return sum(level * share for level, share in enumerate(probabilities))
-
-
 def describe_answered(answered: Answered) -> dict[str, Any]:
     """Return the facts of an answer that the API has no fields for: decisions read out of a chat
     model, a part of the state left out, calls that the journal answered."""
@@ -136,7 +132,7 @@ class ScoreQuestion(BaseModel):
         shares = answer.probabilities
         return {
             "type": "score",
-            "score": _expected_level(shares),
+            "score": sum(level * share for level, share in enumerate(shares)),
             "legend": {str(n): level for n, level in enumerate(self.criteria)},
             "probabilities": {str(n): share for n, share in enumerate(shares)},
             "confidence": score_confidence(shares),

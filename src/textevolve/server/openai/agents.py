@@ -111,7 +111,9 @@ def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
         memory=_read_use(given),
         recall=_read_recall(given),
         schema=write_schema(asked),
-        tools=_write_tools(asked) if asked.tools else None,
+        tools=json.dumps([tool.model_dump(exclude_unset=True) for tool in asked.tools])
+        if asked.tools
+        else None,
         tool_choice=_read_choice(asked) if asked.tools else None,
         exchange=exchange,
         seed=asked.seed,
@@ -136,10 +138,6 @@ def _read_exchange(said: Sequence[tuple[ClientMessage, str]]) -> tuple[Message, 
         else:
             return None
     return tuple(made) if not made or made[-1].role == "tool" else None
-
-
-def _write_tools(asked: OwnRequest) -> str:
-    return json.dumps([one.model_dump(exclude_unset=True) for one in asked.tools or ()])
 
 
 def _read_choice(asked: OwnRequest) -> str | None:

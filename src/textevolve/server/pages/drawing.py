@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -153,7 +153,7 @@ def _environment() -> Environment:
         "money": wording.money,
         "duration": wording.duration,
         "spent": wording.spent,
-        "indented": _indented,
+        "indented": partial(json.dumps, indent=2, ensure_ascii=False, default=str),
         "moment": _moment,
         "report": draw_report,
         "said": say_entry,
@@ -161,10 +161,6 @@ def _environment() -> Environment:
         "main_score": main_score,
     }
     return environment
-
-
-def _indented(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def _moment(at: float | None) -> Markup:
