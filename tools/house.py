@@ -50,10 +50,10 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "statement lines": Limit(45_900, 40_000),
-    "syntax nodes": Limit(339_900, 292_000),
-    "lines of other files in the package": Limit(4_588, 4_000),
-    "lines of tests": Limit(43_370, 32_000),
+    "statement lines": Limit(47_500, 40_000),
+    "syntax nodes": Limit(350_000, 292_000),
+    "lines of other files in the package": Limit(4_900, 4_000),
+    "lines of tests": Limit(45_500, 32_000),
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),

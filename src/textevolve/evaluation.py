@@ -199,7 +199,7 @@ def check_result(given: Any) -> EvaluationResult | Failure:
     score cannot be used."""
     if isinstance(given, Failure):
         return replace(given, reason=mend_text(given.reason))
-    if not isinstance(given, EvaluationResult | Real):
+    if not isinstance(given, (EvaluationResult, Real)):
         return Failure(
             "failed",
             f"the judge gave {type(given).__name__} for a candidate: it must give a number from 0"
