@@ -126,9 +126,7 @@ def mutate(node: ast.AST) -> ast.AST | None:
 def is_killed(mutant: Mutant, tests: Sequence[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "textevolve"
-        shutil.copytree(
-            ROOT / "src" / "textevolve", source, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(ROOT / "src" / "textevolve", source)
         (source / mutant.module).write_text(mutant.source, encoding="utf-8")
         paths = [str(ROOT / "tests" / test) for test in tests]
         options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
