@@ -1,5 +1,5 @@
 """A memory system behind HTTP, to start your own from: the contract that `textevolve memory-eval`
-asks for (docs/memory-systems.md). Only the standard library.
+asks for (docs/memory-eval.md). Only the standard library.
 
     python examples/memory_server.py [PORT]
 

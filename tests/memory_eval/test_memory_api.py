@@ -38,10 +38,10 @@ def server(home):
 
 
 def test_the_example_of_the_page_runs(model, monkeypatch, capsys):
-    page = Path(__file__).parents[2] / "docs" / "memory-judges.md"
+    page = Path(__file__).parents[2] / "docs" / "memory-eval.md"
     code = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
     monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
-    (block,) = code
+    _, block = code
     exec(compile(block, str(page), "exec"), {})
     assert "MemoryVerdict(label=1, reason='half of it'" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""A memory system behind HTTP, by a small contract: docs/memory-systems.md, and a reference server
+"""A memory system behind HTTP, by a small contract: docs/memory-eval.md, and a reference server
 in examples/memory_server.py.
 
     POST /add     {user, dialogue: [{role, content, timestamp}]}  ->  {memories: [text]}
