@@ -19,6 +19,7 @@ from textevolve.errors import (
     TextEvolveError,
 )
 from textevolve.images import check_image, image_reference
+from textevolve.trajectory import Trajectory
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ class Case:
     `context`: the texts that an answer must keep to, for judges of faithfulness; others ignore it.
     `images`: those of the input, as data URLs; `candidate_images`: those of each candidate, one
     tuple for each, or empty where none has any (`textevolve.read_image` makes data URLs of files).
+    `trajectory`: how the application came to the only candidate, for judges and metrics of that.
     """
 
     input: str
@@ -42,6 +44,7 @@ class Case:
     context: str | None = None
     images: tuple[str, ...] = field(default=(), repr=False)
     candidate_images: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+    trajectory: Trajectory | None = None
 
 
 PASSES = 0.5

@@ -34,4 +34,5 @@ class MetricJudge(PlainJudge):
             missing = f"the metric {self.metric} needs the case's reference, and it has none"
             return Failure("failed", missing)
         row = {"input": case.input, "reference": case.reference, "context": case.context}
+        row |= case.trajectory.as_row() if case.trajectory else {}
         return await grade_output(self._opened, text, case.reference, threshold, row)

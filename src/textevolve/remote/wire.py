@@ -9,6 +9,7 @@ from pydantic import Field
 
 from textevolve.settings import NAME_PATTERN
 from textevolve.spec import Frozen
+from textevolve.trajectory import Trajectory
 
 StudyStatus: TypeAlias = Literal[
     "queued", "running", "finished", "interrupted", "cancelled", "failed"
@@ -47,6 +48,7 @@ class CasePart(Frozen):
     context: str | None = None
     images: tuple[str, ...] = ()
     candidate_images: tuple[tuple[str, ...], ...] = ()
+    trajectory: Trajectory | None = None
 
 
 class RunPart(Frozen):

@@ -220,6 +220,7 @@ def register_run(
         for case in cases:
             row = [case.id, case.input, case.candidates, dict(case.parameters), case.reference]
             row += [] if case.context is None else [case.context]
+            row += [] if case.trajectory is None else [case.trajectory.as_row()]
             if case.images or case.candidate_images:
                 shown = refer_to_images(case)
                 row += [{"images": shown.images, "of_candidates": shown.candidate_images}]
