@@ -1,6 +1,6 @@
-"""The tables of docs/chat-formats.md, made from the catalogue.
+"""The table of docs/local-models.md, made from the catalogue.
 
-    PYTHONPATH=tests .venv/bin/python tests/chat_tables.py     prints them
+    PYTHONPATH=tests .venv/bin/python tests/chat_tables.py     prints it
 
 Tests hold the page against them.
 """
@@ -18,10 +18,6 @@ PLACES = {
     "first-user": "inside the first user's turn",
     "last-user": "inside the last user's turn",
 }
-
-
-def _code(text: str) -> str:
-    return f"`{text}`".replace("\n", "\\n").replace("|", "\\|") if text else ""
 
 
 def _system(format: ChatFormat) -> str:
@@ -55,22 +51,5 @@ def format_rows() -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def marker_rows() -> Iterator[str]:
-    """Of each format: what it writes around texts."""
-    for format in CHAT_FORMATS.values():
-        bos = _code(format.bos) + ("" if format.writes_bos or not format.bos else " (not written)")
-        if format.user.before.startswith(format.bos or "\0"):
-            bos = f"{_code(format.bos)} (each user's turn)"
-        cells = (
-            f"`{format.name}`",
-            bos,
-            f"{_code(format.user.before)} ... {_code(format.user.after)}",
-            f"{_code(format.assistant.before)} ... {_code(format.assistant.after)}",
-            _code(format.generation),
-        )
-        yield f"| {' | '.join(cells)} |"
-
-
 if __name__ == "__main__":
-    for table in (format_rows(), marker_rows()):
-        print("\n".join(table), end="\n\n")
+    print("\n".join(format_rows()))

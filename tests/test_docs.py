@@ -197,7 +197,9 @@ def test_every_setting_is_described():
 
 
 def test_examples_of_settings_are_valid():
-    found = blocks("toml", "docs/settings.md", "docs/models.md")
+    found = blocks(
+        "toml", "docs/settings.md", "docs/models.md", "docs/endpoints.md", "docs/decisions.md"
+    )
     assert len(found) >= 3
     for _, code in found:
         values = tomllib.loads(code)
@@ -242,6 +244,7 @@ def test_providers_and_weights_are_those_of_the_program():
         row = next((line for line in text.splitlines() if line.startswith(f"| `{name}` |")), "")
         for part in (provider.base_url, provider.key_env, provider.default_model):
             assert not part or f"`{part}`" in row, f"{name}: {part}"
+    text = TEXTS["docs/local-models.md"]
     for name, weights in read_catalogue().items():
         assert f"| `{name}` | {weights.bytes / 1e9:.2f} GB | {weights.licence} |" in text
 
@@ -322,11 +325,11 @@ def test_no_registry_and_no_place_of_one_machine():
         "docs/python.md",
         "docs/decisions.md",
         "docs/images.md",
-        "docs/chat-templates.md",
+        "docs/local-models.md",
         "docs/testing.md",
         "docs/node-eval.md",
         "docs/langgraph.md",
-        "docs/chat-formats.md",
+        "docs/endpoints.md",
         "docs/ci.md",
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import TemplateError
 
-from chat_tables import format_rows, marker_rows
+from chat_tables import format_rows
 from published import published, rendering
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
@@ -62,7 +62,7 @@ def render_published(name: str, talk: Any, asked: bool) -> str | None:
 
 
 def comparable(name: str, talk: list[dict[str, Any]], asked: bool) -> bool:
-    """Whether docs/chat-formats.md names no difference that this conversation shows."""
+    """Whether docs/local-models.md names no difference that this conversation shows."""
     if name == "llama-3":
         return asked
     return name != "mistral-v7-tekken" or talk[0]["role"] == "system"
@@ -134,6 +134,6 @@ def test_what_a_format_cannot_express_is_refused_with_what_to_do():
 
 
 def test_the_page_about_formats_has_each_of_them_as_it_is():
-    page = (Path(__file__).parents[2] / "docs" / "chat-formats.md").read_text("utf-8")
-    for row in (*format_rows(), *marker_rows()):
-        assert f"{row}\n" in page, "PYTHONPATH=tests python tests/chat_tables.py has the new tables"
+    page = (Path(__file__).parents[2] / "docs" / "local-models.md").read_text("utf-8")
+    for row in format_rows():
+        assert f"{row}\n" in page, "PYTHONPATH=tests python tests/chat_tables.py has the new table"

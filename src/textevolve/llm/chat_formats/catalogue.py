@@ -1,6 +1,6 @@
 """The instruction formats that are known by name, as the published templates of each write them.
 
-Facts only; how they are used is the business of `chat_format`. docs/chat-formats.md has the table.
+Facts only; how they are used is the business of `chat_format`. docs/local-models.md has the table.
 """
 
 from __future__ import annotations
