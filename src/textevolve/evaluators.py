@@ -14,6 +14,7 @@
     reference                     a probe beside the case's reference, or the judge's own answer
     faithfulness, answer-relevance, context-recall, context-precision
                                   a text taken apart: see `textevolve.judges.statements`
+    trajectory                    a checklist over an agent's steps and its answer as a whole
     embedding@MODEL               how near a text's embedding comes to that of the reference
     metric:NAME                   a metric of `textevolve.metrics`, which asks no model; all that
                                   follows the colon is its name
@@ -58,13 +59,14 @@ from textevolve.judges.looks import LOOK, LookJudge
 from textevolve.judges.metric import MetricJudge
 from textevolve.judges.pairwise import Pairwise
 from textevolve.judges.probe import Checklist, Probe
-from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name
+from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name, load_rubric
 from textevolve.judges.statements import CHECKS, StatementJudge
+from textevolve.judges.trajectory import TRAJECTORY, TrajectoryJudge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
 from textevolve.memory.cue import Recall, nothing
-from textevolve.metrics.label_metrics import describe_metric, needs_label
+from textevolve.metrics.label_metrics import describe_metric, needs_label, reads_trajectory
 from textevolve.reach import is_file
 from textevolve.rows import read_text
 from textevolve.settings import today as this_day
@@ -129,6 +131,13 @@ class EvaluatorSpec:
         """Return whether it reads the reference of a case."""
         own = self.kind.reads_reference or "reference" in self.options
         return own or any(judge.reads_reference for judge in self.judges)
+
+    @property
+    def reads_trajectory(self) -> bool:
+        """Return whether it judges the steps of an agent, and not an output by itself."""
+        own = reads_trajectory(self.profile or "") if self.name == METRIC else False
+        parts = (judge.reads_trajectory for judge in self.judges)
+        return own or self.name == TRAJECTORY or any(parts)
 
     @property
     def takes_rubric(self) -> bool:
@@ -237,7 +246,7 @@ def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
     if file and is_rubric_name(file) and not is_file(file):
         given = file
     rubric = expand_rubric(given or read_text(file or ""))
-    if spec.name in (DECIDE, "checklist"):
+    if spec.name in (DECIDE, "checklist", TRAJECTORY):
         ask_criteria(read_criteria(rubric))
     return rubric
 
@@ -374,6 +383,10 @@ def describe_judge(text: str) -> Mapping[str, Any]:
 def _describe_rubric(spec: EvaluatorSpec) -> Mapping[str, Any]:
     rubric = read_rubric(spec)
     return {RUBRIC: rubric} if rubric else {}
+
+
+def _describe_trajectory(spec: EvaluatorSpec) -> Mapping[str, Any]:
+    return {RUBRIC: read_rubric(spec) or load_rubric(TRAJECTORY).text}
 
 
 def _describe_debate(spec: EvaluatorSpec) -> Mapping[str, Any]:
@@ -536,6 +549,9 @@ KINDS: Mapping[str, JudgeKind] = {
     "pairwise": JudgeKind(partial(_open_asking, Pairwise), ON_PAIRS),
     "probe": JudgeKind(partial(_open_asking, Probe), ON_TEXTS),
     "checklist": JudgeKind(partial(_open_asking, Checklist), (*ON_PAIRS, DECIDER)),
+    TRAJECTORY: JudgeKind(
+        partial(_open_asking, TrajectoryJudge), ON_PAIRS, describe=_describe_trajectory
+    ),
     "reference": JudgeKind(partial(_open_asking, Probe), ON_TEXTS, reads_reference=True),
     DECIDE: JudgeKind(_open_decide, (*ON_TEXTS, "pairwise", "choice")),
     "instruction-likelihood": JudgeKind(partial(_open_asking, InstructionLikelihood)),

@@ -6,8 +6,9 @@ Targets report it, and recorded runs have it in columns; metrics and judges read
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from textevolve.errors import InputError
@@ -16,17 +17,20 @@ ARGUMENT_NAMES = ("arguments", "args", "input", "parameters")
 """Names that frameworks have for the arguments of a call."""
 PASSAGE_FIELDS = ("text", "content", "page_content")
 """Names that frameworks have for the text of a passage."""
-STATED = ("contexts", "tool_calls", "steps")
+STATED = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
 """Fields of an answer, and columns, that state a trajectory."""
+NO_ANSWER = "(no final answer)"
+"""The output of a trajectory that ended without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call of a tool by an application. Arguments that are no JSON object stand under the name
-    "". `result` and `error` are texts, JSON where they were none."""
+    """A call of a tool by an application. `arguments`: as parsed; the text itself if it is broken
+    JSON; None if they were not recorded. `result` and `error` are texts, JSON where they were none.
+    """
 
     name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    arguments: Any = None
     result: str | None = None
     error: str | None = None
 
@@ -34,17 +38,24 @@ class ToolUse:
 @dataclass(frozen=True, slots=True)
 class Trajectory:
     """`contexts`: retrieved passages, the best first. `tool_calls`: in their order; None where the
-    application does not report them. `steps`: how many it took, if it reports that."""
+    application does not report them. `steps`: how many it took, if it reports that. `errors`: of
+    steps that are no tool calls. `expected_tools`: the calls that the row expects."""
 
     contexts: tuple[str, ...] = ()
     tool_calls: tuple[ToolUse, ...] | None = None
     steps: int | None = None
+    errors: tuple[str, ...] = ()
+    expected_tools: tuple[ToolUse, ...] | None = None
 
     def as_row(self) -> dict[str, Any]:
         """Return what is known as the columns of a row, for metrics and tables."""
-        calls = self.tool_calls
         row: dict[str, Any] = {"contexts": list(self.contexts)} if self.contexts else {}
-        row |= {} if calls is None else {"tool_calls": [_without_none(asdict(c)) for c in calls]}
+        for name, calls in (
+            ("tool_calls", self.tool_calls),
+            ("expected_tools", self.expected_tools),
+        ):
+            row |= {} if calls is None else {name: [_without_none(asdict(c)) for c in calls]}
+        row |= {"errors": list(self.errors)} if self.errors else {}
         return row | ({} if self.steps is None else {"steps": self.steps})
 
 
@@ -58,14 +69,32 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
     Raises:
         InputError: a field cannot be read; names `where`.
     """
-    contexts, calls, steps = (values.get(name) for name in STATED)
-    if contexts is None and calls is None and steps is None:
+    stated = {name: _parse(one) for name in STATED if (one := values.get(name)) not in (None, "")}
+    if not stated:
         return None
-    steps = len(cast("list[Any]", steps)) if isinstance(steps, list) else steps
+    steps, errors = stated.get("steps"), _as_list(stated.get("errors"))
+    if isinstance(steps, list):
+        listed = cast("list[Any]", steps)
+        errors += filter(None, map(_find_error, _list_objects(listed)))
+        steps = len(listed)
+    elif isinstance(steps, str) and steps.isdecimal():
+        steps = int(steps)
     if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 0):
-        raise InputError(f"{where}: steps must be a number of steps, not {steps!r:.60}")
-    passages = () if contexts is None else read_contexts(contexts, where)
-    return Trajectory(passages, None if calls is None else read_tool_calls(calls, where), steps)
+        raise InputError(f"{where}: steps must be a list or a number, not {steps!r:.60}")
+    calls = {n: read_tool_calls(stated[n], where) for n in STATED if "tool" in n and n in stated}
+    passages = read_contexts(stated["contexts"], where) if "contexts" in stated else ()
+    return Trajectory(passages, steps=steps, errors=tuple(map(str, errors)), **calls)
+
+
+def _as_list(value: object) -> list[Any]:
+    """Return a list as it is, a text as its only item, and of anything else none."""
+    if isinstance(value, list | tuple):
+        return list(cast("list[Any]", value))
+    return [value] if isinstance(value, str) else []
+
+
+def _list_objects(value: object) -> list[dict[str, Any]]:
+    return [one for one in _as_list(value) if isinstance(one, dict)]
 
 
 def read_contexts(value: object, where: str) -> tuple[str, ...]:
@@ -86,26 +115,51 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
 
 
 def read_tool_calls(value: object, where: str) -> tuple[ToolUse, ...]:
-    """Read tool calls as we, OpenAI, Anthropic or LangChain write them, or JSON of these."""
-    items = _parse(value)
-    if not isinstance(items, list | tuple):
-        raise InputError(f"{where}: tool_calls must be a list, not {value!r:.60}")
-    return tuple(_read_call(item, where) for item in cast("list[Any]", items))
+    """Read tool calls as we, OpenAI, Anthropic or LangChain write them, names alone, the messages
+    of a chat with its calls, or JSON of these."""
+    parsed = _parse(value)
+    if isinstance(parsed, str) and not parsed.lstrip().startswith(("[", "{")):
+        parsed = parsed.split(",")
+    if not isinstance(parsed, list | tuple):
+        raise InputError(f"{where}: tool calls must be a list, not {value!r:.60}")
+    items = cast("list[Any]", parsed)
+    messages = [one for one in _list_objects(items) if "role" in one]
+    calls = _list_calls(messages) if messages else items
+    return tuple(_read_call(one, where) for one in calls)
+
+
+def _list_calls(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """List the calls of a chat, each once, with its result in a message of a tool."""
+    calls: dict[str, Any] = {}
+    for message in messages:
+        for call in _list_objects(_parse(message.get("tool_calls"))):
+            calls.setdefault(str(call.get("id") or f"#{len(calls)}"), call)
+        if (id := str(message.get("tool_call_id"))) in calls:
+            known = {"result": message.get("content"), "error": _find_error(message)}
+            calls[id] = {**calls[id], **known}
+    return list(calls.values())
 
 
 def _read_call(item: Any, where: str) -> ToolUse:
-    call = cast("dict[str, Any]", item) if isinstance(item, Mapping) else {}
+    call = cast("dict[str, Any]", item) if isinstance(item, Mapping) else {"name": item}
     if isinstance(call.get("function"), Mapping):
         call = {**call, **call["function"]}
     name = call.get("name")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name.strip():
         raise InputError(f"{where}: a tool call must be an object with a name, not {item!r:.60}")
-    arguments = _parse(next(filter(None, map(call.get, ARGUMENT_NAMES)), None))
-    if isinstance(arguments, dict):
-        known = cast("dict[str, Any]", arguments)
-    else:
-        known = {} if arguments is None else {"": arguments}
-    return ToolUse(name, known, _as_text(call.get("result")), _as_text(call.get("error")))
+    arguments = next((call[one] for one in ARGUMENT_NAMES if call.get(one) is not None), None)
+    if isinstance(arguments, str):
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments or "{}")
+    return ToolUse(name.strip(), arguments, _as_text(call.get("result")), _find_error(call))
+
+
+def _find_error(step: Mapping[str, Any]) -> str | None:
+    """Return the error of a call or a step, by its text or a flag; None without one."""
+    error = step.get("error") or step.get("is_error") or step.get("status") == "error"
+    if not error:
+        return None
+    return _as_text(step.get("content") or "error" if error is True else error)
 
 
 def _parse(value: object) -> object:

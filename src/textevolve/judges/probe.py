@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +23,7 @@ from textevolve.judges.context import (
     prompt,
 )
 from textevolve.judges.criteria import read_criteria, read_levels
+from textevolve.judges.shipped_rubrics import load_rubric
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import Request
 from textevolve.llm.structured import ask_structured
@@ -60,10 +61,14 @@ class Probe(ModelJudge):
 @dataclass(frozen=True)
 class Checklist(ModelJudge):
     """Has two to five criteria written for the input, then probes each candidate by each. The model
-    writes them; `decider`, if there is one, judges by them."""
+    writes them; `decider`, if there is one, judges by them. `shipped`: the rubric that has them if
+    no other is given."""
+
+    shipped: ClassVar[str] = ""
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        given = _given_criteria(self.options.rubric)
+        rubric = self.options.rubric or (load_rubric(self.shipped).text if self.shipped else "")
+        given = _given_criteria(rubric)
         criteria = given or await _write_criteria(context)
         reference = await context.reference()
         questions = [f"Is this true of the response: {text}" for text in criteria]

@@ -7,9 +7,12 @@
     json-schema:FILE        the output is JSON by a schema
     edit-distance, rouge-l, bleu, chrf
                             how near the output's text comes to the label's
+    tool-called, tool-sequence, tool-args, max-steps, no-error
+                            what the row's record of tool calls says
     MODULE:FUNCTION or FILE.py:FUNCTION
 
-What each computes is in `plain.py` and `overlap.py`; the latter needs the extra `metrics`.
+What each computes is in `plain.py`, `trajectory_metrics.py` and `overlap.py`; the latter needs the
+extra `metrics`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,16 @@ from textevolve.metrics.plain import (
     open_schema,
 )
 from textevolve.metrics.shapes import LabelMetric, call_metric, check_metric, read_score
+from textevolve.metrics.trajectory_metrics import (
+    ARGUMENTS,
+    TrajectoryCheck,
+    TrajectoryMetric,
+    find_errors,
+    open_arguments,
+    open_called,
+    open_max_steps,
+    open_sequence,
+)
 from textevolve.rows import read_text
 from textevolve.spec import suggest
 from textevolve.texts.patterns import search_apart
@@ -47,11 +60,17 @@ GRADED_AT_ONCE = 10_000
 @dataclass(frozen=True, slots=True)
 class ShippedMetric:
     """`form`: how it is written. `open`: called with what stands after the colon, empty where
-    nothing does. `labelled`: it compares with a label."""
+    nothing does. `labelled`: it compares with a label. `trajectory`: it reads the record of an
+    agent's steps, not the output."""
 
     form: str
     open: Callable[[str], LabelMetric]
     labelled: bool = True
+    trajectory: bool = False
+
+
+def _of_trajectory(form: str, opener: Callable[[str], TrajectoryCheck]) -> ShippedMetric:
+    return ShippedMetric(form, lambda text: TrajectoryMetric(opener(text)), False, True)
 
 
 def _of_overlap(function: str) -> Callable[[str], LabelMetric]:
@@ -69,6 +88,11 @@ SHIPPED: Mapping[str, ShippedMetric] = {
     "rouge-l": ShippedMetric("rouge-l", _of_overlap("rouge_l")),
     "bleu": ShippedMetric("bleu", _of_overlap("bleu")),
     "chrf": ShippedMetric("chrf", _of_overlap("chrf")),
+    "tool-called": _of_trajectory("tool-called:NAME[=COUNT]", open_called),
+    "tool-sequence": _of_trajectory("tool-sequence[:MODE][:NAME,NAME]", open_sequence),
+    "tool-args": _of_trajectory("tool-args[:NAME:SCHEMA.json|:NAME=JSON]", open_arguments),
+    "max-steps": _of_trajectory("max-steps:NUMBER", open_max_steps),
+    "no-error": _of_trajectory("no-error", lambda _option: find_errors),
 }
 FORMS = f"{', '.join(one.form for one in SHIPPED.values())}, FILE.py:FUNCTION or MODULE:FUNCTION"
 """All that can be written where a metric is wanted, for help texts and errors."""
@@ -110,6 +134,12 @@ def needs_label(metric: str) -> bool:
     return name in SHIPPED and SHIPPED[name].labelled
 
 
+def reads_trajectory(metric: str) -> bool:
+    """Tell whether a metric, by its text, reads the record of an agent's steps."""
+    name = metric.partition(":")[0]
+    return name in SHIPPED and SHIPPED[name].trajectory
+
+
 def describe_metric(metric: str) -> str:
     """The text of the file that a metric names, by which it is another metric as soon as that
     changes; empty where it names none.
@@ -120,6 +150,8 @@ def describe_metric(metric: str) -> str:
     name, _, argument = metric.partition(":")
     if name == "json-schema":
         return read_text(argument)
+    if name == "tool-args" and (match := ARGUMENTS.fullmatch(argument)) and match[2] == ":":
+        return read_text(match[3])
     file = metric.rpartition(":")[0]
     return read_text(file) if name not in SHIPPED and file.endswith(".py") else ""
 

@@ -143,6 +143,15 @@ class SchemaMetric:
 def open_schema(file: str) -> PlainMetric:
     if not file:
         raise InputError("metric json-schema: write json-schema:FILE")
+    return SchemaMetric(read_schema(file))
+
+
+def read_schema(file: str) -> dict[str, Any]:
+    """Read a JSON schema and check that it can be used.
+
+    Raises:
+        InputError: the file cannot be read, or holds no schema.
+    """
     try:
         schema: object = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
@@ -150,4 +159,4 @@ def open_schema(file: str) -> PlainMetric:
     if not isinstance(schema, dict):
         raise InputError(f"{file}: a JSON schema is an object, not {type(schema).__name__}")
     check_schema(cast("dict[str, Any]", schema), file)
-    return SchemaMetric(cast("dict[str, Any]", schema))
+    return cast("dict[str, Any]", schema)

@@ -82,16 +82,20 @@ NODES_IN_FLIGHT = 16
 
 
 async def _judge_node(
-    found: tuple[PlacedNode, EvaluationJob],
+    found: tuple[PlacedNode, EvaluationJob, bool],
     evaluators: Sequence[NodeEvaluator],
     gate: asyncio.Semaphore,
 ) -> PlacedNode:
-    node, job = found
+    node, job, is_last = found
     item = node.item
-    wanted = [each for each in evaluators if each.judges(item.instruction)]
+    wanted = [
+        each
+        for each in evaluators
+        if each.judges(item.instruction) and (is_last or not each.whole_run)
+    ]
 
     async def judge(evaluator: NodeEvaluator) -> NodeOutcome:
-        if broken := skip_broken(item):
+        if not evaluator.whole_run and (broken := skip_broken(item)):
             return broken
         async with gate:
             return await judge_node(job.see(), evaluator)
@@ -102,13 +106,16 @@ async def _judge_node(
     return replace(node, item=replace(item, evaluation_results=results))
 
 
-def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, EvaluationJob]]:
+def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, EvaluationJob, bool]]:
+    """Replay each episode; the last node of one is that which ended last."""
     for episode in episodes:
         if any(item.order == 0 for item in episode.history.items):  # a history made by hand
             for order, item in enumerate(episode.history.items, 1):
                 item.order = order
         jobs = _replay(episode)
-        yield from ((node, jobs[id(node.item)]) for node in place_nodes([episode]))
+        last = max(episode.history.items, key=lambda item: item.order)
+        for node in place_nodes([episode]):
+            yield node, jobs[id(node.item)], node.item is last
 
 
 def _replay(episode: Episode) -> dict[int, EvaluationJob]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -25,10 +25,14 @@ from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     NodeOutcome,
     Targets,
+    is_state,
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, read_text
+from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, as_text, read_text
+from textevolve.trajectory import NO_ANSWER, Trajectory, read_tool_calls
+
+NO_REQUEST = "(no request was recorded)"
 
 
 class JudgeEvaluator(NodeEvaluator):
@@ -57,15 +61,21 @@ class JudgeEvaluator(NodeEvaluator):
             raise InputError(f"evaluator '{name}': the judge is not one: it cannot be called")
         self.evaluator, self.input_key, self.output_key = evaluator, input_key, output_key
 
-    async def evaluate(self, history: History) -> NodeOutcome:
+    def read_case(self, history: History) -> Case | Failure:
+        """Return what the judge is asked about, or why it is not asked."""
         item = history.entries[-1][-1]
         if item.output_state is None:
             return Failure("skipped", NO_OUTPUT)
         if item.input_state is None and self.needs_input:
             return Failure("skipped", NO_INPUT)
         question = read_text(item.input_state, self.input_key, "input")
-        answer = read_text(item.output_state, self.output_key, "output")
-        evaluation = await self.evaluator(Case(question, (answer,)))
+        return Case(question, (read_text(item.output_state, self.output_key, "output"),))
+
+    async def evaluate(self, history: History) -> NodeOutcome:
+        case = self.read_case(history)
+        if isinstance(case, Failure):
+            return case
+        evaluation = await self.evaluator(case)
         (outcome,) = evaluation.result
         if isinstance(outcome, Failure):
             return outcome
@@ -74,6 +84,55 @@ class JudgeEvaluator(NodeEvaluator):
             return outcome
         spent = {"calls": usage.calls, "tokens": usage.tokens, "cost": usage.cost}
         return replace(outcome, metadata={**outcome.metadata, "usage": spent})
+
+
+class RunEvaluator(JudgeEvaluator):
+    """A judge of trajectories, such as `metric:tool-called:search`, on the whole run up to the node
+    that ran last. While an agent runs, `target_instructions` say after which nodes it is asked.
+
+    The run's input and output are those of its outermost nodes, the first and the last.
+    """
+
+    whole_run = True
+
+    def read_case(self, history: History) -> Case | Failure:
+        items = list(history.items)
+        first = min(items, key=lambda i: (i.input_state is None, *_rank(i), i.timestamp))
+        last = min(reversed(items), key=lambda i: (i.output_state is None, *_rank(i)))
+        if first.input_state is None and self.needs_input:
+            return Failure("skipped", NO_INPUT)
+        question, answer = NO_REQUEST, ""
+        if first.input_state is not None:
+            question = read_text(first.input_state, self.input_key, "input")
+        if last.output_state is not None:
+            answer = read_text(last.output_state, self.output_key, "output")
+        return Case(question, (answer.strip() or NO_ANSWER,), trajectory=read_run(history))
+
+
+def _rank(item: HistoryItem) -> tuple[bool, int]:
+    """Rank the nodes of a run by how near they are to its outside; tools come last."""
+    return item.instruction is Instruction.TOOL_CALL, len(item.path)
+
+
+def read_run(history: History) -> Trajectory:
+    """Read the calls of tools from the nodes that are some; without one, from the messages of
+    models. A node around others, such as an agent's span, is no step of its own."""
+    items = [item for step in history.entries for item in sorted(step, key=lambda i: i.timestamp)]
+    around = {item.path[:end] for item in items for end in range(1, len(item.path) + 1)}
+    errors, calls, messages = list[str](), list[Any](), list[Any]()
+    for item in items:
+        error = None if item.interrupted else item.error
+        inner = item.output_state.get("messages") if is_state(item.output_state) else None
+        messages += inner if isinstance(inner, list) else []
+        if item.instruction is Instruction.TOOL_CALL and not inner:
+            result = None if item.output_state is None else as_text(item.output_state)
+            call = {"name": item.node, "arguments": item.input_state, "result": result}
+            calls.append(call | {"error": error})
+        elif error is not None:
+            errors.append(f"{item.node}: {error}")
+    steps = sum((*item.path, item.node) not in around for item in items)
+    listed = calls or [{"role": "", **one} for one in messages if is_state(one)]
+    return Trajectory((), read_tool_calls(listed, "the run"), steps, tuple(errors))
 
 
 @dataclass(frozen=True, slots=True)

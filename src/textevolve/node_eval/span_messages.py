@@ -39,10 +39,12 @@ MOST_LEVELS = 12
 
 @dataclass(frozen=True, slots=True)
 class SpanMessage:
-    """`content` is None where nothing of it was recorded, or nothing can be read."""
+    """`content` is None where nothing of it was recorded, or nothing can be read. `calls`: the
+    calls of tools in it, as they were recorded."""
 
     role: str
     content: str | None
+    calls: tuple[Mapping[str, Any], ...] = ()
 
 
 def read_messages(value: object, role: str) -> list[SpanMessage]:
@@ -70,9 +72,11 @@ def read_message(raw: object, role: str) -> SpanMessage:
         arguments = fields.get("function_call_arguments_json")
         fields["tool_calls"] = [{"name": fields["function_call_name"], "arguments": arguments}]
     parts = [_parse_parts(fields[key]) for key in CONTENTS if fields.get(key) not in (None, [])]
-    said = "\n".join(text for part in parts if (text := flatten(part)))
+    calls: list[Mapping[str, Any]] = []
+    said = "\n".join(text for part in parts if (text := flatten(part, calls=calls)))
     named = fields.get("role")
-    return SpanMessage(named if isinstance(named, str) and named else role, said if parts else None)
+    name = named if isinstance(named, str) and named else role
+    return SpanMessage(name, said if parts else None, tuple(calls))
 
 
 def read_numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
@@ -124,34 +128,40 @@ def _parse_parts(value: object) -> object:
     return value
 
 
-def flatten(value: object, depth: int = 0) -> str:
-    """The text of a content: of a part, of parts, or whatever else was recorded."""
+def flatten(value: object, depth: int = 0, calls: list[Mapping[str, Any]] | None = None) -> str:
+    """The text of a content: of a part, of parts, or whatever else was recorded. Calls of tools in
+    it are added to `calls`."""
     if value is None:
         return ""
     if isinstance(value, str):
         return value
     if depth < MOST_LEVELS and isinstance(value, list):
-        pieces = (flatten(part, depth + 1) for part in cast(list[object], value))
+        pieces = (flatten(part, depth + 1, calls) for part in cast(list[object], value))
         return "\n".join(piece for piece in pieces if piece)
     if depth < MOST_LEVELS and isinstance(value, dict):
-        return _flatten_part(cast(dict[str, Any], value), depth)
+        return _flatten_part(cast(dict[str, Any], value), depth, calls)
     return write_json(value)
 
 
-def _flatten_part(part: dict[str, Any], depth: int) -> str:
+def _flatten_part(part: dict[str, Any], depth: int, calls: list[Mapping[str, Any]] | None) -> str:
     kind = part.get("type")
     if isinstance(kind, str) and kind in MEDIA:
         return _describe_media(part, kind)
     for key in WRAPPERS:
         if isinstance(part.get(key), dict):
-            return flatten({"type": key, **part[key]}, depth + 1)
+            inner = {"type": key, **part[key]}
+            if key in CALLS and "name" in inner:
+                inner.setdefault("id", part.get("id"))
+            return flatten(inner, depth + 1, calls)
     if "name" in part and (kind in CALLS or any(key in part for key in ARGUMENTS)):
         given = next((part[key] for key in ARGUMENTS if part.get(key) is not None), None)
+        if calls is not None:
+            calls.append({"id": part.get("id"), "name": part["name"], "arguments": given})
         # Arguments that were not recorded are no empty ones.
         return f"{part['name']}({'…' if given is None else write_json(given)})"
     for key in ("content", "text"):
         if isinstance(part.get(key), str | list):
-            return flatten(part[key], depth + 1)
+            return flatten(part[key], depth + 1, calls)
     for key in ("response", "result"):
         if key in part:
             return write_json(part[key])

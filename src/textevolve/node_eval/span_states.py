@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from textevolve.node_eval.span_messages import (
@@ -202,7 +203,7 @@ def _messages(
                 yield _before_the_run(read_messages(attributes.get(key), role), attributes)
             case _:
                 yield [
-                    SpanMessage(EVENT_ROLES[name], read_message(_body(a), "").content)
+                    replace(read_message(_body(a), ""), role=EVENT_ROLES[name])
                     for name, a in events
                     if name in EVENT_ROLES and name.endswith(key)
                 ]
@@ -261,8 +262,12 @@ def _conversation(messages: list[SpanMessage]) -> dict[str, Any]:
     return {"text": text, "messages": _as_dicts(messages)}
 
 
-def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, str]]:
-    return [{"role": one.role, "content": one.content or ""} for one in messages]
+def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:
+    return [
+        {"role": one.role, "content": one.content or ""}
+        | ({"tool_calls": list(one.calls)} if one.calls else {})
+        for one in messages
+    ]
 
 
 def _body(attributes: Attributes) -> dict[str, Any]:

@@ -14,7 +14,14 @@ from typing import Any, TypeAlias, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case
 from textevolve.rows import Renaming, read_rows
-from textevolve.rows.chats import ASSISTANT, Chat, read_chat, replies_of, write_chat
+from textevolve.rows.chats import (
+    ASSISTANT,
+    Chat,
+    list_messages,
+    read_chat,
+    replies_of,
+    write_chat,
+)
 from textevolve.rows.columns import (
     CANDIDATE_IMAGES,
     IMAGES,
@@ -26,6 +33,7 @@ from textevolve.rows.columns import (
     list_names,
 )
 from textevolve.rows.images import folder_of, list_images, read_images
+from textevolve.trajectory import NO_ANSWER, STATED, Trajectory, read_trajectory
 
 _GAP = "\n\n"
 """Between an instruction and its input."""
@@ -38,7 +46,8 @@ class RowReading:
     """How cases are made of rows. `map`: new names of columns, with their old ones. `each_reply`:
     each reply of the assistant in a chat is a case of its own. `images`: columns called `images`
     and `candidate_images` hold some; relative paths begin in the `folder`. `parameters`: columns
-    that are parameters of the case. `letters`: texts of a pair may be called `a` and `b`."""
+    that are parameters of the case. `letters`: texts of a pair may be called `a` and `b`.
+    `trajectory`: columns with an agent's steps are read, and no row with some needs an output."""
 
     map: Mapping[str, str] = field(default_factory=dict[str, str])
     each_reply: bool = False
@@ -46,6 +55,7 @@ class RowReading:
     folder: str = ""
     parameters: tuple[str, ...] = ()
     letters: bool = False
+    trajectory: bool = False
 
 
 def cases_of_row(
@@ -62,10 +72,15 @@ def cases_of_row(
     source = _RowSource(row, where, columns, reading)
     images, shown = source.take_images()
     chat = None if shown else source.find_chat()
+    trajectory = source.take_trajectory(in_chat=chat is not None)
     if chat is None:
         pairs = [(source.take_input(), source.take_outputs() or (IMAGE_ALONE,) * len(shown))]
     else:
         pairs = source.split_chat(chat)
+    if trajectory is not None:
+        pairs = [(input, outputs or (NO_ANSWER,)) for input, outputs in pairs]
+        if len(pairs) > 1 or len(pairs[0][1]) > 1:
+            raise InputError(f"{where}: tool calls belong to one output, and the row has several")
     if shown and len(shown) != len(pairs[0][1]):
         outputs = len(pairs[0][1])
         raise InputError(f"{where}: has images for {len(shown)} candidates, and {outputs} outputs")
@@ -77,6 +92,7 @@ def cases_of_row(
         "context": source.take_context(),
         "images": images,
         "candidate_images": shown,
+        "trajectory": trajectory,
     }
     columns.taken |= source.read
     columns.note_unread(row, (*source.read, "parameters"))
@@ -227,6 +243,17 @@ class _RowSource:
                 self.read[name] = "context"
                 return text
         return None
+
+    def take_trajectory(self, *, in_chat: bool) -> Trajectory | None:
+        """Return the steps that columns state; without a column of tool calls those of the chat."""
+        if not self.reading.trajectory:
+            return None
+        stated = {name: value for name in STATED[1:] if (value := self.get(name)) is not None}
+        self.read |= {name: name for name in stated}
+        self.columns.has_outputs |= bool(stated)
+        names = (*self.roles.chats, *self.roles.inputs) if in_chat else ()
+        messages = (found for name in names if (found := list_messages(self.get(name))))
+        return read_trajectory({"tool_calls": next(messages, None), **stated}, self.where)
 
     def take_parameters(self) -> dict[str, Any]:
         if not self.reading.parameters:

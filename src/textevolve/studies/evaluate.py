@@ -289,7 +289,8 @@ def take_given(spec: EvaluateSpec, given: Iterable[CaseLike], _objects: object) 
 
 
 def reading_of(spec: EvaluateSpec) -> RowReading:
-    return RowReading(spec.map, spec.each_reply)
+    steps = spec.judge is not None and parse_evaluator(spec.judge).reads_trajectory
+    return RowReading(spec.map, spec.each_reply, trajectory=steps)
 
 
 def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:

@@ -11,6 +11,7 @@ from pydantic import field_validator
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Evaluator
+from textevolve.evaluators import parse_evaluator
 from textevolve.node_eval.checks import (
     ConsistencyEvaluator,
     LatencyEvaluator,
@@ -18,7 +19,7 @@ from textevolve.node_eval.checks import (
 )
 from textevolve.node_eval.evaluators import NodeEvaluator, Targets, ThresholdEvaluator
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.judging import JudgeEvaluator
+from textevolve.node_eval.judging import JudgeEvaluator, RunEvaluator
 from textevolve.spec import Frozen, Several, option
 from textevolve.texts.numbers import read_number
 
@@ -83,8 +84,11 @@ def targets_of(spec: NodeChecks) -> Targets:
 
 
 def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
-    """A judge as an evaluator of nodes, under its spec as its name; rules need no input."""
+    """A judge as an evaluator of nodes, under its spec as its name; rules need no input. Judges of
+    trajectories are asked about whole runs, whatever types of nodes are chosen."""
     fields, needs_input = (spec.input_key, spec.output_key), not name.startswith("rules:")
+    if (judge_spec := parse_evaluator(name)).reads_trajectory:
+        return RunEvaluator(name, judge, *fields, needs_input=judge_spec.kind.asks)
     return JudgeEvaluator(name, judge, *fields, targets_of(spec), needs_input=needs_input)
 
 

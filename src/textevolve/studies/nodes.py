@@ -74,7 +74,8 @@ class NodesSpec(NodeChecks, StudySpec):
     judge: Several = option(
         (),
         "A judge, such as probe, debate:general+rounds=1 or rules:FILE.yaml, shown the input and"
-        " the output. Repeatable.",
+        " the output; or one of whole runs, such as metric:tool-called:NAME or trajectory."
+        " Repeatable.",
         short="-j",
         group="Judging",
     )

@@ -76,9 +76,6 @@ def check_schema(schema: object, where: str = "the schema") -> None:
 
 def find_faults(text: str, schema: Schema) -> list[str]:
     """What is wrong with a text that is to be JSON by the schema; empty where nothing is."""
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
     body = text.strip()
     try:
         data = json.loads(body)
@@ -89,6 +86,14 @@ def find_faults(text: str, schema: Schema) -> list[str]:
         told = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
         line = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         return [f"Answer with valid JSON alone, nothing around it ({told}{line}).{hint}"]
+    return find_data_faults(data, schema)
+
+
+def find_data_faults(data: object, schema: Schema) -> list[str]:
+    """List the places where a value breaks the schema; empty if it breaks it nowhere."""
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
     kind = _validator_type()
     registry = cast(Any, Registry)()
     validator = kind(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)

@@ -1,0 +1,55 @@
+"""A judge of a whole trajectory: the request, each call of a tool with its result, the answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.judges.context import Judgement
+from textevolve.judges.probe import Checklist
+from textevolve.metrics.trajectory_metrics import list_calls
+from textevolve.trajectory import Trajectory
+
+TRAJECTORY = "trajectory"
+"""The judge, and the shipped rubric that it judges by."""
+MOST_SHOWN = 4000
+"""Characters of each call, with its result, that the model sees."""
+
+
+@dataclass(frozen=True)
+class TrajectoryJudge(Checklist):
+    """A checklist over the whole trajectory, which stands in the place of the answer."""
+
+    shipped: ClassVar[str] = TRAJECTORY
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """
+        Raises:
+            InputError: no calls are recorded, or for several outputs; else as other judges.
+        """
+        if len(case.candidates) != 1:
+            raise InputError(f"a trajectory has one output, and there are {len(case.candidates)}")
+        text = write_trajectory(case.trajectory or Trajectory(), case.candidates[0])
+        return replace(await super().__call__(replace(case, candidates=(text,))), case=case)
+
+
+def write_trajectory(trajectory: Trajectory, answer: str) -> str:
+    """Write each call with its result on a line of JSON, which no result can break, then the final
+    answer.
+
+    Raises:
+        InputError: no calls are recorded.
+    """
+    list_calls(trajectory)
+    calls: list[Any] = trajectory.as_row()["tool_calls"]
+    lines = [f"Tool call {n}: {_shorten(call)}" for n, call in enumerate(calls, 1)]
+    lines += [f"Another step failed: {_shorten(error)}" for error in trajectory.errors]
+    return "\n".join([*(lines or ["No tool was called."]), "Final answer:", answer])
+
+
+def _shorten(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} …"
