@@ -57,7 +57,7 @@ from textevolve.node_eval.instructions import (
     Normative,
     Social,
 )
-from textevolve.node_eval.judging import JudgeEvaluator, NodeJudge
+from textevolve.node_eval.judging import JudgeEvaluator, NodeJudge, RunEvaluator
 from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.run_records import Feedback, OpenNode
 from textevolve.node_eval.snapshots import SnapshotLimits
@@ -115,6 +115,7 @@ __all__ = [
     "NodeJudge",
     "Normative",
     "OpenNode",
+    "RunEvaluator",
     "SnapshotLimits",
     "Social",
     "ThresholdEvaluator",
