@@ -18,6 +18,7 @@ from textevolve.evaluators import (
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.testing import ScriptedServer
+from textevolve.trajectory import Trajectory
 
 
 def test_a_spec_is_read():
@@ -81,7 +82,9 @@ def test_debates_are_profiles_with_something_set():
     + [("debate", "+rules"), ("probe", "+rules"), ("pairwise", "+rules")],
 )
 async def test_every_judge_judges(name, rules):
-    case = Case("Name a prime.", ("Seven.", "Nine."), "1", {}, "Five.", "Five and seven are prime.")
+    texts = ("Five.", "Five and seven are prime.")
+    steps = Trajectory(tool_calls=())
+    case = Case("Name a prime.", ("Seven.", "Nine."), "1", {}, *texts, trajectory=steps)
     async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
         model = Deciding(client, None)
         judge = Judges("scripted", lambda _: model).open(name + rules)

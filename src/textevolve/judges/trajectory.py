@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.judges.context import Judgement
 from textevolve.judges.probe import Checklist
@@ -28,12 +27,11 @@ class TrajectoryJudge(Checklist):
     async def __call__(self, case: Case, /) -> Judgement:
         """
         Raises:
-            InputError: no calls are recorded, or for several outputs; else as other judges.
+            InputError: no calls are recorded; else as other judges.
         """
-        if len(case.candidates) != 1:
-            raise InputError(f"a trajectory has one output, and there are {len(case.candidates)}")
-        text = write_trajectory(case.trajectory or Trajectory(), case.candidates[0])
-        return replace(await super().__call__(replace(case, candidates=(text,))), case=case)
+        trajectory = case.trajectory or Trajectory()
+        texts = tuple(write_trajectory(trajectory, answer) for answer in case.candidates)
+        return replace(await super().__call__(replace(case, candidates=texts)), case=case)
 
 
 def write_trajectory(trajectory: Trajectory, answer: str) -> str:
