@@ -16,6 +16,8 @@ from itertools import combinations
 import numpy as np
 
 from textevolve.bench.credit import (
+    ALWAYS_FAIL,
+    ALWAYS_PASS,
     TIED,
     credit_place,
     share_winners,
@@ -23,6 +25,7 @@ from textevolve.bench.credit import (
     winner_of,
 )
 from textevolve.bench.escalation import mean_figure
+from textevolve.bench.fitting import FOLDS, draw_folds, split_folds
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.verdicts import (
     ItemOutcome,
@@ -32,7 +35,14 @@ from textevolve.bench.verdicts import (
 )
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
-from textevolve.statistics.agreement import kappa_of
+from textevolve.statistics.agreement import (
+    alpha_of,
+    area_under_curve,
+    best_threshold,
+    kappa_of,
+    krippendorff_alpha,
+    table_statistic,
+)
 from textevolve.statistics.calibration import Calibration, measure_calibration
 from textevolve.statistics.comparisons import (
     holm,
@@ -41,10 +51,11 @@ from textevolve.statistics.comparisons import (
     sign_flip_test,
 )
 from textevolve.statistics.intervals import (
+    TIE,
     Array,
     Interval,
     Statistic,
-    bootstrap_interval,
+    group_numbers,
     mean_present,
     wilson_interval,
 )
@@ -75,6 +86,44 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
+class PassFigures:
+    """Verdicts on single responses compared with people's. `precision`: of the responses that the
+    judge fails, the share that people fail; `recall`: of those that people fail, the share that the
+    judge fails. `alpha`: Krippendorff's, of the judge and people's majority."""
+
+    accuracy: Statistic
+    kappa: Statistic
+    alpha: Statistic
+    precision: Statistic
+    recall: Statistic
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFigures:
+    """A judge's figures on single responses. `auc`: of its scores. `threshold`: the score from
+    which to pass so that kappa is highest on all responses, NaN if there is none. `validated`: the
+    figures at thresholds that were chosen in the same way on other questions (ten folds), so they
+    are not those of the responses that chose them."""
+
+    verdicts: PassFigures
+    auc: Statistic
+    threshold: float
+    validated: PassFigures
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleFigures:
+    """The labels of single responses. `passed`: the share that people pass; `even`: how many
+    responses have as many passes as failures, which are left out of all figures but the Brier score
+    and the curve. `alpha`: Krippendorff's, of the `annotators` with each other."""
+
+    passed: float
+    even: int
+    annotators: int
+    alpha: Statistic
+
+
+@dataclass(frozen=True, slots=True)
 class JudgeSummary:
     """`covered` of `items` have a whole verdict in every order asked; accuracy is over these.
 
@@ -97,6 +146,7 @@ class JudgeSummary:
     per_item: Spending
     failures: Mapping[str, int]
     calibration: Calibration | None = None
+    responses: ResponseFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +175,7 @@ class AgreementSummary:
 
     `always_first`, `always_shorter` and `always_longer` are what the answers "the first", the
     shortest and the longest text (in characters) would score: a judge that scores no more has
-    shown nothing.
+    shown nothing. `people`: None unless the items are single responses.
     """
 
     items: int
@@ -137,6 +187,19 @@ class AgreementSummary:
     judges: tuple[JudgeSummary, ...]
     comparisons: tuple[JudgeComparison, ...]
     seed: int
+    people: PeopleFigures | None = None
+
+    @property
+    def blind_answers(self) -> list[tuple[str, float]]:
+        """What answers that read nothing would score."""
+        if self.people is not None:
+            passed = self.people.passed
+            return [(ALWAYS_PASS, passed), (ALWAYS_FAIL, 1 - passed)]
+        return [
+            ("always the first", self.always_first),
+            ("always the shorter text", self.always_shorter),
+            ("always the longer text", self.always_longer),
+        ]
 
     def judge(self, name: str) -> JudgeSummary:
         return next(judge for judge in self.judges if judge.name == name)
@@ -174,8 +237,12 @@ def calibrate_judge(
     there is no item that people gave to one candidate. Outcomes stand beside the items.
 
     The event is that the first of two candidates is the better one. Of more candidates each has
-    its event, that it is the best. Items on which people tied say nothing of either.
+    its event, that it is the best. Items on which people tied say nothing of either. Of a single
+    response it is that people pass it, and any judge's score is taken for the probability.
     """
+    if any(item.is_single for item in items):
+        scores, people = [o.score for o in outcomes], [item.human[0] for item in items]
+        return measure_calibration(scores, people, list(map(question_of, items)), seed=seed)
     given = [verdict for verdict in verdicts if verdict.failure is None]
     if not given or not all(verdict.log_odds for verdict in given):
         return None
@@ -211,33 +278,88 @@ REASONS = 5
 
 
 def summarise(
-    items: Sequence[Item], verdicts: Sequence[Verdict], *, seed: int = 0
+    items: Sequence[Item],
+    verdicts: Sequence[Verdict],
+    *,
+    seed: int = 0,
+    threshold: float | None = None,
 ) -> AgreementSummary:
     """The figures of each judge and of each pair of judges; the same seed gives the same intervals.
+    `threshold`: the score from which a single response passes, instead of the judge's verdict.
 
     Raises:
         InputError: there are no items or no verdicts, or they do not belong together.
     """
     if not items or not verdicts:
         raise InputError(f"nothing to summarise: {len(items)} items, {len(verdicts)} verdicts")
-    outcomes = gather_outcomes(items, verdicts)
+    outcomes = gather_outcomes(items, verdicts, threshold)
     by_judge = {name: [v for v in verdicts if v.judge == name] for name in outcomes}
     groups = [question_of(item) for item in items]
     labelled = [item for item in items if item.labelled]
+    are_single = any(item.is_single for item in items)
+    several = [] if are_single else labelled
     return AgreementSummary(
         items=len(items),
         labelled=len(labelled),
         groups=len(set(groups)),
-        always_first=mean_present([credit_place(0, item.human) for item in labelled]),
-        always_shorter=_by_length(labelled, -1),
-        always_longer=_by_length(labelled, 1),
+        always_first=mean_present([credit_place(0, item.human) for item in several]),
+        always_shorter=_by_length(several, -1),
+        always_longer=_by_length(several, 1),
         judges=tuple(
             _Measure(items, list(of.values()), by_judge[name], groups, seed).all()
             for name, of in outcomes.items()
         ),
         comparisons=_compare_all(outcomes, groups, seed),
         seed=seed,
+        people=_describe_people(labelled, seed) if are_single else None,
     )
+
+
+def _describe_people(items: Sequence[Item], seed: int) -> PeopleFigures:
+    passes = _majorities(items)
+    ratings = [[int(passed) for _, passed in item.labels] for item in items]
+    groups = [question_of(item) for item in items]
+    return PeopleFigures(
+        passed=mean_present(passes),
+        even=int(np.isnan(passes).sum()),
+        annotators=len({name for item in items for name, _ in item.labels}),
+        alpha=krippendorff_alpha(ratings, 2, groups, seed=seed),
+    )
+
+
+def _majorities(items: Sequence[Item]) -> Array:
+    """Return whether people pass each single response: 1 or 0, NaN if nobody or half of them do."""
+    shares = np.array([item.human[0] for item in items], dtype=np.float64)
+    return np.where(np.abs(shares - 0.5) > TIE, np.round(shares), np.nan)
+
+
+def measure_passes(
+    passed: Array, people: Array, groups: Sequence[str], *, seed: int = 0
+) -> PassFigures:
+    """Compare verdicts (1 pass, 0 fail, NaN none) with people's."""
+    agrees = np.where(np.isnan(passed + people), np.nan, passed == people)
+    cells = [(passed == ours) & (people == theirs) for ours in (0, 1) for theirs in (0, 1)]
+    tables = np.stack(cells, axis=1).reshape(-1, 2, 2).astype(np.float64)
+    both = tables + tables.transpose(0, 2, 1)  # the coincidences of two raters
+    return PassFigures(
+        accuracy=mean_figure(agrees, groups, seed),
+        kappa=table_statistic(tables, kappa_of, groups, seed=seed),
+        alpha=table_statistic(both, lambda sums: alpha_of(sums, 1 - np.eye(2)), groups, seed=seed),
+        precision=mean_figure(np.where(passed == 0, agrees, np.nan), groups, seed),
+        recall=mean_figure(np.where(people == 0, agrees, np.nan), groups, seed),
+    )
+
+
+def validate_threshold(
+    scores: Array, people: Array, groups: Sequence[str], *, seed: int = 0
+) -> Array:
+    """Pass or fail each response by the threshold that serves best on other questions, in folds."""
+    passed = np.full(scores.size, np.nan)
+    for learnt, held in split_folds(draw_folds(group_numbers(groups, scores.size), FOLDS, seed)):
+        threshold = best_threshold(scores[learnt], people[learnt])
+        use = held & ~np.isnan(scores + people + threshold)
+        passed[use] = scores[use] >= threshold
+    return passed
 
 
 def _by_length(items: Sequence[Item], sign: int) -> float:
@@ -257,6 +379,7 @@ class _Measure:
     seed: int
 
     def all(self) -> JudgeSummary:
+        responses = self.responses() if any(item.is_single for item in self.items) else None
         covered = [o for o in self.outcomes if o.scores]
         credits = [o.credit for o in self.outcomes]
         usage = sum((v.usage for v in self.verdicts), Usage())
@@ -267,13 +390,26 @@ class _Measure:
             covered=len(covered),
             coverage=len(covered) / len(self.items),
             accuracy=mean_figure(credits, self.groups, seed=self.seed),
-            kappa=self.agreement(kappa_of),
+            kappa=responses.verdicts.kappa if responses else self.agreement(kappa_of),
             ties=mean_present([float(o.winner == TIED) for o in covered]),
             position=self.position() if len({v.order for v in self.verdicts}) == 2 else None,
             usage=usage,
             per_item=self.spending(usage),
             failures=dict(failures.most_common(REASONS)),
             calibration=calibrate_judge(self.items, self.outcomes, self.verdicts, seed=self.seed),
+            responses=responses,
+        )
+
+    def responses(self) -> ResponseFigures:
+        groups, seed, people = self.groups, self.seed, _majorities(self.items)
+        winners = [math.nan if o.winner is None else o.winner for o in self.outcomes]
+        scores = np.array([o.score for o in self.outcomes], dtype=np.float64)
+        validated = validate_threshold(scores, people, groups, seed=seed)
+        return ResponseFigures(
+            verdicts=measure_passes(np.array(winners, dtype=np.float64), people, groups, seed=seed),
+            auc=area_under_curve(scores, people, groups, seed=seed),
+            threshold=best_threshold(scores, people),
+            validated=measure_passes(validated, people, groups, seed=seed),
         )
 
     def agreement(self, measure: Callable[[Array], Array]) -> Statistic:
@@ -283,14 +419,7 @@ class _Measure:
         for table, item, outcome in zip(tables, self.items, self.outcomes, strict=True):
             if outcome.scores and item.labelled:
                 table += share_winners(outcome.scores, item.human, places)
-        interval = bootstrap_interval(
-            tables.reshape(len(tables), -1),
-            lambda sums: measure(sums.reshape(*sums.shape[:-1], places, places)),
-            self.groups,
-            seed=self.seed,
-            bounds=(-1, 1),
-        )
-        return Statistic(float(measure(tables.sum(axis=0))), interval)
+        return table_statistic(tables, measure, self.groups, seed=self.seed)
 
     def position(self) -> Position:
         first: list[float] = []

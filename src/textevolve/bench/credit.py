@@ -5,6 +5,7 @@ Arithmetic on the scores of single items; figures over many are in `agreement.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from textevolve.statistics.intervals import TIE, Array, Numbers, paired
 
 TIED = -1
+ALWAYS_PASS, ALWAYS_FAIL = "always pass", "always fail"
 
 
 def winner_of(scores: Sequence[float]) -> int:
@@ -40,6 +42,14 @@ def credit_place(place: int, human: Sequence[float]) -> float:
     if place >= len(human):
         return 0.0
     return top_credit([float(index == place) for index in range(len(human))], human)
+
+
+def label_credit(passed: bool | None, human: float) -> float:
+    """Credit of a verdict on a single response: 1 if most people say the same. NaN without a
+    verdict, without labels, and where as many people pass the response as fail it."""
+    if passed is None or math.isnan(human) or abs(human - 0.5) <= TIE:
+        return math.nan
+    return float(passed == (human > 0.5))
 
 
 def share_winners(scores: Sequence[float], human: Sequence[float], places: int) -> Array:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from textevolve.bench.credit import credit_place
+from textevolve.bench.credit import ALWAYS_FAIL, ALWAYS_PASS, credit_place
 from textevolve.bench.escalation import ThresholdSelection, mean_figure, select_threshold
 from textevolve.bench.fitting import (
     Combination,
@@ -79,6 +79,11 @@ class Fit:
     good: float | None
     intercept: float
     warnings: tuple[str, ...]
+
+    @property
+    def are_single(self) -> bool:
+        """Whether it is fitted to single responses."""
+        return self.blind[0][0] == ALWAYS_PASS
 
 
 def fit_signals(
@@ -176,15 +181,19 @@ def _round(number: float) -> float:
 
 
 def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> Array:
-    """A judge as it stands; a look in the direction that the other folds' labels show."""
+    """A judge as it stands; a look, and any signal of single responses, as the other folds' labels
+    weigh it."""
     data = problem.data
-    if not _is_look(data.names[place]):
+    if not (data.are_single or _is_look(data.names[place])):
         return data.credits(data.values[:, place])
     look = validate_columns(problem, validation.folds, validation.ridges, [place])
     return data.credits(look.utilities)
 
 
 def _blind(data: LabelledSignals) -> dict[str, Array]:
+    if data.are_single:
+        sides = {ALWAYS_PASS: 0.0, ALWAYS_FAIL: -1.0}
+        return {n: data.credits(np.full(len(data.owner), side)) for n, side in sides.items()}
     lengths = np.array([len(text) for item in data.items for text in item.candidates], dtype=float)
     return {
         "always the first": np.array([credit_place(0, item.human) for item in data.items]),
@@ -264,6 +273,7 @@ def describe_guarantee(fit: Fit) -> str:
         what, right = "choices", "agree with people"
         if fit.good is not None:
             what, right = "texts", f"have a grade of {fit.good:g} or more"
+            right = "pass" if fit.are_single else right
         return (
             f"With a confidence of {selection.confidence:.0%}, at least {selection.agreement:.0%}"
             f" of new {what} like the labelled ones {right} where the score is"

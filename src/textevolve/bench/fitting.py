@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from textevolve.bench.credit import label_credit
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.verdicts import Verdict, gather_outcomes
 from textevolve.errors import InputError
@@ -77,8 +78,17 @@ class LabelledSignals:
         """Question number of each item."""
         return group_numbers(self.groups, len(self.items))
 
+    @property
+    def are_single(self) -> bool:
+        """Whether the items are single responses, whose grades are shares of people."""
+        return any(item.is_single for item in self.items)
+
     def credits(self, scores: Array) -> Array:
-        """The credit of each item (items,) by the scores of all texts: `top_credit`, at once."""
+        """The credit of each item (items,) by the scores of all texts: `top_credit`, at once. Of
+        single responses scores are utilities, which pass from 0 on."""
+        if self.are_single:
+            passed = zip((scores >= 0).tolist(), self.human, strict=True)
+            return np.array([label_credit(each, share) for each, share in passed])
         ours, theirs = self._winners(scores), self._winners(self.human)
         shared, one, other = (self._sum(winners) for winners in (ours & theirs, ours, theirs))
         return shared / np.maximum(one, other)
@@ -139,6 +149,8 @@ def kind_of_labels(items: Iterable[Item]) -> Labels:
 
 
 def _is_comparison(human: Sequence[float]) -> bool:
+    if len(human) == 1:
+        return False
     places = all(label < 0 for label in human)
     return places or math.isclose(sum(human), 1.0) or set(human) == {0.5}
 
@@ -184,6 +196,9 @@ def rating_rows(data: LabelledSignals, good: float | None = None) -> tuple[Label
     grades = np.unique(data.human)
     least = (grades[0] + grades[-1]) / 2 if good is None else good
     above = grades[grades >= least - TIE]
+    if data.are_single and 0 < len(above) < len(grades):
+        every = np.arange(len(data.owner))
+        return LabelRows(every, None, data.human, np.ones(len(every)), data.owner), 1.0
     if not len(above) or len(above) == len(grades):
         raise InputError(
             f"good must be a grade above {grades[0]:g} and up to {grades[-1]:g}, not {least:g}"

@@ -1,8 +1,8 @@
 """Labelled items: inputs with candidates and what people said of them; the sets' formats.
 
 Nothing is fetched here: a set is a file of the user's. A plain row is a case (`rows.cases`) with a
-label; each other format is read as its authors publish it. The figures of judges on items are in
-`agreement.py`.
+label; each other format is read as its authors publish it. An item with one candidate is a single
+response, which people passed or failed. The figures of judges on items are in `agreement.py`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -24,10 +25,15 @@ from textevolve.rows import Placed, Row, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
 from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
+from textevolve.texts.numbers import read_number
 
 V = TypeVar("V")
 
 LABELS = ("winner", "label", "scores", "ranking")
+LABEL, HUMAN, ANNOTATOR = "label", "human", "label_"
+"""Columns with the label of a single response; an annotator's begins with the last."""
+GOOD = ("pass", "passed", "good", "true", "yes", "correct")
+BAD = ("fail", "failed", "bad", "false", "no", "incorrect")
 FIRST, SECOND, TIE = (1.0, 0.0), (0.0, 1.0), (0.5, 0.5)
 
 _NUMBERED = re.compile(r"candidate[_ ]?(\d+)$")
@@ -42,7 +48,9 @@ class Item:
     (0.5, 0.5) for a tie, ratings or negated ranks for more. `group`: items with the same group (the
     question) are not independent; intervals are clustered by it. `subset`: the part of a data set
     it comes from. `reference`: a reference answer where the set has one; `context`: likewise what
-    answers must keep to. An item that people did not judge has NaN throughout as `human`.
+    answers must keep to. An item that people did not judge has NaN throughout as `human`. Of a
+    single response `human` is the share of people who passed it, and `labels` are theirs by name,
+    where there are several: 1 a pass, 0 a failure.
     """
 
     id: str
@@ -53,6 +61,11 @@ class Item:
     subset: str = ""
     reference: str | None = None
     context: str | None = None
+    labels: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.candidates) == 1
 
     @property
     def labelled(self) -> bool:
@@ -68,41 +81,47 @@ class ItemFormat:
     read: Callable[[Row, str, str], Item | None]
 
 
-def load_items(path: str | Path, renamed: Mapping[str, str] | None = None) -> list[Item]:
+def load_items(
+    path: str | Path, renamed: Mapping[str, str] | None = None, good: str | None = None
+) -> list[Item]:
     """Read the labelled items of a file (as `read_rows` has it), in order.
 
     Their format is known by the first row's fields. `renamed`: new names of columns with their old
-    ones.
+    ones. `good`: of single responses the labels of good ones, with commas between them, or the
+    grade from which a response is good.
 
     Raises:
         InputError: the file cannot be read, a row is not of the format, or two have the same id.
     """
     rows = read_rows(str(path), "labelled item", _is_text, renamed)
-    return _read_items(rows, Path(path))
+    return _read_items(rows, Path(path), good)
 
 
-def items_of(rows: Iterable[Row]) -> list[Item]:
+def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
     """Read the labelled items of rows at hand, as `load_items` does those of a file.
 
     Raises:
         InputError: there is none, a row is not of the format, or two have the same id.
     """
     placed = ((f"row {number}", row) for number, row in enumerate(rows, 1))
-    return _read_items(placed, Path("rows"))
+    return _read_items(placed, Path("rows"), good)
 
 
-def _read_items(rows: Iterator[Placed], path: Path) -> list[Item]:
+def _read_items(rows: Iterator[Placed], path: Path, good: str | None) -> list[Item]:
     first = next(rows, None)
     if first is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
     kind = _recognise(*first)
-    known = FORMATS[kind]
+    read, least = FORMATS[kind].read, None
+    if kind == "single":
+        least, words = _read_good(good)
+        read = partial(_read_single, words=words)
     # A set that has no name is called by its file, or its folder if that is a `dataset.json`.
     name = (path.parent.name if path.stem == "dataset" else "") or path.stem
     items: dict[str, Item] = {}
     places: dict[str, str] = {}
     for number, (where, row) in enumerate(chain([first], rows), 1):
-        item = known.read(row, where, str(number))
+        item = read(row, where, str(number))
         if item is None:
             continue
         if kind == "llmbar":  # whose rows have neither id nor subset
@@ -112,8 +131,33 @@ def _read_items(rows: Iterator[Placed], path: Path) -> list[Item]:
         places[item.id] = where
         items[item.id] = item if item.group else replace(item, group=hash_text(item.input))
     if not items:
-        raise InputError(f"{path}: no labelled items: no question has a known answer")
-    return list(items.values())
+        missing = f"a column '{LABEL}'" if kind == "single" else "a known answer"
+        raise InputError(f"{path}: no labelled items: no row has {missing}")
+    return _grade(items.values(), least) if kind == "single" else list(items.values())
+
+
+def _read_good(good: str | None) -> tuple[float | None, frozenset[str]]:
+    """Return the grade from which a response is good, or else the labels that are."""
+    text = (good or "").casefold()
+    try:
+        return read_number(text), frozenset()
+    except ValueError:
+        return None, frozenset(map(str.strip, text.split(","))) - {""}
+
+
+def _grade(items: Collection[Item], least: float | None) -> list[Item]:
+    """Turn the labels of single responses into 1 for good ones and 0 for others, from the grade
+    `least` on: unless it is given, the upper half of the scale."""
+    grades = [grade for item in items for _, grade in item.labels if math.isfinite(grade)]
+    low, high = min(grades, default=0.0), max(grades, default=1.0)
+    if least is None:
+        least = 0.5 if low >= 0 and high <= 1 else (low + high) / 2
+    graded: list[Item] = []
+    for item in items:
+        labels = tuple((name, float(grade >= least)) for name, grade in item.labels)
+        share = sum(passed for _, passed in labels) / len(labels)
+        graded.append(replace(item, human=(share,), labels=labels if len(labels) > 1 else ()))
+    return graded
 
 
 def read_items(
@@ -122,6 +166,7 @@ def read_items(
     half: str | None = None,
     limit: int | None = None,
     renamed: Mapping[str, str] | None = None,
+    good: str | None = None,
 ) -> list[Item]:
     """Read the items of all files: those of a half (tune or report), and the first `limit`.
 
@@ -131,7 +176,7 @@ def read_items(
     items: list[Item] = []
     source: dict[str, str] = {}
     for path in paths:
-        for item in load_items(path, renamed):
+        for item in load_items(path, renamed, good):
             if item.id in source:
                 raise InputError(
                     f"{path}: the id '{item.id}' is in {source[item.id]}, too; give each item an"
@@ -139,6 +184,8 @@ def read_items(
                 )
             source[item.id] = path
             items.append(item)
+    if len({item.is_single for item in items}) > 1:
+        raise InputError("some files have single responses, others several: measure them apart")
     if half is not None:
         items = split_items(items)[half == "report"]
     if not items:
@@ -179,15 +226,18 @@ def draw_side(key: str) -> bool:
 def _recognise(where: str, row: Row) -> str:
     there = {name for name, value in row.items() if value is not None}
     roles = find_roles(tuple(there), letters=True)
-    plain = bool(roles.inputs or roles.chats) and bool(roles.lists or roles.outputs[1:])
+    asked = bool(roles.inputs or roles.chats)
+    plain = asked and bool(roles.lists or roles.outputs[1:])
+    one = asked and bool(roles.outputs or roles.chats)
+    matches = {"plain": plain, "single": one}
     for name, format in FORMATS.items():
-        if plain if name == "plain" else there.issuperset(format.fields):
+        if matches.get(name, there.issuperset(format.fields)):
             return name
     known = "; ".join(f"{name}: {', '.join(form.fields)}" for name, form in FORMATS.items())
     raise InputError(
         f"{where}: of no known format, with the fields {', '.join(sorted(there)) or '(none)'};"
         f" there are {known}, candidates (or candidate_1, ...; or a, b), winner (or label; or"
-        " scores; or ranking)"
+        f" scores; or ranking); or output, {LABEL} (or {ANNOTATOR}NAME of each annotator)"
     )
 
 
@@ -304,6 +354,58 @@ def _read_plain(row: Row, where: str, number: str) -> Item:
     )
 
 
+def _read_single(row: Row, where: str, number: str, words: Collection[str] = ()) -> Item | None:
+    """Read a response with its labels as they stand; None if it has none."""
+    columns = label_columns(row)
+    grades = [(name, take_label(row, name, where, words)) for name in columns]
+    labels = [(name.removeprefix(ANNOTATOR), g) for name, g in grades if g is not None]
+    if not labels:
+        return None
+    place = row.get("candidate") if "output" in row else None
+    if isinstance(place, int):  # of an exported labelling task: the number of the text in its case
+        row = {name: value for name, value in row.items() if name != "candidate"}
+    (case,) = cases_of_row(row, where, Columns(), _READING, number)
+    if len(case.candidates) != 1:
+        raise InputError(f"{where}: needs one output beside its label, not {len(case.candidates)}")
+    id = f"{case.id}.{place}" if isinstance(place, int) and place > 1 else case.id
+    about = _take_name(row, "group"), _take_name(row, "subset"), case.reference, case.context
+    return Item(id, case.input, case.candidates, (math.nan,), *about, tuple(labels))
+
+
+def label_columns(row: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns with labels of a single response: `label`, else one for each annotator,
+    else `human`."""
+    for pattern in (LABEL, f"{ANNOTATOR}.+", HUMAN):
+        columns = tuple(name for name in row if re.fullmatch(pattern, fold_name(name)))
+        if columns:
+            return columns
+    return ()
+
+
+def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> float | None:
+    """Return a label as a grade, of which a pass lies above all numbers and a failure below; None
+    if the cell is empty. `words`: the labels that are a pass, if not the usual ones.
+
+    Raises:
+        InputError: it is neither of these nor a number.
+    """
+    value = row.get(name)
+    text = "" if value is None or value != value else str(value).strip().casefold()
+    if not text:
+        return None
+    if text in (words or GOOD):
+        return math.inf
+    if words or text in BAD:
+        return -math.inf
+    try:
+        return read_number(text)
+    except ValueError:
+        raise InputError(
+            f"{where}: '{name}' must be pass or fail (or good, bad, true, false, yes, no), or a"
+            f" number, not {_cut(value)}; of other labels name those of good responses with --good"
+        ) from None
+
+
 def _read_llmbar(row: Row, where: str, number: str) -> Item:
     texts = (take_text(row, "output_1", where), take_text(row, "output_2", where))
     human = choose(row, "label", where, {"1": FIRST, "2": SECOND})
@@ -407,4 +509,5 @@ FORMATS: Mapping[str, ItemFormat] = {
     "rewardbench": ItemFormat(("prompt", "chosen", "rejected"), _read_rewardbench),
     "jevbench": ItemFormat(("state", "question", "labels"), _read_jevbench),
     "plain": ItemFormat(("input",), _read_plain),
+    "single": ItemFormat(("input", "output", LABEL), _read_single),
 }

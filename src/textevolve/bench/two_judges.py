@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from textevolve.bench.ablation import first_round
-from textevolve.bench.credit import top_credit
+from textevolve.bench.credit import label_credit, top_credit
 from textevolve.bench.escalation import (
     SPENT,
     THRESHOLDS,
@@ -31,6 +31,7 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     attempt,
+    check_results,
 )
 from textevolve.judges.cascade import certainty_of
 from textevolve.judges.judged import ranks_of
@@ -149,6 +150,10 @@ def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> Taken:
     failure = next((one for one in evaluation.result if isinstance(one, Failure)), None)
     human = question.item.human[:: 1 if question.order == "given" else -1]
     ranks = [rank for rank in ranks_of(evaluation.result) if rank is not None]
+    if question.item.is_single:
+        (result,) = check_results(evaluation.result, 1)
+        passed = None if isinstance(result, Failure) else result.passed
+        return Taken(label_credit(passed, human[0]), evaluation.usage, failure)
     credit = top_credit(ranks, human) if len(ranks) == len(human) else math.nan
     return Taken(credit, evaluation.usage, failure)
 

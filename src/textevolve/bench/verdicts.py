@@ -22,13 +22,15 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal, get_args
 
-from textevolve.bench.credit import top_credit, winner_of
+from textevolve.bench.credit import label_credit, top_credit, winner_of
 from textevolve.bench.items import Item
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import (
+    PASSES,
     Case,
     Evaluation,
+    EvaluationResult,
     Evaluator,
     Failure,
     Usage,
@@ -56,7 +58,8 @@ class Verdict:
     judge's log-odds where all its results have them (`log_odds`), else its scores. `usage` and
     `seconds` (the models' time where the judge knows it, else what went by) are those of requests
     that no earlier verdict of the judge had made: summed over its verdicts, every distinct request
-    counts once, as if the judge alone had been run on a fresh store.
+    counts once, as if the judge alone had been run on a fresh store. Of a single response `score`
+    is the judge's own, in [0, 1], and `passed` its verdict.
     """
 
     judge: str
@@ -68,6 +71,8 @@ class Verdict:
     failure: Failure | None = None
     sample: int = 0
     log_odds: bool = False
+    score: float | None = None
+    passed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,8 @@ class ItemOutcome:
 
     `scores` in the item's order, () where one of the orders asked has no whole verdict. `winners`:
     the index of the best candidate, or `TIED`, in each order that has one; `winner` over all.
-    `credit` in [0, 1] is that of the means.
+    `credit` in [0, 1] is that of the means. Of a single response `winner` is 1 if it passed (in
+    half of the samples or more) and 0 if not, and `score` the mean of the judge's own.
     """
 
     judge: str
@@ -85,6 +91,7 @@ class ItemOutcome:
     winner: int | None = None
     winners: Mapping[TextOrder, int] = field(default_factory=dict[TextOrder, int])
     credit: float = math.nan
+    score: float = math.nan
 
     @property
     def flipped(self) -> bool:
@@ -121,7 +128,7 @@ async def stream_verdicts(
         for item in index_items(items).values()
         for name in judges
         for sample in ranges[name]
-        for order in (ORDERS if orders == "both" else ORDERS[:1])
+        for order in orders_of(item, orders)
     )
 
     async def ask(question: ItemQuestion) -> tuple[list[Verdict], list[NotedCall]]:
@@ -136,6 +143,11 @@ async def stream_verdicts(
             yield verdict
             for viewed in further:
                 yield viewed
+
+
+def orders_of(item: Item, orders: Literal["both", "given"]) -> tuple[TextOrder, ...]:
+    """Return the orders in which an item is asked about: one if it has a single text."""
+    return ORDERS if orders == "both" and not item.is_single else ORDERS[:1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +188,8 @@ async def _ask(
         failure = next((r for r in results if isinstance(r, Failure)), None)
         seconds, odds = float(getattr(seen, "seconds", passed)), has_log_odds(seen.result)
         verdict = Verdict(name, item.id, order, scores, seen.usage, seconds, failure, sample, odds)
+        if item.is_single and isinstance(result := results[0], EvaluationResult):
+            verdict = replace(verdict, score=result.score, passed=result.passed)
         verdicts.append(verdict)
     return verdicts
 
@@ -202,9 +216,10 @@ def count_asked(verdicts: Iterable[Verdict]) -> int:
 
 
 def gather_outcomes(
-    items: Iterable[Item], verdicts: Iterable[Verdict]
+    items: Iterable[Item], verdicts: Iterable[Verdict], threshold: float | None = None
 ) -> dict[str, dict[str, ItemOutcome]]:
     """For each judge, in order of its first verdict, the outcome of every item by the item's id.
+    `threshold`: the score from which a single response passes, instead of the judge's verdict.
 
     Raises:
         InputError: a verdict is on an item that is not there, or two items have one id.
@@ -217,10 +232,29 @@ def gather_outcomes(
             raise InputError(f"a verdict is on the item '{verdict.item}', which is not there")
         given.setdefault(verdict.judge, {}).setdefault(verdict.item, []).append(verdict)
         asked.setdefault(verdict.judge, set()).add(verdict.order)
-    return {
+    outcomes = {
         judge: {id: _outcome(judge, known[id], of.get(id, ()), asked[judge]) for id in known}
         for judge, of in given.items()
     }
+    for item in known.values():
+        for judge, of_judge in outcomes.items() if item.is_single else ():
+            said = given[judge].get(item.id, ())
+            of_judge[item.id] = _pass_or_fail(of_judge[item.id], item, said, threshold)
+    return outcomes
+
+
+def _pass_or_fail(
+    outcome: ItemOutcome, item: Item, verdicts: Sequence[Verdict], threshold: float | None
+) -> ItemOutcome:
+    scores = [v.score for v in verdicts if v.score is not None]
+    if not scores:
+        return outcome
+    score = fmean(scores)
+    passed = fmean(v.passed or False for v in verdicts if v.score is not None) >= PASSES
+    if threshold is not None:
+        passed = score >= threshold
+    credit = label_credit(passed, item.human[0])
+    return replace(outcome, winner=int(passed), winners={}, credit=credit, score=score)
 
 
 def index_items(items: Iterable[Item]) -> dict[str, Item]:

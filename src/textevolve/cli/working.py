@@ -25,7 +25,7 @@ from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies import driver
-from textevolve.studies.baseline import check_run, find_baseline
+from textevolve.studies.baseline import check_judges, check_run, find_baseline
 from textevolve.studies.gates import UNGATED, Gated
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
@@ -53,6 +53,11 @@ def execute(
     stored = read_stored(run)
     study = find_study(stored.kind)
     baseline = find_baseline(store, run, wanted.gates, settings)
+    refused = Gated(wanted.gates, check_judges(store, run, wanted.gates))
+    if not refused.holds:
+        for outcome in refused.outcomes:
+            say(str(outcome))
+        return GATED
     calm_collector()
     if store.has_journal:
         asked = driver.models_asked(study.asks(read_spec(study, stored)), stored)

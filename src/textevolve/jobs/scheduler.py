@@ -26,7 +26,7 @@ from textevolve.store.jobs import JobClaim, JobRunStatus
 from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
-from textevolve.studies.baseline import check_run, find_baseline
+from textevolve.studies.baseline import check_judges, check_run, find_baseline
 from textevolve.studies.gates import Gated
 from textevolve.studies.kinds import find_study
 from textevolve.studies.stored import read_stored
@@ -216,6 +216,9 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
     known = run.status == "finished" and not claim.run.run_id
     baseline = await asyncio.to_thread(find_baseline, desk.store, run, spec.gates, settings)
     launch, rows = spec.launch(claim.job.namespace), dict[str, Row]()
+    refused = await asyncio.to_thread(check_judges, desk.store, run, spec.gates)
+    if not (refusal := Gated(spec.gates, refused)).holds:
+        return judge_outcome((), refusal, known=False)
     while True:
         # Another process may work on the run, such as a scheduler that is about to stop.
         while (await asyncio.to_thread(desk.store.get_run, run.id)).status == "running":  # noqa: ASYNC110

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-
 from textevolve.labelling.tasks import SKIP, GivenLabel, LabelItem, TaskSpec, scores_of
-from textevolve.statistics.agreement import alpha_of
+from textevolve.statistics.agreement import krippendorff_alpha
 from textevolve.statistics.clusters import cluster_share
-from textevolve.statistics.intervals import Statistic, bootstrap_interval
+from textevolve.statistics.intervals import Statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +109,9 @@ def _share_of_equal_answers(items: Iterable[RatedItem], name: str | None = None)
 
 def _alpha(spec: TaskSpec, items: Sequence[RatedItem], seed: int) -> Statistic:
     """Compute Krippendorff's alpha: of squared differences for levels, else nominal."""
-    if not items:
-        return Statistic()
-    levels = len(spec.answers)
-    places = np.arange(levels, dtype=np.float64)
-    gaps = np.abs(places[:, None] - places[None, :])
-    distance = gaps**2 if spec.kind == "single" else np.sign(gaps)
-    tables = np.zeros((len(items), levels, levels))
-    for table, item in zip(tables, items, strict=True):
-        for a, b in combinations(item.classes.values(), 2):
-            table[a, b] += 1 / (len(item.classes) - 1)
-            table[b, a] += 1 / (len(item.classes) - 1)
-    interval = bootstrap_interval(
-        tables.reshape(len(items), -1),
-        lambda sums: alpha_of(sums.reshape(*sums.shape[:-1], levels, levels), distance),
-        [item.input for item in items],
-        seed=seed,
-        bounds=(-1, 1),
-    )
-    return Statistic(float(alpha_of(tables.sum(axis=0), distance)), interval)
+    ratings = [tuple(item.classes.values()) for item in items]
+    groups, squared = [item.input for item in items], spec.kind == "single"
+    return krippendorff_alpha(ratings, len(spec.answers), groups, squared=squared, seed=seed)
 
 
 def _describe_labeller(
@@ -158,7 +140,9 @@ def item_rows(
     spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
 ) -> Iterator[LabelRow]:
     """Yield a row for each labelled item: a pair with its candidates and their `scores`, the share
-    of people who chose each; a single text with `human`, in [0, 1]."""
+    of people who chose each; a single text with `human`, in [0, 1], and if several people label it
+    with `label_NAME` of each."""
+    several = len({label.labeller for label in labels}) > 1
     for item, given in labels_by_item(items, labels):
         scores = mean_scores(spec, given)
         if not scores:
@@ -171,6 +155,8 @@ def item_rows(
         else:
             row |= {"candidate": next(iter(item.candidates), None), "output": item.texts[0]}
             row |= {"human": scores[0], "variant": next(iter(item.variants), None)}
+            answers = [(label.labeller, scores_of(spec, label.answer)) for label in given]
+            row |= {f"label_{name}": own[0] for name, own in answers if own and several}
         notes = [f"{label.labeller}: {label.note}" for label in given if label.note]
         row |= {"context": item.context, "reference": item.reference}
         row |= {"labels": sum(label.answer != SKIP for label in given)}

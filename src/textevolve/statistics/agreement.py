@@ -1,10 +1,29 @@
-"""How alike raters are, beyond chance."""
+"""How alike raters are, beyond chance; how well a score tells passes from failures."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from itertools import permutations
+
 import numpy as np
 
-from textevolve.statistics.intervals import TIE, Array, ratio
+from textevolve.statistics.clusters import clip_interval
+from textevolve.statistics.intervals import (
+    DRAWS,
+    TIE,
+    Array,
+    Groups,
+    Interval,
+    Numbers,
+    Statistic,
+    bootstrap_interval,
+    group_numbers,
+    paired,
+    ratio,
+    resampling_interval,
+)
+from textevolve.statistics.resampling import draw_weights
 
 
 def kappa_of(tables: Array) -> Array:
@@ -36,3 +55,93 @@ def alpha_of(tables: Array, distance: Array) -> Array:
     products = used[..., :, None] * used[..., None, :]
     chance = ratio((products * distance).sum(axis=(-2, -1)), total * (total - 1))
     return 1 - ratio(seen, np.where(chance > TIE, chance, 0.0))
+
+
+def table_statistic(
+    tables: Array, measure: Callable[[Array], Array], groups: Groups | None = None, *, seed: int = 0
+) -> Statistic:
+    """Compute a measure of the sum of tables (items, q, q), with its interval by group."""
+    shape = tables.shape[1:]
+    interval = bootstrap_interval(
+        tables.reshape(len(tables), math.prod(shape)),
+        lambda sums: measure(sums.reshape(*sums.shape[:-1], *shape)),
+        groups,
+        seed=seed,
+        bounds=(-1, 1),
+    )
+    return Statistic(float(measure(tables.sum(axis=0))), interval)
+
+
+def krippendorff_alpha(
+    ratings: Sequence[Sequence[int]],
+    classes: int,
+    groups: Groups | None = None,
+    *,
+    squared: bool = False,
+    seed: int = 0,
+) -> Statistic:
+    """Compute Krippendorff's alpha of items with the class (from 0 on) that each rater put them
+    into, of any number of raters, with its interval by group: nominal, or of squared differences.
+    """
+    places = np.arange(classes, dtype=np.float64)
+    gaps = np.abs(places[:, None] - places[None, :])
+    distance = gaps**2 if squared else np.sign(gaps)
+    tables = np.zeros((len(ratings), classes, classes))
+    for table, raters in zip(tables, ratings, strict=True):
+        for a, b in permutations(raters, 2):
+            table[a, b] += 1 / (len(raters) - 1)
+    return table_statistic(tables, lambda sums: alpha_of(sums, distance), groups, seed=seed)
+
+
+def area_under_curve(
+    scores: Numbers, passed: Numbers, groups: Groups | None = None, *, seed: int = 0
+) -> Statistic:
+    """Compute the area under the ROC curve, with its interval by group: the probability that an
+    item that passed has a higher score than one that failed, ties half. NaN if all are of one kind.
+
+    Hanley and McNeil (1982), "The meaning and use of the area under a receiver operating
+    characteristic (ROC) curve".
+    """
+    ours, labels = paired(scores, passed)
+    known = ~np.isnan(ours + labels)
+    names, numbers = np.unique(group_numbers(groups, known.size)[known], return_inverse=True)
+    ours, labels = ours[known], labels[known]
+    value = float(weighted_area(ours, labels, np.ones(ours.size)))
+    if names.size < 2:
+        return Statistic(value, Interval(math.nan, math.nan, "one group only"))
+    drawn = draw_weights(names.size, DRAWS, seed)
+    values = [weighted_area(ours, labels, weights[:, numbers]) for weights in drawn]
+    interval = resampling_interval(np.concatenate(values))
+    return clip_interval(Statistic(value, interval))
+
+
+def weighted_area(scores: Array, passed: Array, weights: Array) -> Array:
+    """Compute the area for each row of weights (..., items), shape (...)."""
+    if not scores.size:
+        return np.full(weights.shape[:-1], math.nan)
+    order = np.argsort(scores, kind="stable")
+    starts = np.flatnonzero(np.diff(scores[order], prepend=-math.inf))
+    won, lost = (
+        np.add.reduceat((weights * side)[..., order], starts, axis=-1)
+        for side in (passed, 1 - passed)
+    )
+    below = np.cumsum(lost, axis=-1) - lost / 2
+    return ratio((won * below).sum(axis=-1), won.sum(axis=-1) * lost.sum(axis=-1))
+
+
+def best_threshold(scores: Array, passed: Array) -> float:
+    """Return the score from which to pass items so that Cohen's kappa with their labels (NaN: none)
+    is highest: halfway between two scores, and of equals that nearest to one half. NaN if there is
+    none."""
+    known = ~np.isnan(scores + passed)
+    values, places = np.unique(scores[known], return_inverse=True)
+    counts = np.zeros((2, values.size))
+    np.add.at(counts, (passed[known].astype(np.intp), places), 1.0)
+    failed = np.cumsum(counts, axis=1)[:, :-1].T
+    tables = np.stack([failed, counts.sum(axis=1) - failed], axis=1)
+    kappas = np.nan_to_num(kappa_of(tables), nan=-math.inf)
+    best = np.flatnonzero(kappas >= kappas.max(initial=-math.inf) - TIE)
+    if not best.size or math.isinf(kappas[best[0]]):
+        return math.nan
+    halfway = (values[best] + values[best + 1]) / 2
+    return float(halfway[np.abs(halfway - 0.5).argmin()])

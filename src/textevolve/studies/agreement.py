@@ -48,6 +48,13 @@ class AgreementSpec(OrdersSpec):
         min_length=1,
     )
     samples: int = option(1, "How often each judge is asked the same.", group="Judging", ge=1)
+    threshold: float | None = option(
+        None,
+        "The score from which a single response passes. Unset: the judge's own verdict.",
+        group="Judging",
+        ge=0,
+        le=1,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +87,13 @@ def run(
 
 
 def sum_up(spec: AgreementSpec, records: Iterable[ItemVerdict]) -> MeasuredJudges:
-    return measure_judges(records, spec)
+    return measure_judges(records, spec, spec.threshold)
 
 
-def measure_judges(records: Iterable[ItemVerdict], spec: OrdersSpec) -> MeasuredJudges:
-    """The figures of all verdicts.
+def measure_judges(
+    records: Iterable[ItemVerdict], spec: OrdersSpec, threshold: float | None = None
+) -> MeasuredJudges:
+    """The figures of all verdicts; `threshold` as of `summarise`.
 
     Raises:
         InputError: there is no record.
@@ -97,12 +106,13 @@ def measure_judges(records: Iterable[ItemVerdict], spec: OrdersSpec) -> Measured
     counts: dict[str, int] = {}
     for verdict in verdicts:
         counts[verdict.judge] = max(counts.get(verdict.judge, 1), verdict.sample + 1)
-    summary = summarise(tuple(items.values()), verdicts, seed=spec.seed)
+    summary = summarise(tuple(items.values()), verdicts, seed=spec.seed, threshold=threshold)
     return MeasuredJudges(tuple(items.values()), tuple(verdicts), counts, summary)
 
 
 def report(spec: AgreementSpec, found: MeasuredJudges) -> Report:
-    blocks = draw_agreement(found.items, found.verdicts, found.samples, found.summary)
+    parts = found.items, found.verdicts, found.samples, found.summary
+    blocks = draw_agreement(*parts, spec.threshold)
     facts = summary_facts(found.summary)
     return Report("Judges beside people", summary_sentence(found.summary), blocks, facts)
 

@@ -23,6 +23,7 @@ from textevolve.report.blocks import (
     Table,
     Texts,
 )
+from textevolve.report.cells import cell_text
 from textevolve.statistics.intervals import TIE, mean_present
 from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate, finite
@@ -37,8 +38,9 @@ def summary_sentence(summary: AgreementSummary) -> str:
     best = max(known, key=lambda judge: judge.accuracy.value)
     found = estimate(best.accuracy)
     ends = f" ({_percent(found.low)} to {_percent(found.high)} %)" if found.low is not None else ""
-    blind = max(value for _, value in blind_answers(summary))
-    said = f"{best.name} chooses as people did in {wording.percent(found.value, 1)} of the items"
+    blind = max(value for _, value in summary.blind_answers)
+    does = "chooses as people did" if summary.people is None else "agrees with people"
+    said = f"{best.name} {does} in {wording.percent(found.value, 1)} of the items"
     rest = f"the best answer that reads nothing in {wording.percent(blind, 1)}"
     first = "Of all judges, " if len(known) > 1 else ""
     return f"{first}{said}{ends}, {rest}."
@@ -48,19 +50,17 @@ def _percent(share: float | None) -> str:
     return wording.DASH if share is None else f"{100 * share:.0f}"
 
 
-def blind_answers(summary: AgreementSummary) -> list[tuple[str, float]]:
-    """What answers that read nothing would score."""
-    return [
-        ("always the first", summary.always_first),
-        ("always the shorter text", summary.always_shorter),
-        ("always the longer text", summary.always_longer),
-    ]
-
-
 def summary_facts(summary: AgreementSummary) -> dict[str, str]:
     """What there is to say about the items, and about what is missing."""
     items = f"{wording.count(summary.items, 'item')} on {wording.count(summary.groups, 'question')}"
     facts = {"Items": items}
+    if (people := summary.people) is not None:
+        facts["Items"] = f"{items}; people pass {wording.percent(people.passed, 1)}"
+        if people.annotators > 1:
+            alpha = cell_text(estimate(people.alpha), Column("", "number"))
+            facts["Annotators"] = f"{people.annotators}, Krippendorff's alpha {alpha}"
+        if people.even:
+            facts["Left out"] = f"{wording.count(people.even, 'response')} that half of them pass"
     for judge in summary.judges:
         reasons = [
             f"{wording.count(number, 'verdict')}: {wording.shorten(reason, 160)}"
@@ -76,15 +76,17 @@ def draw_agreement(
     verdicts: Sequence[Verdict],
     samples: Mapping[str, int],
     summary: AgreementSummary,
+    threshold: float | None = None,
 ) -> Iterator[Block]:
     yield _draw_accuracy(summary)
+    yield from _draw_responses(summary)
     yield from _draw_calibration(items, summary)
     if any(judge.position for judge in summary.judges):
         yield _draw_position(summary)
     yield _draw_spent(summary, samples)
     if summary.comparisons:
         yield _draw_comparisons(summary)
-    yield from _draw_disagreements(items, verdicts)
+    yield from _draw_disagreements(items, verdicts, threshold)
 
 
 def _draw_accuracy(summary: AgreementSummary) -> Table:
@@ -99,12 +101,46 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
         (j.name, estimate(j.accuracy), *map(finite, (j.kappa.value, j.ties)), j.coverage)
         for j in summary.judges
     ]
-    rows += [(name, finite(share), "", "", "") for name, share in blind_answers(summary)]
+    rows += [(name, finite(share), "", "", "") for name, share in summary.blind_answers]
+    number = "three" if summary.people is None else "two"
     note = (
-        "Brackets: 95 % intervals, drawn by question. The last three are answers that read nothing:"
-        " a judge that scores no more has shown nothing."
+        f"Brackets: 95 % intervals, drawn by question. The last {number} are answers that read"
+        " nothing: a judge that scores no more has shown nothing."
     )
+    if summary.people is not None:  # whose verdicts are never ties
+        columns, rows = columns[:3] + columns[4:], [(*row[:3], *row[4:]) for row in rows]
     return Table("Agreement with people", columns, rows, note=note)
+
+
+def _draw_responses(summary: AgreementSummary) -> Iterator[Table]:
+    """Draw how judges find the failures among single responses, and the thresholds to use."""
+    judges = [(j.name, j.responses) for j in summary.judges if j.responses is not None]
+    if not judges:
+        return
+    found = (Column("precision", "percent", 1), Column("recall", "percent", 1))
+    columns = (Column("judge"), *found, Column("alpha", "number"), Column("AUC", "number"))
+    rows: list[tuple[Cell, ...]] = [
+        (name, *map(estimate, (r.verdicts.precision, r.verdicts.recall, r.verdicts.alpha, r.auc)))
+        for name, r in judges
+    ]
+    note = (
+        "Precision: of the responses that the judge fails, those that people fail; recall: of those"
+        " that people fail, those that the judge fails. Alpha: Krippendorff's. AUC: how often a"
+        " response that people pass has a higher score than one that they fail."
+    )
+    yield Table("Failures found", columns, rows, note=note)
+    accuracy = (Column("accuracy", "percent", 1), Column("kappa", "number"))
+    columns = (Column("judge"), Column("threshold", "number", 4), *accuracy, *found)
+    validated = [(name, r.threshold, r.validated) for name, r in judges]
+    rows = [
+        (name, finite(least), *map(estimate, (v.accuracy, v.kappa, v.precision, v.recall)))
+        for name, least, v in validated
+    ]
+    note = (
+        "Threshold: the score from which to pass (--threshold) for the highest kappa on all items."
+        " The figures are those of thresholds chosen in ten folds by question on other items."
+    )
+    yield Table("The best threshold, cross-validated", columns, rows, note=note)
 
 
 def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Iterator[Block]:
@@ -112,6 +148,8 @@ def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Itera
     without = [judge.name for judge in summary.judges if judge.name not in found]
     pairs = all(len(item.candidates) == 2 for item in items)
     event = "the first text is the better one" if pairs else "a text is the best one"
+    if summary.people is not None:
+        event = "people pass a response (taking the score for it)"
     missing = f"Without log-odds, so without a probability: {', '.join(without)}."
     return draw_calibrations(found, event, missing if without else "")
 
@@ -187,15 +225,20 @@ def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
     )
 
 
-def _draw_disagreements(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Iterator[Matrix]:
-    """The items that a judge and people see differently, those with the least credit first."""
-    outcomes = gather_outcomes(items, verdicts)
+def _draw_disagreements(
+    items: Sequence[Item], verdicts: Sequence[Verdict], threshold: float | None
+) -> Iterator[Matrix]:
+    """The items that a judge and people see differently, those with the least credit first; of
+    equals those whose scores are furthest from people's labels."""
+    outcomes = gather_outcomes(items, verdicts, threshold)
     failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
     disputed: list[tuple[float, Item]] = []
     for item in items:
         of_item = [of[item.id] for of in outcomes.values()]
         if any(outcome.credit < 1 - TIE for outcome in of_item):
-            disputed.append((mean_present([outcome.credit for outcome in of_item]), item))
+            errors = [abs(o.score - item.human[0]) for o in of_item if o.credit < 1]
+            credit = mean_present([outcome.credit for outcome in of_item])
+            disputed.append((credit - 1e-6 * max(0.0, mean_present(errors)), item))
     disputed.sort(key=lambda pair: pair[0])
     if not disputed:
         return
@@ -211,24 +254,33 @@ def _row(
     entries: list[Entry] = []
     for name, of in outcomes.items():
         outcome, missing = of[item.id], failures.get((item.id, name), "")
-        turns = {"order": flip} if (flip := _flip(outcome)) else {}
-        chosen = "" if outcome.winner is None else _chose(outcome.winner)
+        turns = {"order": flip} if (flip := _flip(item, outcome)) else {}
+        chosen = "" if outcome.winner is None else _chose(item, outcome.winner)
         scores = {"credit": finite(outcome.credit)}
+        if item.is_single:
+            scores = {"score": finite(outcome.score)}
         entries.append(Entry(chosen, scores, failure="" if chosen else missing, facts=turns))
-    people = _chose(winner_of(item.human))
+    winner = int(item.human[0] > 0.5) if item.is_single else winner_of(item.human)
+    people = _chose(item, winner)
     facts = {"subset": item.subset} if item.subset else {}
+    facts |= {name: _chose(item, int(passed)) for name, passed in item.labels}
     texts = [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
+    if item.is_single:
+        context = [("Context", item.context)] if item.context else []
+        texts = [*context, ("Response", item.candidates[0])]
     details = [Texts("", [("Input", item.input), *texts])]
     return MatrixRow(item.id, item.input, entries, people, facts, details)
 
 
-def _chose(winner: int) -> str:
-    """A winner as a letter; below 0 it is a tie."""
+def _chose(item: Item, winner: int) -> str:
+    """A winner as a letter; below 0 it is a tie. A single response passes or fails."""
+    if item.is_single:
+        return "pass" if winner else "fail"
     return "tie" if winner < 0 else wording.letter(winner)
 
 
-def _flip(outcome: ItemOutcome) -> str:
+def _flip(item: Item, outcome: ItemOutcome) -> str:
     if not outcome.flipped:
         return ""
-    given, turned = (_chose(outcome.winners[order]) for order in ORDERS)
+    given, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
     return f"{given} as given, {turned} reversed"

@@ -3,22 +3,36 @@ is wrong costs nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from textevolve.debate.profile import Profile
 from textevolve.engine import sync
 from textevolve.errors import InputError, StoreAwayError, StoreError
+from textevolve.evaluators import parse_evaluator, with_model
 from textevolve.settings import Settings
 from textevolve.studies import driver
-from textevolve.studies.gates import LAST, Gated, Gates, check_gates
+from textevolve.studies.cells import estimate
+from textevolve.studies.gates import (
+    AGREEMENT,
+    LAST,
+    Gated,
+    GateOutcome,
+    Gates,
+    check_agreement,
+    check_gates,
+)
 from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import read_records, read_spec, read_stored
+from textevolve.studies.stored import StoredSpec, read_records, read_spec, read_stored
 from textevolve.studies.study import Row
 
 if TYPE_CHECKING:
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
 
+MEASURES = "agreement"
+"""The kind of the runs that measure judges."""
 LOOKED_AT = 1000
 """Among how many of the newest runs `last` is looked for."""
 
@@ -65,6 +79,74 @@ def find_baseline(
     return found
 
 
+def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome]:
+    """Check each judge of a run by the agreement run that `measured_on` names, before anything is
+    asked. A judge is the same if its text, its model, the files behind it and its threshold are.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    if gates.min_agreement is None:
+        return []
+    finished = (one for one in store.list_runs(LOOKED_AT) if one.status == "finished")
+    measurement = max(
+        (one for one in finished if gates.measured_on in _names_of(one)),
+        key=lambda one: one.updated,
+        default=None,
+    )
+    if measurement is None:
+        told = f"no finished run of bench agreement is called {gates.measured_on}, or read it"
+        return [GateOutcome(AGREEMENT, False, f"{told}: measure the judge first")]
+    study, measured = find_study(MEASURES), read_stored(measurement)
+    spec = read_spec(study, measured)
+    summary = study.summarise(spec, read_records(store, measurement)()).summary
+    known = {about: name for name, about in _identify_judges(measured)}
+    blind = max(summary.blind_answers, key=lambda answer: answer[1])
+    outcomes: list[GateOutcome] = []
+    for judge, about in _identify_judges(read_stored(run)) or [("no judge", "")]:
+        if about in known:
+            figure = estimate(summary.judge(known[about]).accuracy)
+            outcomes.append(check_agreement(judge, figure, blind, gates))
+        else:
+            told = f"{judge} was not measured in run {measurement.id}: {', '.join(spec.judge)} were"
+            outcomes.append(GateOutcome(AGREEMENT, False, told))
+    return outcomes
+
+
+def _names_of(run: RunRecord) -> tuple[str, ...]:
+    """Return the names under which a measurement is known: its own, its id, that of its labels."""
+    if run.spec.get("kind") != MEASURES:
+        return ()
+    items: Sequence[str] = run.spec.get("spec", {}).get("items", ())
+    return (run.id, run.name, *(items if len(items) == 1 else ()))
+
+
+def _identify_judges(stored: StoredSpec) -> list[tuple[str, str]]:
+    """Return the judges of a run by name, each with all that makes its verdicts, as JSON."""
+    study = find_study(stored.kind)
+    spec = read_spec(study, stored)
+    debates = {judge: parse_evaluator(judge) for judge in study.asks(spec).judges}
+    threshold, rubric = getattr(spec, "threshold", None), getattr(spec, "rubric", None)
+    judges = list[tuple[str, object]]()
+    profile = getattr(spec, "profile", None)
+    if isinstance(profile, Profile):
+        judges.append((f"debate:{profile.name}", _describe(profile, stored.model)))
+    for judge, parsed in debates.items():
+        files = stored.judges.get(judge, {})
+        if parsed.is_debate:
+            own = Profile.model_validate(
+                files["profile"] | ({"threshold": threshold} if threshold else {})
+            )
+            judges.append((judge, _describe(own, parsed.model or stored.model)))
+        else:
+            judges.append((judge, [with_model(judge, stored.model), files, threshold, rubric]))
+    return [(judge, json.dumps(about, sort_keys=True)) for judge, about in judges]
+
+
+def _describe(profile: Profile, model: str) -> list[object]:
+    return [profile.model_dump(mode="json"), profile.models(model)]
+
+
 def refuse_other_cases(store: Store, one: RunRecord, other: RunRecord) -> None:
     """Raises InputError where a case of two runs is not the same in both."""
     inputs = {case.id: case.input for case in store.iterate_cases(one.id)}
@@ -90,4 +172,5 @@ def check_run(
         earlier = map(study.row, read_records(store, baseline)())
     in_order = sorted(rows, key=lambda row: (row.position, row.key))
     itself = baseline is not None and baseline.id == run.id
-    return Gated(gates, check_gates(in_order, gates, earlier, itself=itself))
+    outcomes = check_gates(in_order, gates, earlier, itself=itself)
+    return Gated(gates, [*check_judges(store, run, gates), *outcomes])

@@ -24,7 +24,7 @@ from textevolve.bench.two_judges import (
     debate_item,
     weigh_escalation,
 )
-from textevolve.bench.verdicts import ORDERS, ItemQuestion, TextOrder
+from textevolve.bench.verdicts import ItemQuestion, orders_of
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Usage
 from textevolve.evaluators import judges_in
@@ -41,6 +41,7 @@ from textevolve.studies.labelled_items import (
     Orders,
     item_of,
     read_cases,
+    refuse_relative,
 )
 from textevolve.studies.study import Asks, Row, Study, json_codec
 from textevolve.wiring import Workbench
@@ -204,11 +205,11 @@ async def run(
     spec: EscalationSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[TwiceJudged]:
     judges = [bench.whole_judge_of(judge) for judge in judges_of(spec)]
-    orders: Sequence[TextOrder] = ORDERS if spec.orders == "both" else ORDERS[:1]
     items = [item_of(case) for case in cases]
-    bench.listener(RecordsExpected(len(items) * len(orders)))
-
-    questions = enumerate(ItemQuestion(item, order) for item in items for order in orders)
+    asked = [ItemQuestion(item, order) for item in items for order in orders_of(item, spec.orders)]
+    refuse_relative(items, judges_of(spec))
+    bench.listener(RecordsExpected(len(asked)))
+    questions = enumerate(asked)
 
     async def judge(placed: tuple[int, ItemQuestion]) -> TwiceJudged:
         position, question = placed

@@ -43,6 +43,7 @@ from textevolve.studies import labelled_items
 from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate
 from textevolve.studies.labelled_items import (
+    Grade,
     ItemVerdict,
     LabelledItemsSpec,
     Orders,
@@ -50,6 +51,7 @@ from textevolve.studies.labelled_items import (
     item_of,
 )
 from textevolve.studies.study import Asks, Row, Study, json_codec
+from textevolve.texts.numbers import read_number
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -59,8 +61,9 @@ def fit_sentence(fit: Fit) -> str:
     agreement = estimate(fit.agreement)
     best = next(signal.alone.value for signal in fit.signals if signal.name == fit.best)
     ends = f"{wording.percent(agreement.low)} to {wording.percent(agreement.high)}"
+    does = "agrees with people" if fit.are_single else "chooses as people did"
     return (
-        f"Cross-validated, the fit chooses as people did in {wording.percent(agreement.value, 1)}"
+        f"Cross-validated, the fit {does} in {wording.percent(agreement.value, 1)}"
         f" of the items ({ends}); its best single signal, {fit.best}, in"
         f" {wording.percent(best, 1)}: {format_points(fit.difference)}."
     )
@@ -92,10 +95,14 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
     rows = [("the fit", estimate(fit.agreement))]
     rows += [(f"{signal.name} alone", estimate(signal.alone)) for signal in fit.signals]
     rows += [(name, estimate(figure)) for name, figure in fit.blind]
+    alone = (
+        "a judge alone stands as it is, a look in the direction that the other folds' labels show"
+    )
+    if fit.are_single:
+        alone = "so is each signal alone"
     note = (
-        "Brackets: 95 % intervals, drawn by question. The fit is cross-validated by question; a"
-        " judge alone stands as it is, a look in the direction that the other folds' labels show."
-        " The last three read nothing."
+        "Brackets: 95 % intervals, drawn by question. The fit is cross-validated by question;"
+        f" {alone}. The last {'two' if fit.are_single else 'three'} read nothing."
     )
     columns = (Column("judge"), Column("agreement", "percent", 1))
     yield Table("Agreement with people", columns, rows, note=note)
@@ -132,10 +139,12 @@ class FitSpec(LabelledItemsSpec):
         "What the labels say: who is better (pairs), or how good each text is (ratings).",
         group="Statistics",
     )
-    good: float | None = option(
+    good: Grade | None = option(
         None,
-        "Of ratings: the grade from which a text is good. Unset: the upper half of the scale.",
+        "Of ratings: the grade from which a text is good, or of single responses the labels of good"
+        " ones, with commas between them. Unset: the upper half of the scale; pass, good, true.",
         group="Statistics",
+        metavar="LABEL,...|GRADE",
     )
     precision: float = option(
         0.9,
@@ -218,7 +227,7 @@ def read_cases(spec: FitSpec) -> list[Case]:
 
 def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]], _objects: object) -> list[Case]:
     """The same of rows at hand."""
-    items = items_of(rows)[: spec.limit]
+    items = items_of(rows, spec.good)[: spec.limit]
     return _check_enough(list(map(labelled_items.as_case, items)))
 
 
@@ -255,12 +264,20 @@ def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
     labels = kind_of_labels(items.values()) if spec.labels == "auto" else spec.labels
     promise = {"precision": spec.precision, "confidence": spec.confidence}
     try:
-        fit = fit_signals(data, labels, **promise, good=spec.good, seed=spec.seed)
+        good = None if data.are_single else _read_grade(spec.good)
+        fit = fit_signals(data, labels, **promise, good=good, seed=spec.seed)
     except InputError as error:
         missing = [f"{name} is missing on {n}" for name, n in data.missing.items() if n]
         return FittedSignals(labelled, reason="; ".join([str(error), *missing]))
     date = datetime.date.fromisoformat(verdicts[0].date)
     return FittedSignals(labelled, fit, file_of(fit, models, spec.orders, date))
+
+
+def _read_grade(text: str | None) -> float | None:
+    try:
+        return None if text is None else read_number(text)
+    except ValueError:
+        raise InputError(f"good must be a grade of the ratings, not '{text}'") from None
 
 
 def report(_spec: FitSpec, result: FittedSignals) -> Report:

@@ -26,6 +26,7 @@ LAST = "last"
 ROUNDING = 1e-9
 DIFFERENCES = (-1.0, 1.0)
 NAMED = 5
+AGREEMENT = "min agreement"
 
 
 class Gates(Frozen):
@@ -60,6 +61,21 @@ class Gates(Frozen):
         metavar="NUMBER|SHARE",
         ge=0,
     )
+    min_agreement: float | None = option(
+        None,
+        "The least share of labels that each judge agrees with, in --measured-on: the lower end of"
+        " its 95 % interval. A judge that fails is not asked.",
+        group=GROUP,
+        ge=0,
+        le=1,
+    )
+    measured_on: str | None = option(
+        None,
+        "A run of `bench agreement`, by name or id, or the labels that it read.",
+        group=GROUP,
+        metavar="RUN|FILE",
+        min_length=1,
+    )
     pass_threshold: float | None = option(
         None, "The score from which a record passes.", group="Advanced", ge=0, le=1
     )
@@ -70,12 +86,14 @@ class Gates(Frozen):
             raise InputError("--margin: belongs to --no-worse-than, which is missing")
         if self.max_regressions is not None and self.no_worse_than is None:
             raise InputError("--max-regressions: belongs to --no-worse-than, which is missing")
+        if (self.min_agreement is None) != (self.measured_on is None):
+            raise InputError("--min-agreement and --measured-on belong together: one is missing")
         return self
 
     @property
     def any(self) -> bool:
         asked = (self.min_pass_rate, self.min_mean, self.no_worse_than, self.max_failed)
-        return any(one is not None for one in asked)
+        return any(one is not None for one in (*asked, self.min_agreement))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +266,21 @@ def _check_regressions(one: Aggregates, baseline: Aggregates, name: str, most: i
     told = f"{len(lost):,} of {passed} that passed in {name} fail now{names}"
     holds = len(lost) <= most
     return holds, f"{told}, {'at most' if holds else 'more than'} {most:,}", float(len(lost))
+
+
+def check_agreement(
+    judge: str, figure: Estimate, blind: tuple[str, float], gates: Gates
+) -> GateOutcome:
+    """Check whether a judge agrees with people often enough: the lower end of the interval counts,
+    so that few labels show little. `blind`: the best of the answers that read nothing."""
+    least, value = gates.min_agreement or 0, figure.value
+    told = f"agreement of {judge} {_say(figure)} on {gates.measured_on}"
+    if value is not None and value <= blind[1] + ROUNDING:
+        told = f"{told}, no more than {blind[0]} ({blind[1]:.3f})"
+        return GateOutcome(AGREEMENT, False, told, value)
+    holds = figure.low is not None and figure.low >= least - ROUNDING
+    told = f"{told}, lower end {'at least' if holds else 'not at least'} {least:g}"
+    return GateOutcome(AGREEMENT, holds, told, value)
 
 
 def draw_gates(outcomes: Sequence[GateOutcome]) -> list[Block]:

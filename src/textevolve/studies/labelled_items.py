@@ -10,21 +10,27 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from textevolve.bench.credit import top_credit
+from pydantic import BeforeValidator
+
+from textevolve.bench.credit import label_credit, top_credit
 from textevolve.bench.items import Item, read_items
-from textevolve.bench.verdicts import Verdict, View, count_samples, stream_verdicts
+from textevolve.bench.verdicts import Verdict, View, count_samples, orders_of, stream_verdicts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.evaluators import check_absolute
 from textevolve.events import RecordsExpected
 from textevolve.llm.usage_meter import DistinctCalls
 from textevolve.spec import Several, option
 from textevolve.studies.case_rows import MappedSpec
+from textevolve.studies.cells import finite
 from textevolve.studies.study import Row, json_codec
 from textevolve.wiring import Workbench
 
 Orders = Literal["both", "given"]
+Grade: TypeAlias = Annotated[str, BeforeValidator(str)]
+"""A label, or a grade as text, of single responses."""
 
 
 class LabelledItemsSpec(MappedSpec):
@@ -47,9 +53,14 @@ class LabelledItemsSpec(MappedSpec):
         identity=False,
     )
 
-    @property
-    def takes_items(self) -> bool:
-        return True
+    good: Grade | None = option(
+        None,
+        "Of single responses: the labels of good ones, with commas between them, or the grade from"
+        " which one is good. Unset: pass, good, true, yes or 1, or the upper half of the scale.",
+        group="Items",
+        identity=False,
+        metavar="LABEL,...|GRADE",
+    )
 
 
 class OneProfileSpec(LabelledItemsSpec):
@@ -96,6 +107,7 @@ def read_cases(spec: LabelledItemsSpec) -> Iterator[Case]:
         half=spec.half,
         limit=spec.limit,
         renamed=spec.map,
+        good=spec.good,
     )
     yield from map(as_case, items)
 
@@ -108,6 +120,7 @@ def as_case(item: Item) -> Case:
         "reference": item.reference,
     }
     about |= {} if item.context is None else {"context": item.context}
+    about |= {"labels": dict(item.labels)} if item.labels else {}
     return Case(item.input, item.candidates, item.id, about)
 
 
@@ -125,6 +138,7 @@ def item_of(case: Case) -> Item:
         about["subset"],
         reference=about["reference"],
         context=about.get("context"),
+        labels=tuple(about.get("labels", {}).items()),
     )
 
 
@@ -150,6 +164,7 @@ async def ask_judges(
     """Every judge's verdicts on every item; `views` as of `stream_verdicts`. With `equal_tokens`
     further samples follow, unless a limit left out something of the first."""
     items = {case.id: item_of(case) for case in cases}
+    refuse_relative(items.values(), judges)
     opened = {judge: bench.whole_judge_of(judge) for judge in judges}
     ranges = dict.fromkeys(judges, range(samples))
     counted = defaultdict[str, DistinctCalls](DistinctCalls)
@@ -160,8 +175,8 @@ async def ask_judges(
                 return
             ranges = {name: range(1, n) for name, n in count_samples(verdicts, judges).items()}
         number = sum(map(len, ranges.values())) + (0 if again else len(views or ()))
-        each = number * (2 if orders == "both" else 1)
-        bench.listener(RecordsExpected(len(verdicts) + each * len(items)))
+        each = sum(len(orders_of(item, orders)) for item in items.values())
+        bench.listener(RecordsExpected(len(verdicts) + number * each))
         stream = stream_verdicts(
             items.values(),
             opened,
@@ -175,6 +190,13 @@ async def ask_judges(
             async for verdict in stream:
                 yield ItemVerdict(len(verdicts), items[verdict.item], verdict)
                 verdicts.append(verdict)
+
+
+def refuse_relative(items: Iterable[Item], judges: Iterable[str]) -> None:
+    """Raises InputError if a judge only compares candidates, and the items are single responses."""
+    if any(item.is_single for item in items):
+        for judge in judges:
+            check_absolute(judge)
 
 
 def find_row(found: ItemVerdict) -> Row:
@@ -194,6 +216,8 @@ def find_row(found: ItemVerdict) -> Row:
 
 def credit_of(found: ItemVerdict) -> float | None:
     """None without a whole verdict, or without people's."""
+    if found.item.is_single:
+        return finite(label_credit(found.verdict.passed, found.item.human[0]))
     scores = [score for score in found.verdict.scores if score is not None]
     if len(scores) < len(found.item.candidates) or not found.item.labelled:
         return None
@@ -212,6 +236,7 @@ def flatten(found: ItemVerdict) -> Iterator[dict[str, Any]]:
         "scores": list(verdict.scores),
         "unit": "log-odds" if verdict.log_odds else "score",
         "credit": credit_of(found),
+        **({} if verdict.passed is None else {"passed": verdict.passed}),
         "calls": verdict.usage.calls,
         "tokens": verdict.usage.tokens,
         "cost": verdict.usage.cost,

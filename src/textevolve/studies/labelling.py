@@ -284,7 +284,7 @@ def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list
     if not tasks:
         return None
     with TemporaryDirectory(prefix="textevolve-labels-") as folder:
-        files = {name: _write_labels(name, settings, Path(folder), spec) for name in tasks}
+        files = {name: _write_labels(name, settings, Path(folder)) for name in tasks}
         changed: dict[str, Any] = {}
         for name, field in type(spec).model_fields.items():
             value = getattr(spec, name)
@@ -296,18 +296,13 @@ def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list
             return list(study.cases(spec.model_copy(update=changed)))
 
 
-def _write_labels(task_name: str, settings: Settings, folder: Path, spec: StudySpec) -> str:
+def _write_labels(task_name: str, settings: Settings, folder: Path) -> str:
     """Write the labels of a task to a file, and return its path."""
     space, name = split_name(task_name.removeprefix(PREFIX), settings.namespace)
     allow_namespace(space)
     with closing(store.Store(settings.memory_location)) as resources:
         task = resources.read(stored_labels.find_task, space, name)
         items, labels = resources.read(stored_labels.read_task, task.id)
-    if spec.takes_items and task.spec.kind == "single":
-        raise InputError(
-            f"{task_name}: has single texts, so none is preferred to another; hold a judge's"
-            " results against them with: textevolve bench rate RESULTS.csv labelling:NAME"
-        )
     rows = list(item_rows(task.spec, items, labels))
     if not rows:
         raise InputError(f"{task_name}: nobody has labelled anything yet")

@@ -7,12 +7,15 @@ lack is looked up by `id` (and `candidate`). The estimator is in `textevolve.ben
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from textevolve.bench.items import HUMAN, LABEL, label_columns, take_label
 from textevolve.bench.rates import RateReport, explain_rate, report_rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
@@ -27,7 +30,6 @@ from textevolve.studies.cells import with_ends
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, last_record
 from textevolve.wiring import Workbench
 
-HUMAN = "human"
 FIELDS = ("judged", "passed")
 
 TextKey: TypeAlias = tuple[str, str]
@@ -50,7 +52,7 @@ class RatesSpec(StudySpec):
         reads=True,
     )
     labelled: str = option(
-        description="Some such texts with what people said of them, as human, beside judged.",
+        description="Some such texts with people's verdicts, as human or label, beside judged.",
         argument=True,
         identity=False,
         reads=True,
@@ -66,7 +68,7 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
     field, verdicts = _read_judged(spec)
     labelled, moved = list[tuple[float | None, float]](), set[TextKey]()
     for where, row in read_rows(spec.labelled, "row", _is_column):
-        human, judged = _take_verdict(row, HUMAN, where), _take_verdict(row, field, where)
+        human, judged = _take_human(row, where), _take_verdict(row, field, where)
         if human is None:
             continue
         key = _key_of(row, where)
@@ -79,7 +81,7 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
             raise InputError(f"{where}: '{field}' is missing, and the other file has no such text")
         labelled.append((judged, human))
     if not labelled:
-        raise InputError(f"{spec.labelled}: no row has '{HUMAN}', what a person said of the text")
+        raise InputError(f"{spec.labelled}: no row has '{HUMAN}' or a '{LABEL}' by a person")
     yield Case("", (), "about", {"field": field, "moved": len(moved)})
     rest = [verdict for key, verdict in verdicts.items() if key not in moved]
     for number, judged in enumerate(rest, 1):
@@ -116,6 +118,19 @@ def _key_of(row: FileRow, where: str) -> TextKey:
     id, candidate = row.get("id"), row.get("candidate")
     number = "1" if candidate is None else str(candidate).removesuffix(".0")
     return where if id is None else str(id), number
+
+
+def _take_human(row: FileRow, where: str) -> float | None:
+    """`human`, or the share of passes among the labels of a single response."""
+    if HUMAN in row:
+        return _take_verdict(row, HUMAN, where)
+    grades = [take_label(row, name, where) for name in label_columns(row)]
+    labels = [
+        float(grade > 0) if math.isinf(grade) else grade for grade in grades if grade is not None
+    ]
+    if any(not 0 <= label <= 1 for label in labels):
+        raise InputError(f"{where}: a label must be pass or fail, or a number from 0 to 1")
+    return fmean(labels) if labels else None
 
 
 def _take_verdict(row: FileRow, name: str, where: str) -> float | None:

@@ -45,11 +45,6 @@ class StudySpec(Frozen):
         identity=False,
     )
 
-    @property
-    def takes_items(self) -> bool:
-        """Whether its files are of labelled items: candidates for an input, and people's choice."""
-        return False
-
     def salt(self, described: Mapping[str, Any]) -> str:
         """A text with which the same is asked anew. `described`: by `Study.describe`."""
         return ""

@@ -1,0 +1,147 @@
+"""Labels of single responses wherever labels are read, and the gate on the judge itself."""
+
+import json
+import random
+
+import pytest
+
+from textevolve.labelling.tasks import GivenLabel
+from textevolve.llm.testing import Answer
+from textevolve.store import labelling as stored_labels
+from textevolve.store.repository import Store
+
+
+@pytest.fixture
+def labels(home, server):
+    """Forty responses: the judge is right about all but every eighth."""
+
+    def read(body, _number):
+        text = body["messages"][-1]["content"] + body["messages"][-2]["content"]
+        return Answer(yes=0.9 if "moon" in text else 0.2) if body.get("max_tokens") == 1 else None
+
+    server.script = read
+    rng, rows = random.Random(4), []
+    for n in range(40):
+        good = rng.random() < 0.6
+        text = ("The moon pulls, " if good else "Cheese is good, ") + "I think. " * (n % 3)
+        label = "pass" if good != (n % 8 == 0) else "fail"
+        rows.append({"id": f"r{n}", "input": f"Why tides {n}?", "output": text, "label": label})
+    (home / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows
+
+
+MEASURE = ("bench", "agreement", "labels.jsonl")
+
+
+def test_judges_are_measured_side_by_side(cli, model, labels):
+    ended = cli(*MEASURE, "-j", "probe", "-j", "look:length", "-m", model, "--json")
+    assert ended.code == 0, ended.err
+    (told,) = ended.rows
+    probe, look = told["summary"]["judges"]
+    assert probe["accuracy"]["value"] == 35 / 40
+    assert (probe["covered"], probe["position"]) == (40, None)
+    assert {"precision", "recall", "kappa", "alpha"} < probe["responses"]["verdicts"].keys()
+    assert probe["calibration"]["curve"]
+    (gap,) = told["summary"]["comparisons"]
+    assert gap["difference"]["value"] == probe["accuracy"]["value"] - look["accuracy"]["value"]
+    shown = " ".join(cli(*MEASURE, "-j", "probe", "-m", model).out.split())
+    assert "probe agrees with people in 87.5 % of the items" in shown
+    assert "always pass" in shown
+    assert "5 items on which a judge chooses not as people say" in shown
+
+
+def test_a_judge_that_only_compares_is_refused(cli, server, model, labels):
+    ended = cli(*MEASURE, "-j", "pairwise", "-m", model)
+    assert (ended.code, server.calls) == (2, 0)
+    assert "take another judge, such as probe+rules" in ended.err
+
+
+def evaluate(model, judge, *more):
+    return ("evaluate", "Why?", "The moon.", "-j", judge, "-m", model, *map(str, more))
+
+
+def test_a_run_may_ask_for_a_judge_that_agrees_with_people(cli, server, model, labels):
+    gate = ("--measured-on", "labels.jsonl", "--min-agreement")
+    unmeasured = cli(*evaluate(model, "probe", *gate, 0.7))
+    assert (unmeasured.code, server.calls) == (4, 0)
+    assert "no finished run of bench agreement is called labels.jsonl" in unmeasured.err
+    cli(*MEASURE, "-j", "probe", "-m", model, "--name", "check")
+    calls = server.calls
+    other = cli(*evaluate(model, "probe+rules", *gate, 0.7))
+    assert (other.code, server.calls) == (4, calls)
+    assert "probe+rules was not measured in run" in other.err
+    worse = cli(*evaluate(model, "probe", *gate, 0.8))  # the lower end counts
+    assert (worse.code, server.calls) == (4, calls)
+    assert "gate fails: agreement of probe 0.875 (95 % 0.7" in worse.err
+    assert cli(*evaluate(model, "probe", "--threshold", 0.3, *gate, 0.7)).code == 4
+    for name in ("labels.jsonl", "check"):
+        held = cli(*evaluate(model, "probe", "--measured-on", name, "--min-agreement", 0.7))
+        assert held.code == 0, held.err
+        assert "gate holds: agreement of probe 0.875" in held.err
+    compared = cli(
+        *("compare", "--data", "labels.jsonl", "--outputs", "output", "--judge", "probe"),
+        *("--judge-model", model, *gate, 0.7),
+    )
+    assert compared.code == 0, compared.err
+    assert "belong together" in cli(*evaluate(model, "probe", "--min-agreement", 0.7)).err
+
+
+def test_a_judge_no_better_than_a_blind_answer_fails_the_gate(cli, home, model, labels):
+    rows = [row | {"label": "pass", "output": "The moon pulls."} for row in labels[:35]]
+    rows += [row | {"label": "fail", "output": "The moon pulls."} for row in labels[35:]]
+    (home / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cli(*MEASURE, "-j", "probe", "-m", model)
+    gate = ("--measured-on", "labels.jsonl", "--min-agreement", 0.5)
+    ended = cli(*evaluate(model, "probe", *gate))
+    assert ended.code == 4
+    assert "no more than always pass (0.875)" in ended.err
+
+
+def test_a_debate_is_the_same_judge_wherever_it_is_named(cli, server, home, model, labels):
+    cli(*MEASURE, "-j", "single", "-m", model, "--limit", 12)
+    gate = ("--measured-on", "labels.jsonl", "--min-agreement", 0)
+    same = cli(*evaluate(model, "single", *gate))
+    assert "was not measured" not in same.err
+    other = cli(*evaluate(model, "single", "--threshold", 0.9, *gate))
+    assert "was not measured in run" in other.err
+
+
+def test_a_fit_and_an_escalation_take_the_same_labels(cli, home, model, labels):
+    fit = ("judges", "fit", "labels.jsonl", "--signals", "probe,length", "-m", model)
+    ended = cli(*fit, "-o", "my.judge", "--json")
+    assert ended.code == 0, ended.err
+    (told,) = ended.rows
+    assert told["fit"]["labels"] == "ratings"
+    assert told["fit"]["agreement"]["value"] > 0.8  # of 0.875, out of fold
+    assert [name for name, _ in told["fit"]["blind"]] == ["always pass", "always fail"]
+    again = cli(*MEASURE, "-j", "my.judge", "-m", model)
+    assert "my.judge agrees with people" in " ".join(again.out.split())
+    cascade = ("--first", "probe", "--then", "probe+rules", "--agreement", 0.7, "-m", model)
+    (told,) = cli("bench", "escalation", "labels.jsonl", *map(str, cascade), "--json").rows
+    assert (told["first"]["value"], len(told["items"])) == (35 / 40, 40)
+
+
+def test_a_rate_is_corrected_by_them(cli, home, model, labels):
+    done = cli("evaluate", "labels.jsonl", "-j", "probe", "-m", model, "-o", "results.csv")
+    assert done.code == 0, done.err
+    few = [{"id": row["id"], "label": row["label"]} for row in labels[:20]]
+    (home / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in few))
+    (told,) = cli("bench", "rate", "results.csv", "few.jsonl", "--json").rows
+    assert (told["labelled"], told["moved"], told["is_rate"]) == (20, 20, True)
+
+
+def test_a_labelling_task_of_single_texts_measures_a_judge(cli, home, model, labels):
+    assert "40 texts" in cli("labels", "create", "mine", "labels.jsonl", "--kind", "single").out
+    store = Store(str(home / "store.db"))
+    task = store.read(stored_labels.find_task, "default", "mine")
+    for who, number in (("ann", 40), ("bob", 30)):
+        for n in range(number):
+            answer = str(int(labels[n]["label"] == "pass"))
+            store.write(stored_labels.keep_label, task, GivenLabel(n, who, answer))
+    store.close()
+    ended = cli("bench", "agreement", "labelling:mine", "-j", "probe", "-m", model, "--json")
+    assert ended.code == 0, ended.err
+    (told,) = ended.rows
+    assert told["summary"]["judges"][0]["accuracy"]["value"] == 35 / 40
+    assert told["summary"]["people"]["annotators"] == 2
+    assert told["summary"]["people"]["alpha"]["value"] == 1
