@@ -226,10 +226,8 @@ def draw_side(key: str) -> bool:
 def _recognise(where: str, row: Row) -> str:
     there = {name for name, value in row.items() if value is not None}
     roles = find_roles(tuple(there), letters=True)
-    asked = bool(roles.inputs or roles.chats)
-    plain = asked and bool(roles.lists or roles.outputs[1:])
-    one = asked and bool(roles.outputs or roles.chats)
-    matches = {"plain": plain, "single": one}
+    plain = bool(roles.inputs or roles.chats) and bool(roles.lists or roles.outputs[1:])
+    matches = {"plain": plain, "single": bool(roles.outputs or roles.chats)}
     for name, format in FORMATS.items():
         if matches.get(name, there.issuperset(format.fields)):
             return name
