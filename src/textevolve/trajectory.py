@@ -19,6 +19,8 @@ PASSAGE_FIELDS = ("text", "content", "page_content")
 """Names that frameworks have for the text of a passage."""
 STATED = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
 """Fields of an answer, and columns, that state a trajectory."""
+MOST_LEVELS = 100
+"""To which the arguments and the result of a call may be nested."""
 NO_ANSWER = "(no final answer)"
 """The output of a trajectory that ended without one."""
 
@@ -151,7 +153,15 @@ def _read_call(item: Any, where: str) -> ToolUse:
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):
             arguments = json.loads(arguments or "{}")
+    if _is_deep({**call, "": arguments}, MOST_LEVELS):
+        raise InputError(f"{where}: a call of {name:.60} is nested too deeply")
     return ToolUse(name.strip(), arguments, _as_text(call.get("result")), _find_error(call))
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    inner = cast("dict[str, Any]", value).values() if isinstance(value, dict) else _as_list(value)
+    parts = () if isinstance(value, str) else inner
+    return not levels or any(_is_deep(one, levels - 1) for one in parts)
 
 
 def _find_error(step: Mapping[str, Any]) -> str | None:

@@ -29,6 +29,7 @@ from textevolve.node_eval.evaluators import (
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.snapshots import find_loss
 from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, as_text, read_text
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_tool_calls
 
@@ -97,15 +98,13 @@ class RunEvaluator(JudgeEvaluator):
 
     def read_case(self, history: History) -> Case | Failure:
         items = list(history.items)
-        first = min(items, key=lambda i: (i.input_state is None, *_rank(i), i.timestamp))
-        last = min(reversed(items), key=lambda i: (i.output_state is None, *_rank(i)))
-        if first.input_state is None and self.needs_input:
+        inputs = [i.input_state for i in sorted(items, key=_rank) if i.input_state is not None]
+        items.reverse()
+        outputs = [i.output_state for i in sorted(items, key=_rank) if i.output_state is not None]
+        if not inputs and self.needs_input:
             return Failure("skipped", NO_INPUT)
-        question, answer = NO_REQUEST, ""
-        if first.input_state is not None:
-            question = read_text(first.input_state, self.input_key, "input")
-        if last.output_state is not None:
-            answer = read_text(last.output_state, self.output_key, "output")
+        question = read_text(inputs[0], self.input_key, "input") if inputs else NO_REQUEST
+        answer = read_text(outputs[0], self.output_key, "output") if outputs else ""
         return Case(question, (answer.strip() or NO_ANSWER,), trajectory=read_run(history))
 
 
@@ -126,8 +125,9 @@ def read_run(history: History) -> Trajectory:
         messages += inner if isinstance(inner, list) else []
         if item.instruction is Instruction.TOOL_CALL and not inner:
             result = None if item.output_state is None else as_text(item.output_state)
-            call = {"name": item.node, "arguments": item.input_state, "result": result}
-            calls.append(call | {"error": error})
+            arguments = None if find_loss(item.input_state) else item.input_state
+            call = {"name": item.node, "arguments": arguments, "result": result, "error": error}
+            calls.append(call)
         elif error is not None:
             errors.append(f"{item.node}: {error}")
     steps = sum((*item.path, item.node) not in around for item in items)
