@@ -45,6 +45,18 @@ def read_chat(value: object) -> Chat | None:
     return tuple(map(read_message, messages)) if messages else None
 
 
+def read_texts(value: object) -> tuple[str, ...]:
+    """Read a list of texts, or its JSON; empty if it is something else."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return ()
+    texts = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
+    found = tuple(text for text in texts if isinstance(text, str))
+    return found if len(found) == len(texts) else ()
+
+
 def list_messages(value: object) -> Sequence[RawMessage] | None:
     """Return the messages of a list, or of its JSON; None if it is something else."""
     if isinstance(value, str):

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from textevolve.agents.simulated_user import SimulatedUser, user_prompt
 from textevolve.bench.variants import (
     RowScores,
     compare_variants,
@@ -68,6 +69,7 @@ from textevolve.studies.compare_spec import (
     variants_of,
     with_models,
 )
+from textevolve.studies.conversations import TurnFigures, TurnTally, turn_tables, user_of
 from textevolve.studies.judged_report import say_images
 from textevolve.studies.study import Asks, Row, Study, json_codec
 from textevolve.wiring import Workbench
@@ -81,7 +83,8 @@ class VariantSummary:
     """What is known of one variant: `mean` score and `pass_rate` of its `scored` outputs,
     with 95 % intervals clustered by row. `scorers`: the mean of each
     metric and judge; `missing`: how many outputs each has no score of. `usage`: of the outputs,
-    without judging; `seconds`: the median of the model's time."""
+    without judging; `seconds`: the median of the model's time. `turns`: figures of conversations by
+    turn, and `endings`, how many ended in which way."""
 
     variant: str
     outputs: int
@@ -93,6 +96,8 @@ class VariantSummary:
     missing: Mapping[str, int]
     usage: Usage
     seconds: float | None
+    turns: tuple[TurnFigures, ...] = ()
+    endings: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -143,8 +148,10 @@ class _Tally:
     outputs: int = 0
     cut: int = 0
     usage: Usage = field(default_factory=Usage)
+    turns: TurnTally = field(default_factory=TurnTally)
 
     def add(self, output: Output) -> None:
+        self.turns.add(output.row, output.turns, output.ending)
         self.outputs += 1
         self.cut += output.cut
         self.usage += output.usage
@@ -170,6 +177,8 @@ class _Tally:
             missing={name: self.outputs - count for name, count in counts.items()},
             usage=self.usage,
             seconds=median(self.seconds) if self.seconds else None,
+            turns=self.turns.summarise(),
+            endings=self.turns.endings,
         )
 
 
@@ -235,6 +244,7 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     names = list(dict.fromkeys(name for v in found.variants for name in v.scorers))
     if len(names) > 1:
         yield _scorers(found, names)
+    yield from turn_tables({v.variant: (v.turns, v.endings) for v in found.variants})
     if any(v.usage.calls or v.cut or v.scored < v.outputs for v in found.variants):
         yield _spending(found)
     if found.worst:
@@ -360,6 +370,7 @@ def _entry(output: Output) -> Entry:
         "time": "" if output.seconds is None else wording.duration(output.seconds),
         "cost": wording.money(output.usage.cost) if output.usage.cost else "",
         "cut": "at the token limit" if output.cut else "",
+        "ended": output.ending,
     }
     grades = {shown(name): grade for name, grade in output.grades.items()}
     reasons = {n: g.failure.reason if g.failure else g.reason for n, g in grades.items()}
@@ -392,7 +403,8 @@ def find_row(output: Output) -> Row:
 def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     """One row: what was asked and given, each score in a column of its own."""
     row = find_row(output)
-    own = {name: value for name, value in asdict(output).items() if name not in _NESTED}
+    aside = _NESTED if output.turns else (*_NESTED, "turns", "ending")
+    own = {name: value for name, value in asdict(output).items() if name not in aside}
     scores = {shown(name): grade.score for name, grade in output.grades.items()}
     reasons = {shown(name): grade.reason or None for name, grade in output.grades.items()}
     several = {"reasons": reasons} if len(reasons) > 1 else {}
@@ -417,9 +429,17 @@ def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:
             **asdict(one),
             **{name: estimate(getattr(one, name)) for name in _FIGURES},
             "scorers": {name: estimate(figure) for name, figure in one.scorers.items()},
+            "turns": [
+                {**asdict(turn), **{name: estimate(getattr(turn, name)) for name in _FIGURES}}
+                for turn in one.turns
+            ],
         }
         for one in found.variants
     ]
+    for one in variants:  # only conversations have them
+        for name in ("turns", "endings"):
+            if not one[name]:
+                del one[name]
     return {
         "sentence": found.sentence,
         "baseline": found.baseline,
@@ -455,7 +475,10 @@ show_as(Comparison, _draw, _rows)
 def ask(spec: CompareSpec) -> Asks:
     judges, chains = tuple(with_models(spec).values()), chains_among(*spec.models)
     models = tuple(model for model in spec.models if model not in chains)
-    return Asks(judges, models, writes=bool(spec.prompts) and not models, chains=chains)
+    writes, played = bool(spec.prompts) and not models, spec.user_model is not None
+    prompts = {"agents.simulated_user": user_prompt().version} if played else {}
+    models += (spec.user_model,) if spec.user_model is not None else ()
+    return Asks(judges, models, writes=writes, prompts=prompts, chains=chains)
 
 
 def plan_rows(
@@ -519,15 +542,18 @@ def _plan(
         failure = None if text.strip() else why
         named = replace(empty, variant=variant.name, text=text, failure=failure)
         return Planned(named, values=values)
+    user, prompt = user_of(spec, values), variant.prompt
     request = Request(
-        messages=variant.prompt.fill(values, spec.system, case.images),
+        messages=prompt.fill_opening(values, spec.system)
+        if user
+        else prompt.fill(values, spec.system, case.images),
         temperature=spec.temperature,
         max_tokens=spec.max_output_tokens,
         seed=spec.seed,
         sample=empty.sample,
     )
-    named = replace(empty, variant=variant.name, prompt=variant.prompt.name, model=variant.model)
-    return Planned(named, request, values=values)
+    named = replace(empty, variant=variant.name, prompt=prompt.name, model=variant.model)
+    return Planned(named, request, values=values, user=user)
 
 
 def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:
@@ -537,7 +563,11 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
         return values[column]
     prompt = baseline.prompt if baseline is not None else None
     prompt = prompt or next(iter(spec.prompts), None)
-    return prompt.show(values) if prompt else json.dumps(values, ensure_ascii=False)
+    parts, user = [prompt.show(values)] if prompt else [], user_of(spec, values)
+    if isinstance(user, SimulatedUser):
+        parts += [f"The user: {user.persona}"] * bool(user.persona)
+        parts.append(f"The user's goal: {user.goal}")
+    return "\n\n".join(parts or user) or json.dumps(values, ensure_ascii=False)
 
 
 def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
@@ -553,6 +583,7 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
         together={name: judge for name, judge in judges.items() if name in together},
         decides=decides(spec),
         threshold=spec.threshold,
+        each_turn=spec.each_turn,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from textevolve.agents.simulated_user import Ending, SimulatedUser, write_message
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
     AnswerError,
@@ -30,31 +31,37 @@ from textevolve.evaluation import (
 from textevolve.evaluators import parse_evaluator
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
-from textevolve.llm.model import Request, Response
+from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import ask_judge
 from textevolve.loops.placeholders import check_spelling
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.rows import Placed, Renaming, read_rows
+from textevolve.rows.chats import (
+    ASSISTANT,
+    USER,
+    Chat,
+    ChatTurn,
+    read_chat,
+    read_texts,
+    replies_of,
+    write_chat,
+)
 from textevolve.rows.columns import IMAGES
 from textevolve.rows.images import folder_of, read_images
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
+from textevolve.studies.conversations import (
+    Grade,
+    Turn,
+    check_conversations,
+    join_grades,
+)
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
 TIME_IS_UP = "the time limit is reached; resume the run to go on"
-
-
-@dataclass(frozen=True, slots=True)
-class Grade:
-    """What one metric or judge said of an output; `failure`: why it gave no score."""
-
-    score: float | None = None
-    passed: bool | None = None
-    reason: str = ""
-    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,8 @@ class Output:
     judge by its name. `failure`: why there is no output, or no score. `input`: what judges see as
     such, with its `images`. `cut`: the output ended at the token limit.
     `usage` and `seconds`: of the output alone; `judging`: of judging it, for outputs judged side by
-    side with the first of them."""
+    side with the first of them, and for conversations with what the simulated user took. `turns`:
+    of a conversation, which ended by `ending`; its `text` is the dialogue."""
 
     position: int
     row: str
@@ -87,30 +95,36 @@ class Output:
     usage: Usage = Usage()
     judging: Usage = Usage()
     seconds: float | None = None
+    turns: tuple[Turn, ...] = ()
+    ending: Ending = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A cell before it is filled: `request` is what to ask of its model, None for an output that
-    there is already; or the `chain` that is asked. `values`: of its row, where they are known."""
+    there is already; or the `chain` that is asked. `values`: of its row, where they are known.
+    `user`: who sends the messages of a conversation, or these messages; empty where it is none."""
 
     empty: Output
     request: Request | None = None
     chain: Chain | None = None
     values: Mapping[str, str] = field(default_factory=dict[str, str])
+    user: SimulatedUser | tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Scorers:
     """Who grades, each under its name: metrics; judges that see one output `alone`, or all of a row
     `together`. `decides`: whose score counts; `threshold`: from which score an output then passes,
-    where the scorer's own verdict does not count."""
+    where the scorer's own verdict does not count. `each_turn`: the names of those that grade each
+    answer of a conversation."""
 
     metrics: Mapping[str, LabelMetric]
     alone: Mapping[str, Evaluator]
     together: Mapping[str, Evaluator]
     decides: str
     threshold: float | None = None
+    each_turn: tuple[str, ...] = ()
 
 
 async def fill_cells(
@@ -130,18 +144,129 @@ async def fill_cells(
 
 
 async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> Output:
-    output = await _make(bench, planned)
+    answers: Sequence[Output] = ()
+    if planned.user:
+        output, chat, answers = await _converse(bench, planned)
+    else:
+        output = await _make(bench, planned)
+        chat = read_chat(output.text) if scorers.each_turn else None
+    if scorers.each_turn and output.failure is None:
+        output = await _grade_turns(scorers, planned, output, chat or (), answers)
     if output.failure is not None:
         return output
-    grades = dict[str, Grade]()
+    return await _grade_output(scorers, planned, output, each_turn=False)
+
+
+async def _grade_output(
+    scorers: Scorers, planned: Planned, output: Output, *, each_turn: bool
+) -> Output:
+    """The output with the grades of those that see it alone: of each turn, or of a whole."""
+    grades, used = dict(output.grades), output.judging
     for name, metric in scorers.metrics.items():
-        graded = grade_output(metric, output.text, output.reference, row=planned.values)
-        grades[name] = _grade(await graded)
-    used = Usage()
+        if (name in scorers.each_turn) == each_turn:
+            graded = grade_output(metric, output.text, output.reference, row=planned.values)
+            grades[name] = _grade(await graded)
     for name, judge in scorers.alone.items():
-        (found,), more = await _judge(judge, output, (output.text,))
-        grades[name], used = _grade(found), used + more
+        if (name in scorers.each_turn) == each_turn:
+            (found,), more = await _judge(judge, output, (output.text,))
+            grades[name], used = _grade(found), used + more
     return replace(output, grades=grades, judging=used)
+
+
+async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, list[Output]]:
+    """The dialogue of a user with what answers, and each answer. It ends where a turn fails."""
+    user, chat, answers = planned.user, list[ChatTurn](), list[Output]()
+    player = UsageMeter(bench.model_of(user.model)) if isinstance(user, SimulatedUser) else None
+    ending: Ending = ""
+    failure: Failure | None = None
+    while failure is None:
+        message = await attempt(_speak(bench, planned, player, tuple(chat)))
+        if isinstance(message, Failure):
+            failure = replace(message, reason=f"the simulated user: {message.reason}")
+            break
+        text, ending = message
+        if not text:
+            break
+        chat.append(ChatTurn(USER, text))
+        answer = await _make(bench, _at_turn(planned, chat))
+        failure = answer.failure
+        answers.append(answer)
+        chat += [] if failure else [ChatTurn(ASSISTANT, answer.text)]
+    if failure is not None:
+        failure = replace(failure, reason=f"turn {len(chat) // 2 + 1}: {failure.reason}")
+    output = replace(
+        planned.empty,
+        text=write_chat(tuple(chat)) if len(chat) > 1 else "",
+        failure=failure,
+        cut=any(answer.cut for answer in answers),
+        usage=sum((answer.usage for answer in answers), Usage()),
+        judging=player.usage if player else Usage(),
+        seconds=sum(answer.seconds or 0.0 for answer in answers) if answers else None,
+        turns=tuple(
+            Turn(said.text, answer.text) for said, answer in zip(chat[::2], answers, strict=False)
+        ),
+        ending=ending,
+    )
+    return output, tuple(chat), answers
+
+
+async def _speak(
+    bench: Workbench, planned: Planned, player: UsageMeter | None, chat: Chat
+) -> tuple[str, Ending]:
+    """The user's next message; empty where the conversation has ended."""
+    user, number = planned.user, len(chat) // 2
+    if isinstance(user, tuple) or player is None:
+        return ("".join(user[number : number + 1]) if isinstance(user, tuple) else ""), ""
+    _require_time(bench)
+    sample, persists = planned.empty.sample, bench.mode == "rehearsed"
+    return await write_message(user, player, chat, sample, persists=persists)
+
+
+def _at_turn(planned: Planned, chat: Sequence[ChatTurn]) -> Planned:
+    """What is asked at a turn: the messages so far stand behind those of the prompt."""
+    request, messages = planned.request, list[Message]()
+    for turn in chat:
+        images = () if messages else planned.empty.images
+        role = "user" if turn.speaker == USER else "assistant"
+        messages.append(Message(role, (turn.text,), images))
+    if request is None:
+        return planned
+    return replace(planned, request=replace(request, messages=(*request.messages, *messages)))
+
+
+async def _grade_turns(
+    scorers: Scorers, planned: Planned, output: Output, chat: Chat, answers: Sequence[Output]
+) -> Output:
+    """The output with a grade of each answer, which sees the dialogue before it as the input, and
+    of the whole: the mean, which passed where all answers did."""
+    replies = [(before, reply) for before, reply in replies_of(chat) if before]
+    if not replies:
+        reason = "--each-turn needs a chat, a list of messages with roles, with an answer"
+        return replace(output, failure=Failure("failed", reason))
+    labels = read_texts(output.reference)
+    turns, used = list[Turn](), output.judging
+    for number, (before, reply) in enumerate(replies):
+        seen = replace(
+            answers[number] if answers else output,
+            input=write_chat(before),
+            text=write_chat((reply,)),
+            reference=labels[number] if len(labels) == len(replies) else output.reference,
+            judging=Usage(),
+        )
+        seen = await _grade_output(scorers, planned, seen, each_turn=True)
+        used += seen.judging
+        grades = {name: _with_verdict(name, one, scorers) for name, one in seen.grades.items()}
+        turns.append(Turn(before[-1].text, seen.text, grades))
+    grades = {name: join_grades([turn.grades[name] for turn in turns]) for name in turns[0].grades}
+    whole, graded = write_chat(chat), tuple(turns)
+    return replace(output, text=whole, turns=graded, grades=grades, judging=used)
+
+
+def _with_verdict(name: str, grade: Grade, scorers: Scorers) -> Grade:
+    """The grade of a turn, which the threshold of whoever decides passes."""
+    if name != scorers.decides or scorers.threshold is None or grade.score is None:
+        return grade
+    return replace(grade, passed=grade.score >= scorers.threshold)
 
 
 async def _make(bench: Workbench, planned: Planned) -> Output:
@@ -243,6 +368,8 @@ def _conclude(output: Output, scorers: Scorers) -> Output:
     if decided.failure is not None or decided.score is None:
         return replace(output, failure=decided.failure)
     own, threshold = decided.passed, scorers.threshold
+    if scorers.decides in scorers.each_turn:
+        threshold = None  # it passes each turn
     passed = own if threshold is None else decided.score >= threshold
     grades = {scorers.decides: decided, **output.grades}
     return replace(output, score=decided.score, passed=passed, reason=decided.reason, grades=grades)
@@ -298,7 +425,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         raise InputError(f"{spec.data or 'data'}: has no rows")
     columns = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
     _check_needs(spec, columns)
-    own = _check_columns(spec, columns)
+    own = _check_columns(spec, columns, talks=check_conversations(spec, placed))
     if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
         told = "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         logging.getLogger("textevolve").warning(told)
@@ -343,8 +470,9 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
                 )
 
 
-def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
-    """The columns that prompts may show: all but the label and outputs.
+def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) -> list[str]:
+    """The columns that prompts may show: all but the label and outputs. `talks`: rows are
+    conversations, which need no placeholder.
 
     Raises:
         InputError: a column is named that there is not, or a prompt shows none.
@@ -363,12 +491,12 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
     for prompt in spec.prompts:
         texts = [spec.system, *(text for _, text in prompt.templates)]
         check_spelling("\n".join(texts), own, f"prompt {prompt.name}")
-        if not prompt.placeholders(own) and IMAGES not in columns:
+        if not (talks or prompt.placeholders(own) or IMAGES in columns):
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
                 f" {', '.join(own)}"
             )
-    shown = spec.prompts or chains_among(*spec.models) or input_column(spec, own)
+    shown = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, own)
     if not shown and judges_of(spec):
         raise InputError(
             "judges need an input to judge by: name its column with --input; columns:"

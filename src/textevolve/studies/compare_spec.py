@@ -93,6 +93,12 @@ class NamedPrompt(Frozen):
             for n, (role, text) in enumerate(own)
         )
 
+    def fill_opening(self, values: Mapping[str, str], system: str = "") -> tuple[Message, ...]:
+        """The messages before a conversation: a plain text is the system message."""
+        if self.messages:
+            return self.fill(values, system)
+        return (Message("system", (fill(self.text, values),)),)
+
     def show(self, values: Mapping[str, str]) -> str:
         """As one text, for judges and people."""
         filled = self.fill(values)
@@ -176,6 +182,15 @@ class CompareSpec(MappedSpec):
         short="-m",
         group="Variants",
     )
+    user_model: str | None = option(
+        None,
+        "The model that plays the user of a conversation, by each row's goal and persona.",
+        group="Variants",
+        metavar="MODEL",
+    )
+    max_turns: int = option(
+        10, "The most messages of a simulated user.", group="Advanced", ge=1, le=100
+    )
     outputs: Several = option(
         (), "A column with existing outputs. Repeatable.", group="Variants", metavar="COLUMN"
     )
@@ -214,6 +229,12 @@ class CompareSpec(MappedSpec):
         f" metric: {DEFAULT_JUDGE}.",
         short="-j",
         group="Judging",
+    )
+    each_turn: Several = option(
+        (),
+        "A metric or judge that scores each answer of a conversation, not the whole. Repeatable.",
+        group="Judging",
+        metavar="NAME",
     )
     score_by: str | None = option(
         None, "The metric or judge that decides; the first.", group="Advanced"
@@ -281,10 +302,13 @@ def _check_scorers(spec: CompareSpec) -> None:
         if judge not in together_of(spec):
             _refuse_relative(judge)
     known = (*spec.metric, *judges_of(spec))
-    if spec.score_by is not None and spec.score_by not in known:
-        raise InputError(
-            f"no metric or judge named here is '{spec.score_by}'; there are: {', '.join(known)}"
-        )
+    for name in (*spec.each_turn, *filter(None, [spec.score_by])):
+        if name not in known:
+            raise InputError(
+                f"no metric or judge named here is '{name}'; there are: {', '.join(known)}"
+            )
+    if compared := next((name for name in spec.each_turn if name in together_of(spec)), None):
+        raise InputError(f"--each-turn {compared}: with --side-by-side it compares whole outputs")
 
 
 def _refuse_relative(judge: str) -> None:

@@ -1,0 +1,92 @@
+"""A user who is played by a model: a persona with a goal, who writes messages until the goal is
+reached or the user gives up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, model_validator
+
+from textevolve.errors import AnswerError
+from textevolve.llm.fence import draw_nonce, fenced
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.structured import ask_structured
+from textevolve.llm.template import Template, load_template
+from textevolve.rows.chats import Chat, write_chat
+
+LONGEST_MESSAGE = 800
+"""Tokens at most that a message of the user, with its state, may have."""
+
+Ending: TypeAlias = Literal["", "goal reached", "gave up", "turn limit"]
+"""How a conversation ended: by its user, or at the greatest number of turns; empty for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedUser:
+    """A user and the model that plays it. `stop`: when the user stops, other than with the goal
+    reached or given up. `most_turns`: messages at most that the user sends."""
+
+    model: str
+    goal: str
+    persona: str = ""
+    stop: str = ""
+    most_turns: int = 10
+    temperature: float | None = None
+    seed: int = 0
+
+
+_ENDINGS: Mapping[str, Ending] = {
+    "continues": "",
+    "reached": "goal reached",
+    "gives_up": "gave up",
+}
+
+
+@cache
+def user_prompt() -> Template:
+    return load_template("textevolve.agents", "simulated_user", ("persona", "goal", "stop"))
+
+
+class _Move(BaseModel):
+    state: Literal["continues", "reached", "gives_up"]
+    message: str
+
+    @model_validator(mode="after")
+    def _speaks(self) -> _Move:
+        if self.state == "continues" and not self.message.strip():
+            raise ValueError("the message is empty, and the state is continues")
+        return self
+
+
+async def write_message(
+    user: SimulatedUser, model: Model, chat: Chat, sample: int = 0, *, persists: bool = False
+) -> tuple[str, Ending]:
+    """Write the user's next message, or tell how the conversation ended. `persists`: the user goes
+    on to the greatest number of turns, for an estimate of the cost.
+
+    Raises:
+        AnswerError: the model wrote no message that can be used.
+        ModelError: no answer came.
+    """
+    system = user_prompt().render(persona=user.persona, goal=user.goal, stop=user.stop)
+    # Drawn without the conversation, so that the prompt's beginning stays in the server's cache.
+    nonce = draw_nonce((system,), user.seed)
+    said = fenced("conversation", write_chat(chat), nonce) if chat else "It has not begun.\n"
+    request = Request(
+        messages=(Message("system", (system,)), Message("user", (said, "The next message:"))),
+        temperature=user.temperature,
+        max_tokens=LONGEST_MESSAGE,
+        seed=user.seed,
+        sample=sample,
+    )
+    move = (await ask_structured(model, request, _Move)).value
+    ending: Ending = "" if persists else _ENDINGS[move.state]
+    if chat and (ending or len(chat) >= 2 * user.most_turns):
+        return "", ending or "turn limit"
+    if not move.message.strip():
+        raise AnswerError("the simulated user wrote no message")
+    return move.message, ""

@@ -1,0 +1,201 @@
+"""Conversations in a comparison: who sends the messages of a row, the grades of its turns, and the
+figures by turn.
+
+How one is held and graded is in `compare_cells`; a user that a model plays in
+`agents.simulated_user`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from textevolve.agents.simulated_user import Ending, SimulatedUser
+from textevolve.bench.variants import mean_score, pass_rate
+from textevolve.errors import InputError
+from textevolve.evaluation import Failure, check_text
+from textevolve.report.blocks import Block, Cell, Column, Table
+from textevolve.rows import Placed
+from textevolve.rows.chats import read_texts
+from textevolve.statistics.intervals import Statistic
+from textevolve.studies.cells import estimate
+from textevolve.studies.chained import chains_among
+from textevolve.studies.compare_spec import CompareSpec
+
+TURNS = "turns"
+"""The column with the messages that the user of a conversation sends, each in its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The grade by one metric or judge of an output; `failure`: why it gave no score."""
+
+    score: float | None = None
+    passed: bool | None = None
+    reason: str = ""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message of a conversation's user, the answer, and what metrics and judges of each turn said
+    of that."""
+
+    user: str
+    answer: str
+    grades: Mapping[str, Grade] = field(default_factory=dict[str, Grade])
+
+
+def user_of(spec: CompareSpec, row: Mapping[str, Any]) -> SimulatedUser | tuple[str, ...]:
+    """The user of a row's conversation, or the messages of one; empty where a row is none."""
+    script = read_texts(row.get(TURNS))
+    if script and not any(prompt.placeholders((TURNS,)) for prompt in spec.prompts):
+        return script
+    goal, persona, stop = (str(row.get(name) or "").strip() for name in ("goal", "persona", "stop"))
+    if spec.user_model is None or not goal:
+        return ()
+    return SimulatedUser(
+        spec.user_model, goal, persona, stop, spec.max_turns, spec.temperature, spec.seed
+    )
+
+
+def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
+    """Whether rows are conversations.
+
+    Raises:
+        InputError: some are and others are none, or options do not fit.
+    """
+    users = [(where, row, user_of(spec, row)) for where, row in placed]
+    needs = f"a column '{TURNS}' with a list of the user's messages, or 'goal' with --user-model"
+    if not any(user for _, _, user in users):
+        if spec.user_model is not None or (spec.each_turn and not spec.outputs):
+            flag = "--user-model" if spec.user_model is not None else "--each-turn"
+            raise InputError(f"{flag}: no row is a conversation, which has {needs}")
+        return False
+    if chains := chains_among(*spec.models):
+        raise InputError(f"{chains[0]}: a chain takes columns, and holds no conversation")
+    for prompt in spec.prompts:
+        if prompt.messages and prompt.messages[-1].role == "user":
+            raise InputError(
+                f"prompt {prompt.name}: ends with a message of the user, where the conversation"
+                " begins: end with the system or the assistant"
+            )
+        if spec.system and not prompt.messages:
+            raise InputError(
+                f"prompt {prompt.name}: is the system message of a conversation: leave out --system"
+            )
+    for where, row, user in users:
+        if not user:
+            raise InputError(f"{where}: is no conversation, as other rows are: give it {needs}")
+        script = user if isinstance(user, tuple) else ()
+        for number, text in enumerate(script, 1):
+            check_text(f"{where}: turn {number}", text)
+        labels = read_texts(row.get(spec.label or ""))
+        if spec.each_turn and script and labels and len(labels) != len(script):
+            counts = f"{len(labels)} texts for {len(script)} turns"
+            raise InputError(f"{where}: the label '{spec.label}' has {counts}")
+    return True
+
+
+def join_grades(grades: Sequence[Grade]) -> Grade:
+    """The grade of a conversation by those of its turns: none where a turn has none."""
+    missing = [(n, one.failure) for n, one in enumerate(grades, 1) if one.failure is not None]
+    if missing:
+        number, failure = min(missing, key=lambda each: each[1].kind != "skipped")
+        return Grade(failure=replace(failure, reason=f"turn {number}: {failure.reason}"))
+    scores = [one.score or 0.0 for one in grades]
+    worst = scores.index(min(scores))
+    reason = f"turn {worst + 1}: {grades[worst].reason}" if grades[worst].reason else ""
+    return Grade(fmean(scores), all(one.passed for one in grades), reason)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFigures:
+    """Figures by one metric or judge of the answers at one turn of a variant's conversations: their
+    number, `mean` score and `pass_rate`, and in how many this is the first turn that failed."""
+
+    scorer: str
+    turn: int
+    answers: int
+    mean: Statistic
+    pass_rate: Statistic
+    first_failed: int
+
+
+@dataclass
+class TurnTally:
+    """The turns of one variant while its conversations go by."""
+
+    scores: dict[tuple[str, int], dict[str, list[float]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    passes: dict[tuple[str, int], dict[str, list[bool]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    first_failed: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
+    endings: dict[str, int] = field(default_factory=dict[str, int])
+
+    def add(self, row: str, turns: Sequence[Turn], ending: Ending) -> None:
+        if ending:
+            self.endings[ending] = self.endings.get(ending, 0) + 1
+        failed = set[str]()
+        for number, turn in enumerate(turns, 1):
+            for name, grade in turn.grades.items():
+                if grade.score is None:
+                    continue
+                passed = bool(grade.passed)
+                self.scores[name, number][row].append(grade.score)
+                self.passes[name, number][row].append(passed)
+                self.first_failed[name, number] += not passed and name not in failed
+                failed |= set() if passed else {name}
+
+    def summarise(self) -> tuple[TurnFigures, ...]:
+        return tuple(
+            TurnFigures(
+                *key,
+                sum(map(len, scores.values())),
+                mean_score(scores),
+                pass_rate(self.passes[key]),
+                self.first_failed[key],
+            )
+            for key, scores in sorted(self.scores.items())
+        )
+
+
+def turn_tables(
+    variants: Mapping[str, tuple[Sequence[TurnFigures], Mapping[str, int]]],
+) -> Iterator[Block]:
+    """The figures by turn of each variant, and how its conversations ended, where there are any."""
+    figures = [(name, one) for name, (turns, _) in variants.items() for one in turns]
+    columns = (
+        Column("variant"),
+        Column("scored by"),
+        Column("turn", "count"),
+        Column("answers", "count"),
+        Column("mean score", "number", 3),
+        Column("passed", "percent", 1),
+        Column("first to fail", "count"),
+    )
+    rows: list[list[Cell]] = [
+        [
+            name,
+            one.scorer,
+            one.turn,
+            one.answers,
+            estimate(one.mean),
+            estimate(one.pass_rate),
+            one.first_failed,
+        ]
+        for name, one in figures
+    ]
+    note = "First to fail: in how many conversations this turn is the first that did not pass."
+    if rows:
+        yield Table("By turn", columns, rows, note=note)
+    ends = list(dict.fromkeys(end for _, endings in variants.values() for end in endings))
+    if ends:
+        heads = (Column("variant"), *(Column(end, "count") for end in ends))
+        counts = [[name, *(n.get(end, 0) for end in ends)] for name, (_, n) in variants.items()]
+        yield Table("How conversations ended", heads, counts)

@@ -1,0 +1,217 @@
+"""Conversations in `compare`: scripted turns, a user that a model plays, and figures by turn."""
+
+import json
+from random import Random
+from statistics import fmean
+
+import pytest
+
+from textevolve.llm.testing import Answer
+from textevolve.studies.conversations import Grade, TurnTally, join_grades
+from textevolve.studies.conversations import Turn as TurnRecord
+
+SCRIPT = ["What is 1?", "And 2?", "And 3?"]
+
+
+def last(body):
+    return body["messages"][-1]["content"]
+
+
+def played(body):
+    return "You play a user" in body["messages"][0]["content"]
+
+
+def assistant(body, number):
+    """Right, but for the brief one at its second turn; a judge likes what is right."""
+    if body.get("max_tokens") == 1:
+        return Answer(yes=0.1 if "wrong" in last(body) else 0.9)
+    if played(body):
+        said = last(body).count("User:")
+        state = (
+            "reached" if said == 2 and "patient" in body["messages"][0]["content"] else "continues"
+        )
+        return json.dumps({"state": state, "message": f"ask {said + 1}"})
+    turn = sum(message["role"] == "user" for message in body["messages"])
+    if "fails" in last(body):
+        return Answer(status=400, body=b'{"error": {"message": "no such thing"}}')
+    return (
+        "wrong" if turn == 2 and "Be brief" in body["messages"][0]["content"] else f"right {turn}"
+    )
+
+
+@pytest.fixture
+def files(home, server):
+    server.script = assistant
+    (home / "brief.txt").write_text("Be brief.")
+    (home / "long.txt").write_text("Be long.")
+    return home
+
+
+def write(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+PROMPTS = ("-p", "brief.txt", "-p", "long.txt", "-d", "rows.jsonl")
+BY_TURN = ("--judge", "probe", "--each-turn", "probe")
+
+
+def test_scripted_turns_are_sent_with_the_answers_so_far(cli, files, server, model):
+    bad = ["Hello", "This fails"]
+    write(files / "rows.jsonl", {"turns": SCRIPT}, {"turns": bad}, {"turns": SCRIPT[:1]})
+    ended = cli("compare", *PROMPTS, "-m", model, *BY_TURN, "--json", "-o", "cells.jsonl")
+    assert ended.code == 3
+    brief, long = json.loads(ended.out)["variants"]
+    assert (brief["scored"], long["scored"]) == (2, 2)  # the failed conversation is no zero
+    assert long["mean"]["value"] == pytest.approx(0.9)
+    assert brief["mean"]["value"] == pytest.approx((fmean([0.9, 0.1, 0.9]) + 0.9) / 2)
+    by_turn = {turn["turn"]: turn for turn in brief["turns"]}
+    assert {n: turn["answers"] for n, turn in by_turn.items()} == {1: 2, 2: 1, 3: 1}
+    assert {n: turn["first_failed"] for n, turn in by_turn.items()} == {1: 0, 2: 1, 3: 0}
+    cells = [json.loads(line) for line in (files / "cells.jsonl").read_text().splitlines()]
+    failed = [cell for cell in cells if cell["row"] == "2"]
+    assert all(cell["reason"].startswith("turn 2: ") for cell in failed)
+    assert failed[0]["text"] == "User: Hello\nAssistant: right 1\nUser: This fails"
+    asked = [
+        body["messages"] for body in server.requests if body["messages"][0]["content"] == "Be long."
+    ]
+    roles = [[message["role"] for message in messages] for messages in asked]
+    assert ["system", "user", "assistant", "user", "assistant", "user"] in roles
+    assert any(
+        messages[2:4]
+        == [{"role": "assistant", "content": "right 1"}, {"role": "user", "content": "And 2?"}]
+        for messages in asked
+    )
+
+
+def test_whole_dialogues_and_each_answer_may_both_be_judged(cli, files, server, model):
+    write(files / "rows.jsonl", {"turns": SCRIPT[:2], "label": ["right 1", "right 2"]})
+    scorers = ("--metric", "exact", "--label", "label", "--judge", "probe", "--each-turn", "exact")
+    ended = cli("compare", *PROMPTS, "-m", model, *scorers, "--threshold", "0.9", "--json")
+    brief, long = json.loads(ended.out)["variants"]
+    assert (brief["scorers"]["exact"]["value"], long["scorers"]["exact"]["value"]) == (0.5, 1)
+    assert (brief["pass_rate"]["value"], long["pass_rate"]["value"]) == (0, 1)
+    judged = [last(body) for body in server.requests if body.get("max_tokens") == 1]
+    assert all("User: What is 1?\nAssistant: right 1\nUser: And 2?" in text for text in judged)
+
+
+def test_recorded_chats_have_figures_by_turn_without_a_model(cli, files, server):
+    chat = [{"role": r, "content": t} for r, t in (("user", "Hi"), ("assistant", "yes"))]
+    write(
+        files / "rows.jsonl",
+        {"input": "-", "messages": [*chat, *chat[:1], *chat[1:]]},
+        {"input": "-", "messages": "no chat"},
+    )
+    more = ("--metric", "regex:yes", "--each-turn", "regex:yes", "--json")
+    ended = cli("compare", "--outputs", "messages", "-d", "rows.jsonl", *more)
+    found = json.loads(ended.out)
+    assert [turn["answers"] for turn in found["variants"][0]["turns"]] == [1, 1]
+    assert found["failed"] == 1
+    assert server.calls == 0
+
+
+USER = {"goal": "know all", "persona": "a patient person"}
+
+
+def test_a_simulated_user_talks_until_the_goal_or_the_limit(cli, files, server, model):
+    write(files / "rows.jsonl", USER, {"goal": "know more"})
+    options = (*PROMPTS, "-m", model, "--user-model", model, "--max-turns", "3", *BY_TURN, "--json")
+    dry = json.loads(cli("compare", *options, "--dry-run").out)
+    cut = cli("compare", *options, "--max-calls", "9")
+    assert cut.code != 0
+    found = json.loads(cli("compare", *options).out)
+    long = found["variants"][1]
+    assert long["endings"] == {"goal reached": 1, "turn limit": 1}
+    asked = [json.dumps(body, sort_keys=True) for body in server.requests]
+    assert len(set(asked)) == len(asked)  # what was asked before the cut is not asked again
+    users = [body for body in server.requests if played(body)]
+    first = [body for body in users if "It has not begun" in last(body)]
+    assert len(first) == 2  # variants share it
+    assert any("[[/" in last(body) and "Assistant: right 1" in last(body) for body in users)
+    assert any("The user's goal: know more" in last(b) for b in server.requests) is False
+    assert cli("compare", *options).code == 0
+    assert len(server.requests) == len(asked)
+    judged = 3 * sum(body.get("max_tokens") == 1 for body in server.requests)
+    most = 2 * 2 * (3 + 4) - 2
+    assert dry["expected"]["calls"]["median"] >= most
+    assert judged
+
+
+def test_a_judge_of_the_whole_sees_the_users_goal(cli, files, server, model):
+    write(files / "rows.jsonl", USER)
+    cli("compare", *PROMPTS, "-m", model, "--user-model", model, "--judge", "probe")
+    judged = [last(body) for body in server.requests if body.get("max_tokens") == 1]
+    assert judged
+    assert all("The user's goal: know all" in text and "User: ask 2" in text for text in judged)
+
+
+def test_a_user_that_cannot_be_played_fails_its_conversation_alone(cli, files, server, model):
+    def script(body, number):
+        silent = played(body) and "silent" in body["messages"][0]["content"]
+        return '{"state": "continues", "message": ""}' if silent else assistant(body, number)
+
+    server.script = script
+    write(files / "rows.jsonl", {"goal": "be silent"}, USER)
+    ended = cli("compare", *PROMPTS, "-m", model, "--user-model", model, *BY_TURN, "--json")
+    found = json.loads(ended.out)
+    assert found["failed"] == 2
+    assert "turn 1: the simulated user: " in found["failures"][0]["reason"]
+    assert [variant["scored"] for variant in found["variants"]] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "said"),
+    [
+        ([{"turns": ["a"]}, {"turns": "b"}], (), "line 2: is no conversation"),
+        ([{"turns": ["a", " "]}], (), "turn 2 is blank"),
+        ([{"n": 1}], ("--each-turn", "probe"), "--each-turn: no row is a conversation"),
+        ([{"n": 1}], ("--user-model", "local/qwen2.5-coder-1.5b"), "'goal' with --user-model"),
+        ([{"turns": ["a"]}], ("--each-turn", "exact"), "there are: probe"),
+        ([{"turns": ["a"]}], ("--system", "x"), "leave out --system"),
+        ([{"turns": ["a"]}], ("-p", "chat.json"), "ends with a message of the user"),
+        (
+            [{"turns": ["a"], "l": ["b", "c"]}],
+            ("--label", "l", "--each-turn", "probe"),
+            "has 2 texts for 1 turns",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_asked(
+    cli, files, server, model, rows, more, said
+):
+    (files / "chat.json").write_text('[{"role": "user", "content": "Hi {turns"}]')
+    write(files / "rows.jsonl", *rows)
+    ended = cli("compare", *PROMPTS, "-m", model, "--judge", "probe", *more)
+    assert ended.code == 2, ended.err
+    assert said in " ".join(ended.err.split())
+    assert server.calls == 0
+
+
+def test_figures_by_turn_are_those_of_the_turns_that_have_a_score():
+    rng, tally, seen = Random(1), TurnTally(), []
+    for row in range(40):
+        scores = [rng.choice((None, 0.0, 0.4, 1.0)) for _ in range(rng.randint(1, 4))]
+        seen.append(scores)
+        grades = [Grade(score, score is not None and score > 0.5) for score in scores]
+        tally.add(str(row), [TurnRecord("", "", {"j": grade}) for grade in grades], "gave up")
+    failed = [
+        next((n for n, s in enumerate(own) if s is not None and s < 0.5), None) for own in seen
+    ]
+    for figures in tally.summarise():
+        place = figures.turn - 1
+        known = [own[place] for own in seen if len(own) > place and own[place] is not None]
+        assert figures.answers == len(known)
+        assert figures.mean.value == pytest.approx(fmean(known))
+        assert figures.pass_rate.value == pytest.approx(fmean(s > 0.5 for s in known))
+        assert figures.first_failed == failed.count(place)
+    assert tally.endings == {"gave up": 40}
+
+
+def test_a_conversation_has_no_score_where_a_turn_has_none():
+    from textevolve.evaluation import Failure
+
+    missing = [Grade(failure=Failure("failed", "a")), Grade(failure=Failure("skipped", "b"))]
+    joined = join_grades([Grade(1.0, True), *missing])
+    assert joined.failure == Failure("skipped", "turn 3: b")  # so that the run goes on
+    assert join_grades([Grade(1.0, True), Grade(0.5, False, "no")]) == Grade(
+        0.75, False, "turn 2: no"
+    )
