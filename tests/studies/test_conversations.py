@@ -27,9 +27,7 @@ def assistant(body, number):
         return Answer(yes=0.1 if "wrong" in last(body) else 0.9)
     if played(body):
         said = last(body).count("User:")
-        state = (
-            "reached" if said == 2 and "patient" in body["messages"][0]["content"] else "continues"
-        )
+        state = "reached" if said == 2 and "calm" in body["messages"][0]["content"] else "continues"
         return json.dumps({"state": state, "message": f"ask {said + 1}"})
     turn = sum(message["role"] == "user" for message in body["messages"])
     if "fails" in last(body):
@@ -63,7 +61,7 @@ def test_scripted_turns_are_sent_with_the_answers_so_far(cli, files, server, mod
     brief, long = json.loads(ended.out)["variants"]
     assert (brief["scored"], long["scored"]) == (2, 2)  # the failed conversation is no zero
     assert long["mean"]["value"] == pytest.approx(0.9)
-    assert brief["mean"]["value"] == pytest.approx((fmean([0.9, 0.1, 0.9]) + 0.9) / 2)
+    assert brief["mean"]["value"] == pytest.approx((fmean([0.9, 0.1, 0.1]) + 0.9) / 2)
     by_turn = {turn["turn"]: turn for turn in brief["turns"]}
     assert {n: turn["answers"] for n, turn in by_turn.items()} == {1: 2, 2: 1, 3: 1}
     assert {n: turn["first_failed"] for n, turn in by_turn.items()} == {1: 0, 2: 1, 3: 0}
@@ -91,7 +89,9 @@ def test_whole_dialogues_and_each_answer_may_both_be_judged(cli, files, server, 
     assert (brief["scorers"]["exact"]["value"], long["scorers"]["exact"]["value"]) == (0.5, 1)
     assert (brief["pass_rate"]["value"], long["pass_rate"]["value"]) == (0, 1)
     judged = [last(body) for body in server.requests if body.get("max_tokens") == 1]
-    assert all("User: What is 1?\nAssistant: right 1\nUser: And 2?" in text for text in judged)
+    dialogue = "> User: What is 1?\n> Assistant: right 1\n> User: And 2?\n"
+    assert judged
+    assert all(dialogue in text for text in judged)
 
 
 def test_recorded_chats_have_figures_by_turn_without_a_model(cli, files, server):
@@ -109,7 +109,7 @@ def test_recorded_chats_have_figures_by_turn_without_a_model(cli, files, server)
     assert server.calls == 0
 
 
-USER = {"goal": "know all", "persona": "a patient person"}
+USER = {"goal": "know all", "persona": "a calm person"}
 
 
 def test_a_simulated_user_talks_until_the_goal_or_the_limit(cli, files, server, model):
@@ -127,13 +127,11 @@ def test_a_simulated_user_talks_until_the_goal_or_the_limit(cli, files, server, 
     first = [body for body in users if "It has not begun" in last(body)]
     assert len(first) == 2  # variants share it
     assert any("[[/" in last(body) and "Assistant: right 1" in last(body) for body in users)
-    assert any("The user's goal: know more" in last(b) for b in server.requests) is False
     assert cli("compare", *options).code == 0
     assert len(server.requests) == len(asked)
-    judged = 3 * sum(body.get("max_tokens") == 1 for body in server.requests)
-    most = 2 * 2 * (3 + 4) - 2
-    assert dry["expected"]["calls"]["median"] >= most
-    assert judged
+    cells, turns, questions = 4, 3, 3
+    most = cells * turns * (1 + questions) + 2 + cells * turns  # the last move tells how it ended
+    assert dry["expected"]["calls"]["high"] == most
 
 
 def test_a_judge_of_the_whole_sees_the_users_goal(cli, files, server, model):
@@ -161,7 +159,7 @@ def test_a_user_that_cannot_be_played_fails_its_conversation_alone(cli, files, s
 @pytest.mark.parametrize(
     ("rows", "more", "said"),
     [
-        ([{"turns": ["a"]}, {"turns": "b"}], (), "line 2: is no conversation"),
+        ([{"turns": ["a"]}, {"turns": "b"}], (), "rows.jsonl:2: is no conversation"),
         ([{"turns": ["a", " "]}], (), "turn 2 is blank"),
         ([{"n": 1}], ("--each-turn", "probe"), "--each-turn: no row is a conversation"),
         ([{"n": 1}], ("--user-model", "local/qwen2.5-coder-1.5b"), "'goal' with --user-model"),

@@ -567,7 +567,9 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
     if isinstance(user, SimulatedUser):
         parts += [f"The user: {user.persona}"] * bool(user.persona)
         parts.append(f"The user's goal: {user.goal}")
-    return "\n\n".join(parts or user) or json.dumps(values, ensure_ascii=False)
+    elif not parts:
+        parts += user
+    return "\n\n".join(parts) or json.dumps(values, ensure_ascii=False)
 
 
 def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
