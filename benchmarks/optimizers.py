@@ -1,6 +1,6 @@
 """Prompt optimisers on simulated tasks at equal numbers of calls: the quality of what is returned.
 
-    python benchmarks/optimizers.py                       # the table of docs/optimizers.md
+    python benchmarks/optimizers.py                       # the tables of docs/measurements.md
     python benchmarks/optimizers.py --quick
     python benchmarks/optimizers.py --worlds graded --budgets 200 --arms GEPA auto --seeds 5
     python benchmarks/optimizers.py --acceptance --rows 100 --worlds "gain of .2" "gain of .3"

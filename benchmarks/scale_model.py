@@ -1,6 +1,7 @@
 """What a run of a million, a hundred million and a thousand million cases needs: a small model.
 
-    python benchmarks/scale_model.py                     the tables of docs/scale.md
+    python benchmarks/scale_model.py                     the tables of docs/scale.md, then all
+                                                         points and their predictions
     python benchmarks/scale_model.py --points FILE       from points of your own machine
 
 Constants come from points that `scale.py` measured (`recorded/scale.jsonl`): what a case costs in
@@ -347,13 +348,11 @@ def draw_checked(found: Iterable[Checked]) -> str:
 
 
 def draw_page(points: Sequence[Point], world: World) -> Iterator[str]:
-    """The tables of docs/scale.md: points, predictions beside them, and needs of one process where
-    a way to run it has points enough to be predicted from each other."""
+    """Draw the tables of docs/scale.md: the largest run of each way, and one process's needs."""
     ways = group_points(points)
-    yield draw_points([point for own in ways.values() for point in own])
-    yield draw_checked(validate(points))
+    yield draw_points([max(own, key=lambda point: point.asked.cases) for own in ways.values()])
     for way, own in ways.items():
-        if way[0] == "local" and len(own) >= ENOUGH:
+        if way[0] == "local" and way[2] == "postgresql" and len(own) >= ENOUGH:
             yield f"**{say_way(way)}**"
             yield draw_needs(find_constants(own), world)
 
@@ -365,7 +364,12 @@ def main() -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=value.default)
     given = parser.parse_args()
     world = World(**{name: getattr(given, name) for name in World.__dataclass_fields__})
-    print("\n\n".join(draw_page(read_points(given.points), world)))
+    points = read_points(given.points)
+    print(
+        "\n\n".join(
+            [*draw_page(points, world), draw_points(points), draw_checked(validate(points))]
+        )
+    )
 
 
 if __name__ == "__main__":

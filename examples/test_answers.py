@@ -1,4 +1,4 @@
-"""Tests of a program's answers, judged by a model; see docs/pytest.md. Run them with
+"""Tests of a program's answers, judged by a model; see docs/testing.md. Run them with
 
 pytest examples/test_answers.py --textevolve-model openai/gpt-6-luna
 """

@@ -321,7 +321,8 @@ def test_no_registry_and_no_place_of_one_machine():
     "page",
     [
         "README.md",
-        "docs/programs.md",
+        "docs/calibrate.md",
+        "docs/chains.md",
         "docs/python.md",
         "docs/decisions.md",
         "docs/images.md",
