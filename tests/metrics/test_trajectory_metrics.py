@@ -156,6 +156,7 @@ def test_arguments_by_a_schema(tmp_path):
             "tool-args:=1",
         ),
         *("tool-args:search:missing.json", "max-steps", "max-steps:-1", "no-error:x"),
+        "tool-sequence:inorder:search",
     ],
 )
 def test_options_that_cannot_be_used_are_refused(metric):

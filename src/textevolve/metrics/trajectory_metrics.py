@@ -24,7 +24,8 @@ from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
 TrajectoryCheck: TypeAlias = Callable[[Trajectory], tuple[float, Sequence[str]]]
 """Returns a score from 0 to 1, and what is wrong where it is below 1."""
 
-EXACT, IN_ORDER, ANY_ORDER = "exact", "in-order", "any-order"
+EXACT, ANY_ORDER = "exact", "any-order"
+MODES = (EXACT, "in-order", ANY_ORDER)
 MOST_FEEDBACK = 1000
 _COUNT = re.compile(r"([^=]+)(?:=([0-9]{1,9})?(?:(\.\.)([0-9]{1,9})?)?(?<!=))?")
 ARGUMENTS = re.compile(r"([^=~:]+)([=~:])(.+)", re.DOTALL)
@@ -65,8 +66,10 @@ def open_called(option: str) -> TrajectoryCheck:
 
 def open_sequence(option: str) -> TrajectoryCheck:
     """Compare the names of all calls with the expected ones: `[MODE][:NAME,NAME,...]`."""
-    mode, _, listed = option.partition(":")
-    if mode not in (EXACT, IN_ORDER, ANY_ORDER):
+    mode, colon, listed = option.partition(":")
+    if mode not in MODES and colon:
+        raise InputError(f"metric tool-sequence:{option}: the mode is one of {', '.join(MODES)}")
+    if mode not in MODES:
         mode, listed = EXACT, option
     names = [name.strip() for name in listed.split(",")] if listed else None
 
