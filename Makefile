@@ -9,6 +9,11 @@ EXTRAS = local parquet hf keyring metrics patches langchain memory postgres lady
 
 .PHONY: demo test slow frozen chromium lint bench constraints clean
 
+PIP = $(BIN)/pip install -q --disable-pip-version-check --no-compile
+
+# Modules are compiled when they are imported first: most of those installed never are.
+unexport PYTHONDONTWRITEBYTECODE
+
 DEMO = examples/demo
 REPORT = build/demo.html
 
@@ -60,10 +65,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/prefix_cache.py
 	$(BIN)/python benchmarks/page.py
 
-# Needs uv: pip install uv
-constraints:
+constraints: $(READY)
 	printf '%s\n' '# Pinned versions with hashes; made by `make constraints`.' > constraints.txt
-	uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --universal --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --universal --generate-hashes \
 	    --no-emit-index-url --no-header --no-annotate -q >> constraints.txt
 
 clean:
@@ -76,6 +80,12 @@ $(READY): constraints.txt pyproject.toml
 	    { [ "$$(id -u)" = 0 ] && apt-get install -y -qq python3-venv; } || \
 	    { echo "venv is missing: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r constraints.txt
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@sed -n '/^uv==/,/[^\\]$$/p' constraints.txt > .venv/uv.txt
+	$(PIP) --require-hashes -r .venv/uv.txt
+	@# It takes half a minute, pip four; pip where uv cannot, as with an index of another kind.
+	index="$$($(BIN)/pip config get global.index-url 2>/dev/null || true)"; \
+	    index="$${PIP_INDEX_URL:-$$index}"; $${index:+env UV_DEFAULT_INDEX="$$index"} \
+	    $(BIN)/uv pip install -q -p .venv --no-deps --require-hashes -r constraints.txt || \
+	    $(PIP) --no-deps --require-hashes -r constraints.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
