@@ -7,8 +7,7 @@ from statistics import fmean
 import pytest
 
 from textevolve.llm.testing import Answer
-from textevolve.studies.conversations import Grade, TurnTally, join_grades
-from textevolve.studies.conversations import Turn as TurnRecord
+from textevolve.studies.conversations import ConversationTurn, Grade, TurnTally, join_grades
 
 SCRIPT = ["What is 1?", "And 2?", "And 3?"]
 
@@ -190,7 +189,7 @@ def test_figures_by_turn_are_those_of_the_turns_that_have_a_score():
         scores = [rng.choice((None, 0.0, 0.4, 1.0)) for _ in range(rng.randint(1, 4))]
         seen.append(scores)
         grades = [Grade(score, score is not None and score > 0.5) for score in scores]
-        tally.add(str(row), [TurnRecord("", "", {"j": grade}) for grade in grades], "gave up")
+        tally.add(str(row), [ConversationTurn("", "", {"j": grade}) for grade in grades], "gave up")
     failed = [
         next((n for n, s in enumerate(own) if s is not None and s < 0.5), None) for own in seen
     ]

@@ -21,7 +21,7 @@ from textevolve.rows.chats import Chat, write_chat
 LONGEST_MESSAGE = 800
 """Tokens at most that a message of the user, with its state, may have."""
 
-Ending: TypeAlias = Literal["", "goal reached", "gave up", "turn limit"]
+ConversationEnd: TypeAlias = Literal["", "goal reached", "gave up", "turn limit"]
 """How a conversation ended: by its user, or at the greatest number of turns; empty for others."""
 
 
@@ -39,7 +39,7 @@ class SimulatedUser:
     seed: int = 0
 
 
-_ENDINGS: Mapping[str, Ending] = {
+_ENDINGS: Mapping[str, ConversationEnd] = {
     "continues": "",
     "reached": "goal reached",
     "gives_up": "gave up",
@@ -64,7 +64,7 @@ class _Move(BaseModel):
 
 async def write_message(
     user: SimulatedUser, model: Model, chat: Chat, sample: int = 0, *, persists: bool = False
-) -> tuple[str, Ending]:
+) -> tuple[str, ConversationEnd]:
     """Write the user's next message, or tell how the conversation ended. `persists`: the user goes
     on to the greatest number of turns, for an estimate of the cost.
 
@@ -84,7 +84,7 @@ async def write_message(
         sample=sample,
     )
     move = (await ask_structured(model, request, _Move)).value
-    ending: Ending = "" if persists else _ENDINGS[move.state]
+    ending: ConversationEnd = "" if persists else _ENDINGS[move.state]
     if chat and (ending or len(chat) >= 2 * user.most_turns):
         return "", ending or "turn limit"
     if not move.message.strip():

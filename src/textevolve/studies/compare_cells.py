@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from textevolve.agents.simulated_user import Ending, SimulatedUser, write_message
+from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser, write_message
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
     AnswerError,
@@ -53,8 +53,8 @@ from textevolve.rows.images import folder_of, read_images
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import (
+    ConversationTurn,
     Grade,
-    Turn,
     check_conversations,
     join_grades,
 )
@@ -95,8 +95,8 @@ class Output:
     usage: Usage = Usage()
     judging: Usage = Usage()
     seconds: float | None = None
-    turns: tuple[Turn, ...] = ()
-    ending: Ending = ""
+    turns: tuple[ConversationTurn, ...] = ()
+    ending: ConversationEnd = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
     """The dialogue of a user with what answers, and each answer. It ends where a turn fails."""
     user, chat, answers = planned.user, list[ChatTurn](), list[Output]()
     player = UsageMeter(bench.model_of(user.model)) if isinstance(user, SimulatedUser) else None
-    ending: Ending = ""
+    ending: ConversationEnd = ""
     failure: Failure | None = None
     while failure is None:
         message = await attempt(_speak(bench, planned, player, tuple(chat)))
@@ -203,7 +203,8 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         judging=player.usage if player else Usage(),
         seconds=sum(answer.seconds or 0.0 for answer in answers) if answers else None,
         turns=tuple(
-            Turn(said.text, answer.text) for said, answer in zip(chat[::2], answers, strict=False)
+            ConversationTurn(said.text, answer.text)
+            for said, answer in zip(chat[::2], answers, strict=False)
         ),
         ending=ending,
     )
@@ -212,7 +213,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
 
 async def _speak(
     bench: Workbench, planned: Planned, player: UsageMeter | None, chat: Chat
-) -> tuple[str, Ending]:
+) -> tuple[str, ConversationEnd]:
     """The user's next message; empty where the conversation has ended."""
     user, number = planned.user, len(chat) // 2
     if isinstance(user, tuple) or player is None:
@@ -244,7 +245,7 @@ async def _grade_turns(
         reason = "--each-turn needs a chat, a list of messages with roles, with an answer"
         return replace(output, failure=Failure("failed", reason))
     labels = read_texts(output.reference)
-    turns, used = list[Turn](), output.judging
+    turns, used = list[ConversationTurn](), output.judging
     for number, (before, reply) in enumerate(replies):
         seen = replace(
             answers[number] if answers else output,
@@ -256,7 +257,7 @@ async def _grade_turns(
         seen = await _grade_output(scorers, planned, seen, each_turn=True)
         used += seen.judging
         grades = {name: _with_verdict(name, one, scorers) for name, one in seen.grades.items()}
-        turns.append(Turn(before[-1].text, seen.text, grades))
+        turns.append(ConversationTurn(before[-1].text, seen.text, grades))
     grades = {name: join_grades([turn.grades[name] for turn in turns]) for name in turns[0].grades}
     whole, graded = write_chat(chat), tuple(turns)
     return replace(output, text=whole, turns=graded, grades=grades, judging=used)

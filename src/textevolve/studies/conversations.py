@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from textevolve.agents.simulated_user import Ending, SimulatedUser
+from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser
 from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, check_text
@@ -40,7 +40,7 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ConversationTurn:
     """A message of a conversation's user, the answer, and what metrics and judges of each turn said
     of that."""
 
@@ -138,7 +138,7 @@ class TurnTally:
     first_failed: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     endings: dict[str, int] = field(default_factory=dict[str, int])
 
-    def add(self, row: str, turns: Sequence[Turn], ending: Ending) -> None:
+    def add(self, row: str, turns: Sequence[ConversationTurn], ending: ConversationEnd) -> None:
         if ending:
             self.endings[ending] = self.endings.get(ending, 0) + 1
         failed = set[str]()
