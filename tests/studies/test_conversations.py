@@ -160,6 +160,7 @@ def test_a_user_that_cannot_be_played_fails_its_conversation_alone(cli, files, s
     [
         ([{"turns": ["a"]}, {"turns": "b"}], (), "rows.jsonl:2: is no conversation"),
         ([{"turns": ["a", " "]}], (), "turn 2 is blank"),
+        ([{"turns": ["a", 2]}], (), "'turns' must be a list of texts"),
         ([{"n": 1}], ("--each-turn", "probe"), "--each-turn: no row is a conversation"),
         ([{"n": 1}], ("--user-model", "local/qwen2.5-coder-1.5b"), "'goal' with --user-model"),
         ([{"turns": ["a"]}], ("--each-turn", "exact"), "there are: probe"),

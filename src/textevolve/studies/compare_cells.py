@@ -53,6 +53,7 @@ from textevolve.rows.images import folder_of, read_images
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import (
+    TURNS,
     ConversationTurn,
     Grade,
     check_conversations,
@@ -493,9 +494,10 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
         texts = [spec.system, *(text for _, text in prompt.templates)]
         check_spelling("\n".join(texts), own, f"prompt {prompt.name}")
         if not (talks or prompt.placeholders(own) or IMAGES in columns):
+            hint = f"; as a conversation '{TURNS}' must be a list of texts" if TURNS in own else ""
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
-                f" {', '.join(own)}"
+                f" {', '.join(own)}{hint}"
             )
     shown = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, own)
     if not shown and judges_of(spec):

@@ -24,6 +24,7 @@ from textevolve.statistics.intervals import Statistic
 from textevolve.studies.cells import estimate
 from textevolve.studies.chained import chains_among
 from textevolve.studies.compare_spec import CompareSpec
+from textevolve.user_code import OWN
 
 TURNS = "turns"
 """The column with the messages that the user of a conversation sends, each in its turn."""
@@ -172,28 +173,27 @@ def turn_tables(
     figures = [(name, one) for name, (turns, _) in variants.items() for one in turns]
     columns = (
         Column("variant"),
-        Column("scored by"),
         Column("turn", "count"),
         Column("answers", "count"),
         Column("mean score", "number", 3),
         Column("passed", "percent", 1),
         Column("first to fail", "count"),
     )
-    rows: list[list[Cell]] = [
-        [
-            name,
-            one.scorer,
-            one.turn,
-            one.answers,
-            estimate(one.mean),
-            estimate(one.pass_rate),
-            one.first_failed,
-        ]
-        for name, one in figures
-    ]
     note = "First to fail: in how many conversations this turn is the first that did not pass."
-    if rows:
-        yield Table("By turn", columns, rows, note=note)
+    for scorer in dict.fromkeys(one.scorer for _, one in figures):
+        rows: list[list[Cell]] = [
+            [
+                name,
+                one.turn,
+                one.answers,
+                estimate(one.mean),
+                estimate(one.pass_rate),
+                one.first_failed,
+            ]
+            for name, one in figures
+            if one.scorer == scorer
+        ]
+        yield Table(f"By turn: {scorer.removeprefix(OWN)}", columns, rows, note=note)
     ends = list(dict.fromkeys(end for _, endings in variants.values() for end in endings))
     if ends:
         heads = (Column("variant"), *(Column(end, "count") for end in ends))
