@@ -72,7 +72,7 @@ def test_the_action_runs_a_study_and_reports(run_action, judged, home):
     assert ended.returncode == GATED, ended.stderr
     assert (home / "GITHUB_OUTPUT").read_text() == f"exit-code={GATED}\n"
     assert "| min mean | fails | mean 0.633" in (home / "GITHUB_STEP_SUMMARY").read_text()
-    assert "Lowest scores" in (home / "textevolve-report.html").read_text()
+    assert "lowest scores" in (home / "textevolve-report.html").read_text()
     assert ElementTree.parse(home / "textevolve-report.xml").getroot().get("failures") == "2"
     calls = judged.calls
     again = run_action(study="study.yaml", model=model, min_mean="0.6", store="kept/s.db")

@@ -337,6 +337,16 @@ def judge_models(text: str, model: M) -> tuple[str | M, ...]:
     return tuple(names)
 
 
+def pass_threshold(text: str) -> float | None:
+    """Return the score from which a judge passes a text; None where its verdict is another thing,
+    as a metric's is, or its parts differ."""
+    debates = [read_profile(one).threshold for one in judges_in(text) if one.is_debate]
+    others = [Options().threshold for one in judges_in(text) if not one.is_debate and one.kind.asks]
+    thresholds = {*debates, *others}
+    whole = len(debates) + len(others) == len(judges_in(text))
+    return thresholds.pop() if whole and len(thresholds) == 1 else None
+
+
 def is_swayed(text: str) -> bool:
     """Tell whether the order of candidates may sway a judge. Judges that do not debate see one
     candidate at a time, or ask about each pair in both orders, unless they choose among all."""

@@ -142,8 +142,8 @@ def test_links_lead_to_their_sections(anchor: str) -> None:
     anchor += "x"
     table = Table("", [Column("")], [["a"]], links=[anchor])
     page = Page(as_html(Report("", "", [table, Section("s", [], anchor=anchor)])))
-    assert page.links == [f"#{page.ids[0]}"]
-    assert re.fullmatch(r"[\w.~%-]+", page.ids[0], re.ASCII)
+    assert page.links[0].removeprefix("#") == page.ids[-1]
+    assert all(re.fullmatch(r"[\w.~%-]+", one, re.ASCII) for one in page.ids)
 
 
 def test_a_tree_of_any_depth_is_drawn() -> None:

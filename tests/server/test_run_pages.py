@@ -34,19 +34,21 @@ def get(serve):
 
 def cases_on(outline):
     """The names of the rows of a run's page, in their order."""
-    found = (value for name, value in outline.attributes if name == "href" and value)
+    found = (value for name, value in outline.attributes if name == "id" and value)
     return [int(one.rsplit("/", 1)[1]) for one in found if "/cases/" in one]
 
 
 def test_runs_are_found_by_kind_state_and_text(store, get):
     ids = [add_run(store, 0.9, name=f"number {n}") for n in range(27)]
-    compared = add_comparison(store, [(0.2, 0.8)], name="two of them")
+    add_comparison(store, [(0.2, 0.8)], name="two of them")
+    store.create_run({"kind": "memory"}, "memory-1", "", "what `memories add` asked")
     status, page, _ = get("/runs")
     assert status == 200
-    assert "1 to 25 of 29 runs" in page.text  # and the run of the server itself
-    assert compared in page.text
-    assert ids[0] not in page.text
-    assert ids[0] in get("/runs?page=2")[1].text
+    assert "1 to 25 of 28 runs" in page.text  # neither the server's own run nor that of memories
+    assert "two of them" in page.text
+    assert f"/runs/{ids[0]}" not in [value for _, value in page.attributes]
+    assert "number 0" in get("/runs?page=2")[1].text
+    assert "1 runs" in get("/runs?kind=memory")[1].text
     assert "two of them" in get("/runs?kind=compare")[1].text
     assert "number 3" not in get("/runs?kind=compare")[1].text
     assert "number 13" in get("/runs?q=NUMBER+13")[1].text
@@ -66,7 +68,7 @@ def test_rows_are_filtered_and_sorted(store, get):
     assert cases_on(get(f"{path}?sort=score")[1]) == [3, 4, 1, 2]
     assert get(f"{path}?sort=sideways")[0] == 400
     assert get(f"{path}?below=much")[0] == 400
-    assert get("/runs/a%20run")[1].text.count("case-0") == 1  # by its name
+    assert "case-0" in get("/runs/a%20run")[1].text  # by its name
     assert get("/runs/nothing")[0] == 404
 
 
@@ -96,9 +98,35 @@ def test_variants_of_a_comparison_are_never_pooled(store, get):
         assert "0.650" in text
         assert "0.950" in text
         assert "0.800" not in text
-    text = get("/runs")[1].text
-    assert "0.65" in text
-    assert "0.80" not in text
+    assert "two 100.0 %" in get("/runs")[1].text
+
+
+def test_a_run_begins_with_its_verdict(store, get):
+    run = add_comparison(store, [(0.2, 0.9)] * 7 + [(0.6, 0.1)], name="verdict")
+    _, page, _ = get(f"/runs/{run}")
+    said = page.text
+    verdict = said.index("two beats one by")
+    figures = said.index("87.5 %"), said.index("Failures and lowest scores")
+    assert verdict < min(figures) < max(figures) < said.index("About this run")
+    assert "Case row-0, Asked row-0: one 0.20 fail → two 0.90 pass" in said
+    assert ("href", f"/runs/{run}/cases/16") in page.attributes  # that with the lowest score
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert {"variants", "variants-two"} <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_list_tells_what_changed_in_a_study(store, get):
+    add_comparison(store, [(0.2, 0.4), (0.2, 0.9)], name="monday")
+    newer = add_comparison(store, [(0.2, 0.9), (0.2, 0.9)], name="tuesday")
+    store.respecify(newer, {"tags": ["nightly"]})
+    said = get("/runs?q=nightly")[1].text
+    assert "rows.jsonl" in said
+    assert "two 100.0 % +50.0 points" in said
+    _, page, _ = get(f"/runs/{newer}/history")
+    circles = [name for name, _ in page.elements if name == "circle"]
+    assert (len(circles), "two 50.0 %" in page.text) == (4, True)
+    add_run(store, 0.5, name="alone")
+    assert "No other run of this study yet" in get("/runs/alone/history")[1].text
 
 
 def test_texts_of_others_stay_texts(store, get):

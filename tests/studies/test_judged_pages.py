@@ -72,7 +72,7 @@ def test_hostile_text_adds_no_element_and_no_attribute(
     for name, value in attacked.attributes:
         assert not name.startswith("on")
         assert name not in ("style", "src", "srcset", "action", "xlink:href")
-        assert name != "href" or re.fullmatch(r"#matrix-1-\d+", value or "")
+        assert name != "href" or re.fullmatch(r"#[a-z0-9-]+", value or "")
         assert name != "fill" or re.fullmatch(r"url\(#missing-\d+\)", value or "")
     assert not {"\x1b", "\x00", "\u202e"} & set(attacked.text)
 
@@ -83,7 +83,7 @@ def test_a_run_of_many_has_an_overview(tmp_path: Path, make_result: Make) -> Non
     results.append(make_result(index=4, rounds=1, failed=nobody, stopped="failed"))
     page = page_of(tmp_path / "r.html", results)
     outline = Outline(page)
-    assert "5 cases: 4 scored, 1 failed; mean score " in outline.text
+    assert "1 failed without a score" in outline.text
     scores = [(f"c{r.index}", max(one.score for one in r.result)) for r in results[:4]]
     assert add_up(results).scores.worst == sorted(scores, key=lambda item: item[1])
     assert page.count('href="#matrix-1-') == 5

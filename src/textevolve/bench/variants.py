@@ -53,19 +53,32 @@ def compare_variants(
 
 
 def say_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:
-    """What is known about each variant beside the baseline, in plain words."""
-    said = [_say(variant, one, baseline) for variant, one in differences.items()]
-    return "; ".join(said) + "." if said else f"There is nothing to compare with {baseline}."
+    """The verdict on all variants: which beat the baseline or lost to it, the clearest first, by
+    how much; then those of which no difference is significant."""
+    if not differences:
+        return f"There is nothing to compare with {baseline}."
+    ordered = sorted(differences.items(), key=lambda pair: -pair[1].difference)
+    clear = {name: one for name, one in ordered if one.p <= ALPHA and one.difference}
+    parts = [
+        f"{name} beats {baseline} by {_say_size(one)}"
+        if one.difference > 0
+        else f"{baseline} beats {name} by {_say_size(one, -1)}"
+        for name, one in clear.items()
+    ]
+    if unclear := {name: one for name, one in ordered if name not in clear}:
+        named = ", ".join(f"{name} {_say_size(one)}" for name, one in unclear.items())
+        more = [one.needed - one.items for one in unclear.values() if one.needed]
+        hint = f"; about {min(more):,} more rows needed" if more and min(more) > 0 else ""
+        parts.append(
+            f"{'n' if parts else 'N'}o significant difference from {baseline}: {named}{hint}"
+        )
+    return "; ".join(parts) + "."
 
 
-def _say(variant: str, one: PairedDifference, baseline: str) -> str:
-    if one.p <= ALPHA and one.difference:
-        better, worse = (variant, baseline) if one.difference > 0 else (baseline, variant)
-        ends = sorted(100 * end for end in (one.low, one.high) if end is not None)
-        ends = ends if one.difference > 0 else [-end for end in reversed(ends)]
-        interval = f" ({ends[0]:.1f} to {ends[1]:.1f})" if ends else ""
-        return f"{better} beats {worse} by {abs(one.difference) * 100:.1f} points{interval}"
-    more = max(0, one.needed - one.items) if one.needed else 0
-    hint = f": about {more:,} rows more would tell" if more else ""
+def _say_size(one: PairedDifference, sign: int = 1) -> str:
+    """A difference in points of 100 with its interval and the number of rows."""
+    ends = sorted(sign * 100 * end for end in (one.low, one.high) if end is not None)
+    interval = f"95 % {ends[0]:.1f} to {ends[1]:.1f}, " if ends else ""
+    plus = "" if one.p <= ALPHA and one.difference else "+"
     rows = f"{one.items:,} row{'' if one.items == 1 else 's'}"
-    return f"{variant} cannot be told from {baseline} on {rows}{hint}"
+    return f"{sign * one.difference * 100:{plus}.1f} points ({interval}{rows})"

@@ -378,6 +378,12 @@ WORK = {
                 "runs compare before after",
                 "runs compare before last --json",
             ),
+            "tag": _command(
+                "runs:tag",
+                "Set the tags of a run, by which lists show and find it.",
+                "runs tag last nightly main",
+                "runs tag 3f9a",
+            ),
             "cancel-batch": _command(
                 "runs:cancel_batch",
                 "Cancel a run's batch jobs at their provider.",

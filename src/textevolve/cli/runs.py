@@ -7,7 +7,7 @@ import inspect
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +27,7 @@ from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.terminal import print_report
 from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings, read_settings
+from textevolve.store import served
 from textevolve.store.records import Found
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
@@ -34,6 +35,8 @@ from textevolve.studies import driver
 from textevolve.studies.comparison import compare_stored
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
+from textevolve.studies.run_list import ListedRun, list_studies
+from textevolve.studies.standing import STANDING
 from textevolve.studies.stored import read_records, read_stored
 from textevolve.studies.study import AnyStudy, Row
 
@@ -42,20 +45,39 @@ RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its
 
 def list_runs(
     limit: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
+    whole: Annotated[
+        bool, typer.Option("--all", help="With the calls of servers, chats and memories.")
+    ] = False,
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
-    """List the runs that are kept."""
+    """List the runs that are kept, each with its result and the change since the one before."""
     settings, _ = read_settings({"store": store})
     with open_store(settings.store) as opened:
-        rows = [(run, opened.run_totals(run.id)) for run in opened.list_runs(limit)]
-    print_list(
-        rows,
-        lambda row: run_data(*row),
-        lambda rows: print_report(report_runs(rows), open_console()),
-        f"no runs in {settings.store}; make one with: textevolve evaluate",
-        as_json=as_json,
-    )
+        every = opened.read(served.find_runs, None)
+        runs = [run for run in every if whole or run.spec.get("kind") not in STANDING][:limit]
+        print_list(
+            list_studies(opened, runs, every),
+            lambda one: run_data(one, opened.run_totals(one.run.id)),
+            lambda rows: print_report(report_runs(rows), open_console()),
+            f"no runs in {settings.store}; make one with: textevolve evaluate",
+            as_json=as_json,
+        )
+
+
+def tag(
+    run: RunName,
+    tags: Annotated[
+        list[str] | None, typer.Argument(help="Words; without any it has none.")
+    ] = None,
+    store: options.StoreFile = None,
+) -> None:
+    """Set the tags of a run, which lists of runs show and find it by."""
+    settings, _ = read_settings({"store": store})
+    with open_store(settings.store) as opened:
+        record = opened.get_run(run)
+        opened.respecify(record.id, {"tags": list(dict.fromkeys(tags or ()))})
+    typer.echo(f"run {record.id}: {', '.join(tags) if tags else 'no tags'}")
 
 
 def show(
@@ -206,8 +228,9 @@ def _restore(store: Store, run: RunRecord, settings: Settings) -> None:
 SHOWN = 200
 
 
-def run_data(run: RunRecord, totals: RunTotals) -> dict[str, object]:
+def run_data(listed: ListedRun, totals: RunTotals) -> dict[str, object]:
     """A run as JSON-ready data."""
+    run = listed.run
     return {
         "id": run.id,
         "name": run.name,
@@ -225,6 +248,8 @@ def run_data(run: RunRecord, totals: RunTotals) -> dict[str, object]:
         "cost": totals.spent.cost,
         "cached_tokens": totals.spent.cached_tokens,
         "saved_by_caching": totals.spent.saved,
+        "tags": list(listed.tags),
+        "scores": {name: asdict(one) for name, one in listed.standing.scores.items()},
     }
 
 
@@ -232,34 +257,26 @@ def _kind(run: RunRecord) -> str:
     return str(run.spec.get("kind", "evaluate"))
 
 
-def report_runs(rows: Sequence[tuple[RunRecord, RunTotals]]) -> Report:
-    """The runs that a store keeps, with what they have used."""
-    columns = (
-        Column("run"),
-        Column("begun"),
-        Column("state"),
-        Column("kind"),
-        Column("cases", "count"),
-        Column("calls", "count"),
-        Column("tokens", "count"),
-        Column("cost"),
-        Column("name"),
-        Column("model"),
-    )
+def report_runs(rows: Sequence[ListedRun]) -> Report:
+    """The runs that a store keeps, with what came of them."""
+    names = ("run", "kind", "data", "prompts or judge", "result", "change")
+    more = {"name": any(one.run.name for one in rows), "tags": any(one.tags for one in rows)}
+    shown = [name for name, there in more.items() if there]
+    columns = [Column(name) for name in (*names, *shown, "state", "begun")]
     cells = [
         (
-            run.id,
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created)),
-            run.status,
-            _kind(run),
-            run.n_cases,
-            totals.spent.calls,
-            totals.spent.tokens,
-            None if totals.spent.cost is None else wording.money(totals.spent.cost),
-            wording.shorten(run.name or run.source, 40),
-            wording.shorten(str(run.spec.get("model", "")), 40),
+            one.run.id,
+            _kind(one.run),
+            wording.shorten(one.data or one.run.source, 24),
+            wording.shorten(one.subject, 40) or wording.DASH,
+            one.result or wording.DASH,
+            one.change or wording.DASH,
+            *[wording.shorten(one.run.name, 24)] * ("name" in shown),
+            *[", ".join(one.tags)] * ("tags" in shown),
+            one.run.status,
+            time.strftime("%m-%d %H:%M", time.localtime(one.run.created)),
         )
-        for run, totals in rows
+        for one in rows
     ]
     return Report("Runs", "", [Table("", columns, cells)])
 

@@ -47,8 +47,9 @@ class Column:
 class Table:
     """Rows of cells in the order of the columns; the first column is the rows' label.
 
-    `best`: rows that stand out. `note`: said below. `links`: for each row the anchor of a section
-    of the same report that it leads to, or an empty text."""
+    `best`: rows with a star, `star` says for what. `note`: said below. `links`: for each row what
+    it leads to, or an empty text: the anchor of a section of the same report, or what follows
+    `place` in an address."""
 
     title: str
     columns: Sequence[Column]
@@ -56,6 +57,8 @@ class Table:
     best: frozenset[int] = frozenset()
     note: str = ""
     links: Sequence[str] = ()
+    star: str = "best"
+    place: str = "#"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ any number of sections takes no more memory than its largest block.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from typing import IO, Any
@@ -37,6 +39,8 @@ from textevolve.report.differences import find_differences
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 600
 DEEPEST_HEADING = 6
+RESERVED = ("main", "rows", "standing", "trouble", "calls", "history", "results")
+"""Ids of other parts of pages."""
 
 
 def write_html(report: Report, target: IO[bytes]) -> None:
@@ -61,54 +65,78 @@ def html_fragment(report: Report) -> str:
 
 
 def draw_blocks(
-    blocks: Iterable[Block], level: int = 2, *, script: Markup | None = None
+    blocks: Iterable[Block],
+    level: int = 2,
+    *,
+    script: Markup | None = None,
+    anchors: Anchors | None = None,
 ) -> Iterator[Markup]:
     """The pieces of a page that has the style of reports already. `script`: the elements that load
-    the script of a matrix, which is a plain table without."""
-    return _draw_blocks(blocks, level, script, matrix_page.names())
+    the script of a matrix, which is a plain table without. `anchors`: those of the page."""
+    return _draw_blocks(blocks, level, script, matrix_page.names(), anchors or Anchors())
+
+
+class Anchors:
+    """Names the figures of one page, so that each can be linked: by its title, a second one of the
+    same title with a number."""
+
+    def __init__(self) -> None:
+        self._taken = Counter[str](RESERVED)
+
+    def __call__(self, *titles: str) -> str:
+        words = re.findall("[a-z0-9]+", " ".join(titles).lower()[:80])
+        name = "-".join(words) or "figure"
+        self._taken[name] += 1
+        return name if self._taken[name] == 1 else f"{name}--{self._taken[name]}"
 
 
 def _draw_blocks(
-    blocks: Iterable[Block], level: int, script: Markup | None, names: Iterator[str]
+    blocks: Iterable[Block],
+    level: int,
+    script: Markup | None,
+    names: Iterator[str],
+    anchors: Anchors,
 ) -> Iterator[Markup]:
     for block in blocks:
         if isinstance(block, Matrix):
             place = min(level + 1, DEEPEST_HEADING)
 
             def draw(below: Iterable[Block], deeper: int) -> Iterator[Markup]:
-                return _draw_blocks(below, deeper, script, names)
+                return _draw_blocks(below, deeper, script, names, anchors)
 
             macro = partial(_macro, of="matrix.html")
+            yield macro("start_matrix", block, place, anchors)
             yield from matrix_page.draw_matrix(
                 block, place, macro, draw, name=next(names), script=script
             )
         elif isinstance(block, Section):
             yield _macro("start_section", block, min(level, DEEPEST_HEADING))
-            yield from _draw_blocks(block.blocks, level + 1, script, names)
+            yield from _draw_blocks(block.blocks, level + 1, script, names, anchors)
             yield _macro("end_section")
         else:
-            yield _draw(block, min(level + 1, DEEPEST_HEADING))
+            yield _draw(block, min(level + 1, DEEPEST_HEADING), anchors)
 
 
-def _draw(block: Block, level: int) -> Markup:
+def _draw(block: Block, level: int, anchors: Anchors) -> Markup:
     match block:
         case Table():
-            return _macro("show_table", block, level)
+            return _macro("show_table", block, level, anchors)
         case IntervalChart():
-            return _macro("show_intervals", block, charts.draw_intervals(block), of="charts.html")
+            drawn = charts.draw_intervals(block)
+            return _macro("show_intervals", block, drawn, anchors, of="charts.html")
         case Tree():
-            return _macro("show_tree", block, walk(block.roots), level)
+            return _macro("show_tree", block, walk(block.roots), level, anchors)
         case Diff():
             pieces = find_differences(block.before, block.after)
-            return _macro("show_diff", block, pieces, level)
+            return _macro("show_diff", block, pieces, level, anchors)
         case Transcript():
             speakers = dict.fromkeys(said.speaker for said in block.utterances)
             colours = {name: n % charts.COLOURS for n, name in enumerate(speakers)}
-            return _macro("show_transcript", block, colours, level)
+            return _macro("show_transcript", block, colours, level, anchors)
         case Texts():
-            return _macro("show_texts", block, level)
+            return _macro("show_texts", block, level, anchors)
         case Note():
-            return _macro("show_note", block, level)
+            return _macro("show_note", block)
         case Section() | Matrix():
             raise AssertionError("it is drawn piece by piece")
 

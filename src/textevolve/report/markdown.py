@@ -73,8 +73,8 @@ def _draw_report(report: Report) -> Iterator[str]:
     yield f"# {escape(report.title)}\n"
     if report.sentence:
         yield f"{escape(report.sentence)}\n"
-    yield from _draw_facts(report.facts)
     yield from _draw_blocks(report.blocks, 2)
+    yield from _draw_facts(report.facts)
 
 
 def _draw_facts(facts: Mapping[str, str]) -> Iterator[str]:
@@ -133,8 +133,9 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
         ]
         right = [cells.is_number(column) for column in table.columns]
         yield _grid([column.name for column in table.columns], rows, right, table.best)
-    if table.note:
-        yield f"{_escape_lines(table.note)}\n"
+    star = [f"★ {table.star}."] if table.best else []
+    if note := " ".join([*star, table.note]).strip():
+        yield f"{_escape_lines(note)}\n"
 
 
 def _grid(
@@ -143,11 +144,11 @@ def _grid(
     right: Sequence[bool],
     best: frozenset[int] = frozenset(),
 ) -> str:
-    """A table; the first cell of rows that stand out is bold."""
+    """A table; the first cell of rows that stand out is bold and has a star."""
     lines = [_row(map(escape_cell, names)), _row("---:" if flush else "---" for flush in right)]
     for n, row in enumerate(rows):
         first, *rest = map(escape_cell, row)
-        lines.append(_row([f"**{first}**" if n in best and first else first, *rest]))
+        lines.append(_row([f"★ **{first}**" if n in best and first else first, *rest]))
     return "\n".join(lines) + "\n"
 
 

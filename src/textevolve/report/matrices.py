@@ -3,13 +3,14 @@ what can be opened of a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from textevolve.report.blocks import Column, Entry, Matrix, MatrixRow, Section, Table
+from textevolve.report.blocks import Cell, Column, Diff, Entry, Matrix, MatrixRow, Section, Table
 from textevolve.report.wording import DASH, count, number, shorten
 
 NAME_SHOWN, INPUT_SHOWN, OUTPUT_SHOWN = 30, 44, 160
+WORDS_SHOWN = 38
 
 
 def main_score(entry: Entry | None) -> float | None:
@@ -25,6 +26,12 @@ def say_entry(entry: Entry | None) -> str:
         return "failed"
     verdict = {True: " pass", False: " fail", None: ""}[entry.passed]
     return f"{number(main_score(entry))}{verdict}"
+
+
+def first_text(entry: Entry) -> str:
+    """The text by which an entry is known in one line."""
+    facts = ", ".join(f"{name} {said}" for name, said in entry.facts.items())
+    return entry.failure or entry.output or "; ".join(entry.reasons.values()) or facts
 
 
 def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
@@ -43,6 +50,38 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     names = ["row", *(shorten(name, INPUT_SHOWN) for name in matrix.variants), "input"]
     note = f"{count(left, 'more row')} not shown here; a page in HTML has them." if left else ""
     return Table(matrix.title, [Column(name) for name in names], shown, note=note)
+
+
+def draw_first(
+    rows: Sequence[MatrixRow], variants: Sequence[str], links: Sequence[str] = (), place: str = "#"
+) -> Table:
+    """The cells to look at first, a line each with the first words of its texts; `links` and
+    `place` lead to their rows."""
+    several = len(variants) > 1
+    columns = [Column("case"), *([Column("variant")] if several else [])]
+    columns += [Column("score"), Column("input"), Column("output"), Column("reason")]
+    cells: list[Sequence[Cell]] = []
+    shown: list[str] = []
+    for row, link in zip(rows, links or [""] * len(rows), strict=True):
+        for n, entry in enumerate(row.entries):
+            if entry is not None:
+                reason = entry.failure or "; ".join(entry.reasons.values())
+                texts = [shorten(text, WORDS_SHOWN) for text in (row.input, entry.output, reason)]
+                variant = [shorten(variants[n], NAME_SHOWN)] if several else []
+                cells.append([shorten(row.id, NAME_SHOWN), *variant, say_entry(entry), *texts])
+                shown.append(link)
+    return Table("Failures and lowest scores", columns, cells, links=shown, place=place)
+
+
+def draw_difference(row: MatrixRow, variants: Sequence[str], pair: tuple[int, int]) -> Diff | None:
+    """The outputs of two variants for a row, word by word; None where one is missing."""
+    cells = [row.entries[n] for n in pair]
+    texts = [entry.output if entry and not entry.failure else "" for entry in cells]
+    if not all(texts):
+        return None
+    named = [f"{shorten(variants[n], NAME_SHOWN)} {say_entry(row.entries[n])}" for n in pair]
+    title = f"Case {shorten(row.id, NAME_SHOWN)}, {shorten(row.input, INPUT_SHOWN)}: "
+    return Diff(f"{title}{named[0]} → {named[1]}", texts[0], texts[1])
 
 
 def _brief(entry: Entry | None) -> str:

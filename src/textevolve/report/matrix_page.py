@@ -59,10 +59,9 @@ def draw_matrix(
     name: str,
     script: Markup | None,
 ) -> Iterator[Markup]:
-    """The pieces of a matrix. `name` begins the ids of what can be opened; without a `script`
-    there is no data, and nothing to open."""
+    """The pieces of a matrix below its heading. `name` begins the ids of what can be opened;
+    without a `script` there is no data, and nothing to open."""
     live = script is not None
-    yield macro("start_matrix", matrix, level)
     number = 0
     with (
         SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as data,

@@ -36,14 +36,13 @@ TONES: Mapping[Tone, str] = {
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Draw the report block by block, what was found last, where it is seen without scrolling.
-    Folded sections are counted, not drawn."""
+    """Draw the verdict, the report block by block, then the facts. Folded sections are counted,
+    not drawn."""
     if report.title:
-        _print(console, safe(report.title, "bold"))
-    _print_blocks(report.blocks, console)
+        _print(console, safe(report.title, "dim" if report.sentence else "bold"))
     if report.sentence:
-        console.print()
         _print(console, safe(report.sentence, "bold"))
+    _print_blocks(report.blocks, console)
     if report.facts:
         console.print()
         console.print(draw_facts(report.facts.items()))

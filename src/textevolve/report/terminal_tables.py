@@ -56,8 +56,9 @@ def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType
     if len(table.rows) > len(rows):
         left = wording.count(len(table.rows) - len(rows), "more row")
         yield Text(f"{left} not shown here.", "dim")
-    if table.note:
-        yield safe(table.note, "dim")
+    star = [f"* {table.star}."] if table.best else []
+    if note := " ".join([*star, table.note]).strip():
+        yield safe(note, "dim")
 
 
 def _cell(cell: blocks.Cell, column: Column) -> Text:

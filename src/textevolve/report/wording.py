@@ -38,6 +38,14 @@ def shorten(text: str, length: int) -> str:
     return line if len(line) <= length else line[: max(length - 1, 0)].rstrip() + "…"
 
 
+_ADDRESS = re.compile(r"https?://(?:[^/\s#,@]*@)?([^/\s#,]+)[^\s#,]*(?:#([^\s,]+))?")
+
+
+def shorten_models(text: str) -> str:
+    """The text with the short name of each model that is an address: `name at host`."""
+    return _ADDRESS.sub(lambda found: " at ".join(filter(None, (found[2], found[1]))), text)
+
+
 def clip(text: str, most: int) -> str:
     """A very long text cut for reading, with how much is left out."""
     if len(text) <= most:

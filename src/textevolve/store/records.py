@@ -164,6 +164,27 @@ def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:
     return further | ((records.c.score == score) & behind) | records.c.score.is_(None)
 
 
+def read_columns(connection: Connection, run_id: str) -> list[Kept]:
+    """All records of a run in their order, without reasons and bodies: the columns of one index."""
+    c = records.c
+    columns = (c.key, c.position, c.case_id, c.score, c.status, c.variant, c.passed)
+    query = _ordered(_select(run_id).with_only_columns(*columns), "position")
+    return [
+        Kept(
+            key=bytes_to_text(row.key),
+            position=row.position,
+            case=bytes_to_text(row.case_id),
+            score=row.score,
+            status=row.status,
+            reason="",
+            body=b"",
+            variant=bytes_to_text(row.variant or b""),
+            passed=row.passed,
+        )
+        for row in connection.execute(query)
+    ]
+
+
 def read_changes(connection: Connection, run_id: str, revision: int, limit: int) -> list[Kept]:
     """The records that were kept after a revision, in the order in which they were."""
     newer = _select(run_id).where(records.c.revision > revision)

@@ -39,13 +39,19 @@ class ServedRun:
 
 @dataclass(frozen=True, slots=True)
 class WantedRuns:
-    """Which runs: of a kind, in a state, with a text in their id, name, source or specification.
-    `namespaces`: those that they must belong to; None: any, or none."""
+    """Which runs: of a kind, in a state, with a text in their id, name, source or specification."""
 
     kind: str = ""
     status: str = ""
     text: str = ""
-    namespaces: Collection[str] | None = None
+
+    def matches(self, run: RunRecord) -> bool:
+        said = f"{run.id} {run.name} {run.source} {json.dumps(dict(run.spec), ensure_ascii=False)}"
+        return (
+            self.kind in ("", run.spec.get("kind"))
+            and self.status in ("", run.status)
+            and self.text.lower() in said.lower()
+        )
 
 
 Choose: TypeAlias = Callable[[RunRecord, ServedRun | None], bool]
@@ -114,28 +120,12 @@ def list_found(
     return chosen
 
 
-def find_runs(
-    connection: Connection, wanted: WantedRuns, start: int, size: int
-) -> tuple[list[RunRecord], int]:
-    """Some of the runs that are wanted, the newest first, and how many there are of them."""
-
-    def choose(run: RunRecord, _served: ServedRun | None) -> bool:
-        said = f"{run.id} {run.name} {run.source} {json.dumps(dict(run.spec), ensure_ascii=False)}"
-        return (
-            wanted.kind in ("", run.spec.get("kind"))
-            and wanted.status in ("", run.status)
-            and wanted.text.lower() in said.lower()
-        )
-
-    spaces = None if wanted.namespaces is None else sorted(wanted.namespaces)
-    chosen = [run for run, _ in list_found(connection, spaces, None, choose, None)]
-    return chosen[start : start + size], len(chosen)
-
-
-def list_kinds(connection: Connection) -> list[str]:
-    """The kinds of all runs that are kept, in the order of the alphabet."""
-    found = list_found(connection, None, None, lambda _run, _served: True, None)
-    return sorted({str(run.spec.get("kind")) for run, _ in found})
+def find_runs(connection: Connection, namespaces: Collection[str] | None) -> list[RunRecord]:
+    """All runs of these namespaces, the newest first; None: of any, or none."""
+    spaces = None if namespaces is None else sorted(namespaces)
+    return [
+        run for run, _ in list_found(connection, spaces, None, lambda _run, _served: True, None)
+    ]
 
 
 def _read(row: Row[Any]) -> ServedRun:

@@ -169,26 +169,60 @@ def say_mean(mean: Estimate) -> str:
     return f"mean score {mean.value:.3f}{ends}"
 
 
-def draw_aggregates(found: Mapping[str, Aggregates]) -> list[Block]:
-    """What a person is shown of them; nothing where there is one record alone."""
+def say_scores(one: Aggregates, noun: str) -> str:
+    """The result of records without variants in a sentence: how many passed, the mean score, both
+    with their intervals, and how many lack a score."""
+    rate, mean, parts = one.pass_rate, say_mean(one.mean), list[str]()
+    if rate.value is not None:
+        passed, of = round(rate.value * one.verdicts), wording.count(one.verdicts, noun)
+        ends = "" if rate.low is None else f", 95 % {percents(rate.low, rate.high)}"
+        parts.append(f"{passed:,} of {of} passed ({wording.percent(rate.value, 1)}{ends})")
+    elif mean:
+        parts.append(wording.count(one.scored, noun))
+    parts += [mean] if mean else []
+    counts: list[RecordStatus] = ["failed", "skipped"]
+    left = [f"{one.counts[status]:,} {status}" for status in counts if one.counts[status]]
+    parts += [f"{' and '.join(left)} without a score"] if left else []
+    said = "; ".join(parts)
+    return f"{said}." if said else f"There are no {noun}s."
+
+
+def percents(low: float, high: float | None) -> str:
+    return f"{100 * low:.1f} to {100 * (high or 0):.1f}"
+
+
+def draw_aggregates(
+    found: Mapping[str, Aggregates], threshold: float | None = None, *, worst: bool = True
+) -> list[Block]:
+    """What a person is shown of them; nothing where there is one record alone. `threshold`: from
+    which score a record passes, if that is known. `worst`: with the names of the lowest."""
     if sum(one.records for one in found.values()) < 2:
         return []
     several = len(found) > 1
     states: list[RecordStatus] = ["failed", "skipped"]
     states = [status for status in states if any(one.counts[status] for one in found.values())]
     judged = any(one.verdicts for one in found.values())
-    columns = [Column("variant" if several else ""), Column("records", "count")]
-    columns += [Column("scored", "count"), *(Column(name, "count") for name in states)]
-    columns.append(Column("mean score", "number", 3))
-    columns += [Column("passed", "percent", 1)] if judged else []
+    least = next((one.threshold for one in found.values()), None)
+    least = threshold if least is None else least
+    passes = "passed" if least is None else f"passed (score ≥ {least:g})"
+    columns = [Column("variant" if several else "")]
+    columns += [Column(passes, "percent", 1)] if judged else []
+    columns += [Column("mean score", "number", 3), Column("scored", "count")]
+    columns += [Column(name, "count") for name in states]
     rows: list[list[Cell]] = []
     for variant, one in found.items():
-        name = wording.shorten(variant, NAME_SHOWN) if several else "all"
-        row: list[Cell] = [name, one.records, one.scored, *(one.counts[s] for s in states)]
-        rows.append([*row, one.mean, one.pass_rate] if judged else [*row, one.mean])
+        name = wording.shorten_models(variant) if several else "all records"
+        row: list[Cell] = [wording.shorten(name, NAME_SHOWN), *([one.pass_rate] if judged else [])]
+        rows.append([*row, one.mean, one.scored, *(one.counts[s] for s in states)])
+    means = [one.mean.value or 0.0 for one in found.values()]
+    best = {n for n, mean in enumerate(means) if mean == max(means)}
+    best = best if len(best) < len(means) else set[int]()
     drawn = ", clustered by case" if any(one.clustered for one in found.values()) else ""
-    note = f"Only scored records count; intervals are of 95 %{drawn}."
-    return [Table("All records", columns, rows, note=note), *_draw_worst(found, several=several)]
+    verdict = " Each record passed or not by its judge's own verdict." * (judged and least is None)
+    note = f"Only scored records count; intervals are of 95 %{drawn}.{verdict}"
+    title, star = "Variants" if several else "Result", "Highest mean score"
+    table = Table(title, columns, rows, frozenset(best), note, star=star)
+    return [table, *(_draw_worst(found, several=several) if worst else [])]
 
 
 def _draw_worst(found: Mapping[str, Aggregates], *, several: bool) -> list[Block]:

@@ -37,7 +37,6 @@ from textevolve.report.blocks import (
     Column,
     Entry,
     Estimate,
-    IntervalChart,
     Matrix,
     MatrixRow,
     Report,
@@ -47,7 +46,13 @@ from textevolve.report.html import html_fragment
 from textevolve.showing import Shown, show_as
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import Statistic
-from textevolve.studies.aggregates import keep_greatest
+from textevolve.studies.aggregates import (
+    Aggregates,
+    aggregate,
+    draw_aggregates,
+    keep_greatest,
+    say_scores,
+)
 from textevolve.studies.cells import estimate
 from textevolve.studies.chained import chains_among, open_chain_named
 from textevolve.studies.compare_cells import (
@@ -126,8 +131,9 @@ class Comparison(Shown):
         if not self.variants:
             return "There are no outputs."
         said = say_differences(self.differences, self.baseline)
-        if len(self.variants) == 1 and (mean := self.variants[0].mean.value) == mean:
-            said = f"{self.baseline} scores {mean:.3f} in the mean; there is nothing beside it."
+        if len(self.variants) == 1:
+            figures = aggregate(map(find_row, self.outputs)).get(self.baseline, Aggregates())
+            return f"{self.baseline}: {say_scores(figures, 'output')}"
         replaced = (wording.other_models(one.usage) for one in self.variants)
         if others := "; ".join(dict.fromkeys(filter(None, replaced))):
             said += f" Not every output is its variant's own: {others}."
@@ -236,9 +242,7 @@ def report(_spec: CompareSpec, found: Comparison) -> Report:
 
 
 def _blocks(found: Comparison) -> Iterator[Block]:
-    yield _variants(found)
-    means = [(v.variant, estimate(v.mean)) for v in found.variants]
-    yield IntervalChart("Mean scores", means)
+    """What the results of every run do not have."""
     if found.differences:
         yield _differences(found)
     names = list(dict.fromkeys(name for v in found.variants for name in v.scorers))
@@ -247,27 +251,8 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     yield from turn_tables({v.variant: (v.turns, v.endings) for v in found.variants})
     if any(v.usage.calls or v.cut or v.scored < v.outputs for v in found.variants):
         yield _spending(found)
-    if found.worst:
-        yield _listing("The lowest scores", found.worst)
-    if found.failures:
-        yield _listing("Outputs without a score", found.failures, found.failed)
     names = [v.variant for v in found.variants]
     yield Matrix("Outputs", names, matrix_rows(found.outputs, names))
-
-
-def _variants(found: Comparison) -> Table:
-    columns = (
-        Column("variant"),
-        Column("mean score", "number", 3),
-        Column("passed", "percent", 1),
-        Column("scored", "count"),
-    )
-    rows = [(v.variant, estimate(v.mean), estimate(v.pass_rate), v.scored) for v in found.variants]
-    means = [one.mean.value for one in found.variants if one.scored]
-    best = {n for n, v in enumerate(found.variants) if v.scored and v.mean.value == max(means)}
-    note = "95 % intervals, clustered by row."
-    marked = best if len(best) < len(found.variants) else ()
-    return Table("Variants", columns, rows, frozenset(marked), note)
 
 
 def _differences(found: Comparison) -> Table:
@@ -279,19 +264,26 @@ def _differences(found: Comparison) -> Table:
         Column("rows needed", "count"),
     )
     rows = [
-        (variant, Estimate(one.difference, one.low, one.high), one.items, one.p, one.needed)
+        (
+            wording.shorten_models(variant),
+            Estimate(one.difference, one.low, one.high),
+            one.items,
+            one.p,
+            one.needed,
+        )
         for variant, one in found.differences.items()
     ]
     note = (
         "On the rows that both have a score of. p: a sign-flip test. Rows needed: for a test with"
         " 80 % power to find a difference of this size."
     )
-    return Table(f"Beside the baseline: {found.baseline}", columns, rows, note=note)
+    baseline = wording.shorten_models(found.baseline)
+    return Table(f"Compared with {baseline}", columns, rows, note=note)
 
 
 def _scorers(found: Comparison, names: list[str]) -> Table:
     columns = [Column("variant")]
-    rows: list[list[Cell]] = [[one.variant] for one in found.variants]
+    rows: list[list[Cell]] = [[wording.shorten_models(one.variant)] for one in found.variants]
     note = ""
     for name in names:
         columns.append(Column(wording.shorten(shown(name), 40), "number", 3))
@@ -322,30 +314,8 @@ def _spending(found: Comparison) -> Table:
         tokens = (used.prompt_tokens, used.completion_tokens) if used.calls else (None, None)
         counts = (one.outputs, one.outputs - one.scored, one.cut)
         cost = used.cost if used.calls else None
-        rows.append([one.variant, *counts, *tokens, one.seconds, cost])
+        rows.append([wording.shorten_models(one.variant), *counts, *tokens, one.seconds, cost])
     return Table("What the outputs took", columns, rows)
-
-
-def _listing(title: str, outputs: tuple[Output, ...], total: int = 0) -> Table:
-    columns = (
-        Column("row"),
-        Column("variant"),
-        Column("score", "score", 2),
-        Column("output"),
-        Column("reason"),
-    )
-    rows = [
-        (
-            one.row,
-            one.variant,
-            one.score,
-            wording.shorten(one.text, 80),
-            wording.shorten(one.failure.reason if one.failure else one.reason, 80),
-        )
-        for one in outputs
-    ]
-    more = total - len(outputs)
-    return Table(title, columns, rows, note=f"{more:,} more left out." if more > 0 else "")
 
 
 def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[MatrixRow]:
@@ -462,7 +432,8 @@ _FIGURES = ("mean", "pass_rate")
 
 def _draw(found: Comparison) -> str:
     """What a notebook shows."""
-    return html_fragment(Report("Comparison", found.sentence, _blocks(found)))
+    figures = draw_aggregates(aggregate(map(find_row, found.outputs)), worst=False)
+    return html_fragment(Report("Comparison", found.sentence, [*figures, *_blocks(found)]))
 
 
 def _rows(found: Comparison) -> Iterator[Mapping[str, Any]]:
@@ -543,16 +514,23 @@ def _plan(
         named = replace(empty, variant=variant.name, text=text, failure=failure)
         return Planned(named, values=values)
     user, prompt = user_of(spec, values), variant.prompt
-    request = Request(
-        messages=prompt.fill_opening(values, spec.system)
+    messages = (
+        prompt.fill_opening(values, spec.system)
         if user
-        else prompt.fill(values, spec.system, case.images),
+        else prompt.fill(values, spec.system, case.images)
+    )
+    named = replace(empty, variant=variant.name, prompt=prompt.name, model=variant.model)
+    asks = user or case.images or any(one.text.strip() for one in messages if one.role == "user")
+    if not asks:
+        failure = Failure("failed", f"the prompt {prompt.name} is empty")
+        return Planned(replace(named, failure=failure), values=values)
+    request = Request(
+        messages=messages,
         temperature=spec.temperature,
         max_tokens=spec.max_output_tokens,
         seed=spec.seed,
         sample=empty.sample,
     )
-    named = replace(empty, variant=variant.name, prompt=prompt.name, model=variant.model)
     return Planned(named, request, values=values, user=user)
 
 
@@ -561,8 +539,8 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
     column = input_column(spec, values)
     if column:
         return values[column]
-    prompt = baseline.prompt if baseline is not None else None
-    prompt = prompt or next(iter(spec.prompts), None)
+    own = [baseline.prompt] if baseline is not None and baseline.prompt is not None else []
+    prompt = next((one for one in (*own, *spec.prompts) if not one.is_blank), None)
     parts, user = [prompt.show(values)] if prompt else [], user_of(spec, values)
     if isinstance(user, SimulatedUser):
         parts += [f"The user: {user.persona}"] * bool(user.persona)

@@ -490,7 +490,7 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
     for name in chains_among(*spec.models):
         if not name.startswith(OWN):
             open_chain_named(name, {}).take_inputs(dict.fromkeys(own, ""), others=True)
-    for prompt in spec.prompts:
+    for prompt in (one for one in spec.prompts if not one.is_blank):
         texts = [spec.system, *(text for _, text in prompt.templates)]
         check_spelling("\n".join(texts), own, f"prompt {prompt.name}")
         if not (talks or prompt.placeholders(own) or IMAGES in columns):

@@ -63,11 +63,15 @@ class NamedPrompt(Frozen):
     def _usable(self) -> NamedPrompt:
         if not self.name.strip():
             raise InputError("a prompt has no name")
-        if bool(self.text.strip()) == bool(self.messages):
-            raise InputError(f"prompt {self.name}: give a text or messages, and nothing blank")
+        if self.text.strip() and self.messages:
+            raise InputError(f"prompt {self.name}: give a text or messages, not both")
         if self.messages and not any(one.role == "user" for one in self.messages):
             raise InputError(f"prompt {self.name}: no message has the role user")
         return self
+
+    @property
+    def is_blank(self) -> bool:
+        return not any(text.strip() for _, text in self.templates)
 
     @property
     def templates(self) -> tuple[tuple[str, str], ...]:
@@ -266,6 +270,8 @@ class CompareSpec(MappedSpec):
 
     @model_validator(mode="after")
     def _usable(self) -> CompareSpec:
+        if self.prompts and all(prompt.is_blank for prompt in self.prompts):
+            raise InputError(f"prompt {self.prompts[0].name}: is blank: nothing can be asked")
         chains = chains_among(*self.models)
         if self.prompts and chains and len(chains) == len(self.models):
             raise InputError(

@@ -4,7 +4,7 @@ add what their kind reports about both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Report, Table
 from textevolve.statistics.comparisons import ALPHA, PairedDifference, compare_pairs
 from textevolve.studies.baseline import refuse_other_cases
+from textevolve.studies.results import read_columns
 from textevolve.studies.study import Row
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _sentence(variant: str, one: PairedDifference, names: tuple[str, str]) -> st
     size, of = f"{abs(one.difference):.3f}", f"{variant}: " if variant else ""
     if one.p > ALPHA:
         number = wording.count(one.items, "case")
-        return f"{of}On {number} the runs cannot be told apart (difference {size}, p {one.p:.3f})."
+        return f"{of}No significant difference on {number} ({size}, p {one.p:.3f})."
     better, worse = names[::-1] if one.difference > 0 else names
     ends = (
         "" if one.low is None or one.high is None else f"95 % {one.low:+.3f} to {one.high:+.3f}, "
@@ -157,11 +158,6 @@ def compare_stored(store: Store, one: RunRecord, other: RunRecord) -> StoredComp
         InputError: they are not of the same cases, or share none with a score.
     """
     refuse_other_cases(store, one, other)
-    found = compare_runs(_read_rows(store, one), _read_rows(store, other))
+    found = compare_runs(read_columns(store, one.id), read_columns(store, other.id))
     names = one.name or one.id, other.name or other.id
     return StoredComparison(found, report_comparison(found, names))
-
-
-def _read_rows(store: Store, run: RunRecord) -> Iterator[Row]:
-    kept = store.iterate_records(run.id)
-    return (Row(one.key, one.position, one.case, one.score, variant=one.variant) for one in kept)

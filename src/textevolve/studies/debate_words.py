@@ -31,16 +31,18 @@ def verdict(result: DebateResult) -> str:
         return f"no scores: {visible(reason(result))}"
     best = result.best
     assert best is not None
+    scores = result.unit_scores
     if len(result.case.candidates) == 1:
-        return f"A scores {result.scores[0]:.2f} of 10"
+        passed = "passed" if scores[0] >= result.profile.threshold else "not passed"
+        return f"{passed}: A scores {scores[0]:.2f} (passes from {result.profile.threshold:g})"
     if result.profile.select == "sample":
         share = percent(float(result.probabilities[best]))
         return f"{letter(best)}, drawn with a probability of {share}"
     if result.tied:
-        return f"a tie of {letters(result.tied)} at {result.scores[best]:.2f} of 10"
-    order = sorted(range(len(result.scores)), key=lambda j: -result.scores[j])
-    lead = result.scores[best] - result.scores[order[1]]
-    return f"{letter(best)}, {lead:.2f} points ahead of {letter(order[1])}"
+        return f"a tie of {letters(result.tied)} at {scores[best]:.2f}"
+    second = sorted(range(len(scores)), key=lambda j: -scores[j])[1]
+    lead = f"{scores[best] - scores[second]:.2f} ahead of {letter(second)}"
+    return f"{letter(best)} with {scores[best]:.2f}, {lead}"
 
 
 def reason(result: DebateResult) -> str:

@@ -63,7 +63,7 @@ from textevolve.rows.cases import CaseLike, RowReading
 from textevolve.rows.columns import Columns
 from textevolve.settings import Settings
 from textevolve.showing import show_as
-from textevolve.studies.aggregates import Aggregates, say_mean
+from textevolve.studies.aggregates import Aggregates, say_scores
 from textevolve.studies.case_rows import read_cases, take_cases
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, given_parameters
@@ -88,13 +88,13 @@ IN_FULL = 1000
 """Of how many cases the texts and all that was said are shown."""
 
 LEGEND = {
-    "s_norm": "Mean of all agents' scores over rounds and components, each component times its"
-    " weight; from 0 to 10.",
-    "Score": "The same as a weighted mean from 0 to 1, comparable whatever the weights.",
-    "Softmax": "The candidates' shares under the softmax of s_norm.",
+    "Score": "Weighted mean of all agents' scores over rounds and components, from 0 to 1 as of"
+    " every other judge. In the debate the agents score from 0 to 10.",
+    "Softmax": "The candidates' shares under the softmax of s_norm: the same scores from 0 to 10,"
+    " each component times its weight, as in exported tables.",
     "Round 1": "What the agents said before they had debated. Where it equals the end, the debate"
     " changed nothing.",
-    "± agents": "Standard deviation over the agents, in points of 10.",
+    "± agents": "Standard deviation over the agents.",
     "CV": "Standard deviation over mean of the agents' scores in one round, of the candidate on"
     " which they differ most. At or below the threshold c the debate ends.",
     "Coverage": "Share of the turns that gave scores. A turn that failed is missing; it is never"
@@ -151,23 +151,14 @@ def report_evaluations(found: Evaluations, facts: Mapping[str, str]) -> Report:
         return Report(title, say_verdict(judged), _with_legend(show_case(judged), found), whole)
     blocks = _with_legend(_show_many(found), found)
     decided = {"Decided by": say_decided(found.decided)} if found.decided else {}
-    return Report("Results of a run", _sentence(found), blocks, {**facts, **decided})
+    said = say_scores(found.scores, "case")
+    return Report("Results of a run", said, blocks, {**facts, **decided})
 
 
 def _with_legend(blocks: Iterable[Block], found: Evaluations) -> Iterator[Block]:
     yield from blocks
     if found.debates:
         yield Section("How to read this", (), facts=LEGEND, folded=True)
-
-
-def _sentence(found: Evaluations) -> str:
-    counts = found.scores.counts.items()
-    states = ", ".join(f"{number:,} {name}" for name, number in counts if number)
-    said = f"{wording.count(found.total, 'case')}: {states}" if found.total else "no cases"
-    if not (mean := say_mean(found.scores.mean)):
-        return said
-    share = wording.percent(found.scores.pass_rate.value)
-    return f"{said}; {mean}, {share} passed"
 
 
 def _show_many(found: Evaluations) -> Iterator[Block]:

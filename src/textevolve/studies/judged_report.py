@@ -301,29 +301,37 @@ def _table(result: DebateResult) -> Table:
     best = result.tied or (() if result.best is None else (result.best,))
     columns = [
         Column("candidate"),
-        Column("s_norm", "score", 2, TOP),
+        Column("score", "score", 3),
+        Column("passed"),
         Column("softmax", "percent", 1),
-        Column("score", "number", 3),
-        Column("round 1", "number", 2),
-        Column("± agents", "number", 2),
-        *(Column(wording.shorten(n, NAME_SHOWN), "score", 1, TOP) for n in result.components),
+        Column("round 1", "number", 3),
+        Column("± agents", "number", 3),
+        *(Column(wording.shorten(n, NAME_SHOWN), "score", 2) for n in result.components),
     ]
+    nothing = np.full(len(result.case.candidates), np.nan)
+    points = (result.round_one, result.spread if result.tensor.values.size else nothing)
+    first, spread = (arithmetic.unit_scores(one, result.weights).tolist() for one in points)
     rows: list[tuple[Cell, ...]] = []
     for j, text in enumerate(result.case.candidates):
         components: dict[str, float] = metrics["components"][j] or {}
         rows.append(
             (
                 f"{wording.letter(j)}  {wording.shorten(text, LABEL_SHOWN)}",
-                metrics["s_norm"][j],
-                metrics["probabilities"][j],
                 metrics["scores"][j],
-                metrics["round_one"][j],
-                metrics["spread"][j] if metrics["spread"] else None,
-                *(components.get(name) for name in result.components),
+                metrics["passed"][j],
+                metrics["probabilities"][j],
+                first[j],
+                spread[j],
+                *(_to_unit(components.get(name)) for name in result.components),
             )
         )
     stands_out = frozenset(best) if len(rows) > 1 else frozenset[int]()
-    return Table("Scores", columns, rows, best=stands_out)
+    note = f"Scores from 0 to 1; passed from {result.profile.threshold:g} on."
+    return Table("Scores", columns, rows, best=stands_out, note=note, star="Highest score")
+
+
+def _to_unit(points: float | None) -> float | None:
+    return None if points is None else points / TOP
 
 
 def _round(result: DebateResult, r: int) -> Section:
@@ -405,7 +413,7 @@ def _show_judged(judged: JudgedCase) -> Iterator[Block]:
         for j, (text, outcome) in enumerate(zip(texts, judged.result, strict=False))
     ]
     best = frozenset(() if judged.best is None or len(rows) < 2 else (judged.best,))
-    yield Table("Scores", columns, rows, best=best)
+    yield Table("Scores", columns, rows, best=best, star="Highest score")
     said = [
         (wording.letter(j), one.reason if isinstance(one, Failure) else one.feedback)
         for j, one in enumerate(judged.result)

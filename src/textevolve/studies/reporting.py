@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeGuard, cast
 
 from textevolve.errors import InputError
 from textevolve.reach import is_confined
 from textevolve.report import wording
-from textevolve.report.blocks import Report
+from textevolve.report.blocks import Block, Matrix, Report, Section
 from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
 from textevolve.report.html import write_html
 from textevolve.report.markdown import write_markdown
-from textevolve.studies.aggregates import Aggregates, aggregates_data, draw_aggregates
+from textevolve.studies.aggregates import Aggregates, aggregates_data
 from textevolve.studies.driver import models_asked
 from textevolve.studies.gates import UNGATED, Gated, draw_gates
+from textevolve.studies.results import draw_results, read_figures
 from textevolve.studies.stored import Records, StoredSpec, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, StudySpec
 
@@ -43,31 +43,66 @@ class _Again:
 def make_report(
     study: AnyStudy, store: Store, run: RunRecord, records: Records, gated: Gated = UNGATED
 ) -> Report:
-    """What a person is shown of a run: gates and aggregates, the study's report, and the facts of
-    the run."""
-    stored = read_stored(run)
-    spec = read_spec(study, stored)
-    result, sums = _summarise(study, spec, records, gated)
+    """The report of a run: the study's verdict, gates and results, what else the study reports,
+    and the facts of the run before the matrix, which may be long."""
+    spec = read_spec(study, read_stored(run))
+    result, _ = _summarise(study, spec, records, gated)
     made = study.report(spec, result)
+    results: list[Block] = []
+    if study.aggregates or study.rows is not None:
+        figures = read_figures(store, run.id, gated.gates.pass_threshold)
+        results = draw_results(study, spec, store, run.id, figures)
+
+    def order() -> Iterator[Block]:
+        facts = {**made.facts, **describe_run(study, spec, store, run)}
+        yield from (*draw_gates(gated.outcomes), *results)
+        for block in made.blocks:
+            if facts and isinstance(block, Matrix):
+                yield Section("About this run", (), facts)
+                facts = {}
+            yield block
+        yield from [Section("About this run", (), facts)] if facts else []
+
+    sentence = wording.shorten_models(made.sentence)
+    return replace(made, sentence=sentence, blocks=order(), facts={})
+
+
+def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord) -> dict[str, str]:
+    """What the results rest on: models, settings, cost, and where the run is kept."""
+    stored = read_stored(run)
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
+    models = [
+        f"{stored.model} ({stored.why})" if stored.why else stored.model,
+        *_list_other_models(study, spec, stored),
+    ]
     facts = {
-        "Model": ", ".join(
-            [
-                f"{stored.model} ({stored.why})" if stored.why else stored.model,
-                *_list_other_models(study, spec, stored),
-            ]
-        ),
-        "Other models": wording.other_models(spent),
+        "Model": wording.shorten_models(", ".join(filter(None, models))),
+        "Other models": wording.shorten_models(wording.other_models(spent)),
+        "Settings": wording.shorten_models(_say_settings(spec)),
         "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
         "From other runs": wording.count(totals.reused.calls, "answer"),
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
     }
-    blocks = chain(draw_gates(gated.outcomes), draw_aggregates(sums), made.blocks)
-    return replace(
-        made, blocks=blocks, facts={**made.facts, **{n: v for n, v in facts.items() if v}}
+    return {name: said for name, said in facts.items() if said}
+
+
+def _say_settings(spec: StudySpec) -> str:
+    """The options that are not as usual, but for long texts and for what other facts tell."""
+    options = spec.model_dump(mode="json", exclude_defaults=True, exclude={"model", "models"})
+    shown = {
+        name: ", ".join(value) if isinstance(value, list) else str(value)
+        for name, value in options.items()
+        if isinstance(value, str | int | float) or _is_names(value)
+    }
+    return "; ".join(
+        f"{name.replace('_', ' ')} {wording.shorten(text, 80)}" for name, text in shown.items()
     )
+
+
+def _is_names(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(one, str) for one in cast(list[Any], value))
 
 
 def _list_other_models(study: AnyStudy, spec: StudySpec, stored: StoredSpec) -> list[str]:

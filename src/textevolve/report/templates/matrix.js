@@ -4,11 +4,13 @@
   const root = document.currentScript.closest(".matrix");
   const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
   const { variants, rows } = data;
-  const BINS = 10, OVERSCAN = 600, MOST_ROWS = 60, CLIPPED = 1200;
-  const judges = [...new Set(rows.flatMap((row) => row.entries.flatMap((e) => Object.keys(e?.scores ?? {}))))];
+  const BINS = 10, OVERSCAN = 400, MOST_ROWS = 160, CLIPPED = 1200, LINE = 34, FEW = 3;
+  const named = new Set();
+  for (const row of rows) for (const e of row.entries) for (const name in e?.scores) named.add(name);
+  const judges = [...named];
   const state = {
     text: "", failures: false, differences: false, apart: 0.1, below: null, judge: judges[0] ?? "",
-    sort: "", falling: false, left: 0, right: Math.min(1, variants.length - 1), diff: false, all: false,
+    sort: "", falling: false, left: 0, right: Math.min(1, variants.length - 1), diff: false, all: rows.length <= FEW,
   };
   const opened = new Set(); // rows that show everything
   const unfolded = new Set(); // ids of the details that are open in place
@@ -151,7 +153,7 @@
 
   function measure() {
     const known = [...heights.values()];
-    const usual = known.length ? known.reduce((a, b) => a + b) / known.length : 180;
+    const usual = known.length ? known.reduce((a, b) => a + b) / known.length : LINE;
     offsets = new Float64Array(order.length + 1);
     order.forEach((n, p) => (offsets[p + 1] = offsets[p] + (heights.get(n) ?? usual)));
   }
@@ -336,6 +338,17 @@
   root.classList.toggle("many", variants.length > 4);
   root.querySelector(".plain").before(live);
   settings();
+  const follow = () => { // #row-ID leads to a row, opened
+    let wanted = "";
+    try { wanted = decodeURIComponent(location.hash); } catch { /* no address of ours */ }
+    const n = rows.findIndex((row) => "#row-" + row.id === wanted);
+    if (n < 0) return;
+    opened.add(n);
+    if (!order.includes(n)) Object.assign(state, { text: "", failures: false, differences: false, below: null });
+    settings();
+    go(order.indexOf(n));
+  };
+  addEventListener("hashchange", follow);
   addEventListener("scroll", drawSoon, { passive: true });
   let width = innerWidth;
   addEventListener("resize", () => {
@@ -343,5 +356,5 @@
     width = innerWidth;
     drawSoon();
   });
-  document.addEventListener("DOMContentLoaded", () => { clear(); draw(); }); // by now the details are there
+  document.addEventListener("DOMContentLoaded", () => { clear(); draw(); follow(); }); // by now the details are there
 })();

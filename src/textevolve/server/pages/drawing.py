@@ -19,9 +19,10 @@ import textevolve
 from textevolve.report import wording
 from textevolve.report.blocks import Block
 from textevolve.report.cells import shade
+from textevolve.report.charts import draw_history
 from textevolve.report.html import draw_blocks, open_templates
 from textevolve.report.images import say_image
-from textevolve.report.matrices import main_score, say_entry
+from textevolve.report.matrices import first_text, main_score, say_entry
 from textevolve.server.errors import ApiError, invalid_error, respond_error, respond_invalid
 from textevolve.server.identity import THIS_MACHINE
 
@@ -146,7 +147,10 @@ def _environment() -> Environment:
     filters |= {
         "counted": wording.count,
         "described": say_image,
+        "history": draw_history,
+        "short_models": wording.shorten_models,
         "figured": wording.number,
+        "first_words": first_text,
         "shortened": wording.shorten,
         "clipped": wording.clip,
         "percent": wording.percent,

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from itertools import islice
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -21,8 +22,10 @@ from textevolve.errors import (
     TextEvolveError,
     public_message,
 )
+from textevolve.evaluation import Case
 from textevolve.llm.model import Request as ModelRequest
-from textevolve.report.blocks import Block, Diff, MatrixRow, Section
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Section
 from textevolve.report.html import draw_blocks
 from textevolve.server.identity import Caller, needs
 from textevolve.server.pages.drawing import Page, draw, draw_stream
@@ -36,15 +39,22 @@ from textevolve.store.runs import RunRecord
 from textevolve.store.served import WantedRuns
 from textevolve.studies.comparison import compare_stored
 from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import make_report
+from textevolve.studies.reporting import describe_run, make_report
+from textevolve.studies.results import draw_results, read_figures, say_verdict
+from textevolve.studies.run_list import HISTORY, find_history, list_studies, read_history
 from textevolve.studies.run_rows import name_entries, show_alone, show_rows
+from textevolve.studies.standing import STANDING
 from textevolve.studies.stored import read_records, read_spec, read_stored
 from textevolve.studies.study import AnyStudy
 
 ROWS = 50
 """Rows of one page."""
+AT_ONCE = 1000
+"""Records whose results are drawn with the page; those of more are loaded after it."""
 CALLS = 20
 MOST_SEARCHED_CALLS = 20_000
+MOST_NAMED_CASES = 2_000
+"""Of so many cases, the first, calls are told which they belong to."""
 LEAST_TOLD = 8
 """Characters of an input that tell whose call it is; a shorter one stands in many prompts."""
 
@@ -68,6 +78,36 @@ class OpenedRun:
     @property
     def name(self) -> str:
         return self.run.name or self.run.id
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its results can be drawn with its page."""
+        return 0 < self.standing.total <= AT_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    sentence: str
+    blocks: Sequence[Block]
+
+
+def read_results(store: Store, opened: OpenedRun) -> RunResults:
+    """Read what a run came to so far: of kinds whose records are cells of a matrix from columns
+    alone, of others as their reports have it."""
+    study, run = opened.study, opened.run
+    if study is None or not opened.standing.total:
+        return RunResults("", ())
+    if study.rows is None or opened.standing.total == 1:
+        kept = read_records(store, run)
+        try:
+            report = study.report(opened.spec, study.summarise(opened.spec, kept()))
+            blocks = [one for one in report.blocks if not isinstance(one, Matrix)]
+        except (TextEvolveError, ValueError) as error:
+            return RunResults("", [Note(f"No results yet: {public_message(error)}", "dim")])
+        return RunResults(wording.shorten_models(report.sentence), blocks)
+    figures = read_figures(store, run.id)
+    blocks = draw_results(study, opened.spec, store, run.id, figures, f"/runs/{run.id}/cases/")
+    return RunResults(say_verdict(opened.spec, figures), blocks)
 
 
 def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
@@ -207,8 +247,13 @@ def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class ShownCall:
+    """`case`: whose input was sent, where that tells; `words`: the first words of that input, or
+    of what was asked last."""
+
     call: StoredCall
     request: ModelRequest
+    case: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +273,34 @@ def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()
     long = bool(texts) and all(len(text) >= LEAST_TOLD for text in texts)
     of_case = store.find_calls(run_id, texts[0], MOST_SEARCHED_CALLS) if long else None
     calls = [call for call in of_case or store.page_calls(run_id, after) if call.id > after]
-    shown = [ShownCall(call, store.read_request(call)) for call in calls[:CALLS]]
+    inputs_of = {case.id: _telling_text(case.input) for case in _read_cases(store, run_id)}
+    shown = [_show_call(call, store.read_request(call), inputs_of) for call in calls[:CALLS]]
     following = calls[CALLS - 1].id if len(calls) > CALLS else None
     return CallsPage(shown, bool(of_case), following)
+
+
+def _read_cases(store: Store, run_id: str) -> Iterator[Case]:
+    return islice(store.iterate_cases(run_id), MOST_NAMED_CASES)
+
+
+def _telling_text(text: str) -> str:
+    """The text of a case by which its calls are known: of a row of values the longest of them."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return text.strip()
+    texts = (
+        map(str, cast("dict[str, Any]", values).values()) if isinstance(values, dict) else [text]
+    )
+    return max(texts, key=len, default="").strip()
+
+
+def _show_call(call: StoredCall, asked: ModelRequest, inputs: Mapping[str, str]) -> ShownCall:
+    sent = "\n".join(message.text for message in asked.messages)
+    known = [name for name, text in inputs.items() if len(text) >= LEAST_TOLD and text in sent]
+    case = max(known, key=lambda name: len(inputs[name]), default="")
+    last = asked.messages[-1].text if asked.messages else ""
+    return ShownCall(call, asked, case, inputs[case] if case else last)
 
 
 RUNS = 25
@@ -269,15 +339,19 @@ def show_runs(
     page: Annotated[int, Query(ge=1, lt=2**62)] = 1,
 ) -> Response:
     store = server_of(request).store
-    wanted = WantedRuns(kind, status, q.strip(), caller.namespaces)
-    runs, total = store.read(served.find_runs, wanted, (page - 1) * RUNS, RUNS)
-    standings = store.read(records.count_standing, [run.id for run in runs])
+    every, wanted = (
+        store.read(served.find_runs, caller.namespaces),
+        WantedRuns(kind, status, q.strip()),
+    )
+    hidden = () if kind else STANDING
+    runs = [run for run in every if wanted.matches(run) and run.spec.get("kind") not in hidden]
+    start = (page - 1) * RUNS
     return draw(
         request,
         "runs.html",
-        found=[(run, standings[run.id]) for run in runs],
-        page=Page(request, page, RUNS, total),
-        kinds=store.read(served.list_kinds) if wanted.namespaces is None else [],
+        listed=list_studies(store, runs[start : start + RUNS], every),
+        page=Page(request, page, RUNS, len(runs)),
+        kinds=sorted({str(run.spec.get("kind")) for run in every}),
         wanted=wanted,
         states=STATES,
     )
@@ -288,8 +362,8 @@ def show_row(request: Request, which: str, caller: RunReader) -> Response:
     """A run's row in the list, which the list polls while the run works."""
     state = server_of(request)
     run = find_seen(state.store, caller, which).run
-    standing = state.store.read(records.count_standing, [run.id])[run.id]
-    return draw(request, "run_row.html", run=run, standing=standing)
+    (one,) = list_studies(state.store, [run], [])
+    return draw(request, "run_row.html", one=one)
 
 
 @router.get("/compare")
@@ -339,13 +413,16 @@ def show_matrix(request: Request, opened: Opened, query: PageRows) -> Response:
 
 
 def _draw_rows(request: Request, template: str, opened: OpenedRun, query: RowsQuery) -> Response:
-    rows = read_matrix(server_of(request).store, opened, query)
+    state = server_of(request)
+    rows = read_matrix(state.store, opened, query)
+    whole = template == "run.html" and opened.study is not None
     return draw(
         request,
         template,
         opened=opened,
         run=opened.run,
         standing=opened.standing,
+        results=read_results(state.store, opened) if whole and opened.is_small else None,
         query=query,
         found=rows,
         page=Page(request, query.page, ROWS, rows.total),
@@ -364,11 +441,30 @@ def show_standing(request: Request, opened: Opened, revision: str = "") -> Respo
     return response
 
 
+@router.get("/runs/{which}/results")
+def show_results(request: Request, opened: Opened) -> Response:
+    """The verdict and the figures below it, for runs of which they take a while, and while new
+    records come."""
+    results = read_results(server_of(request).store, opened)
+    return draw(request, "run_results.html", results=results)
+
+
+@router.get("/runs/{which}/history")
+def show_history(request: Request, opened: Opened, caller: RunReader) -> Response:
+    """The main figure of the runs of the same study, of those that the caller sees."""
+    store = server_of(request).store
+    runs = find_history(opened.run, store.read(served.find_runs, caller.namespaces))[:HISTORY][::-1]
+    title, lines = read_history(store, runs) if len(runs) > 1 else ("", {})
+    return draw(request, "run_history.html", run=opened.run, runs=runs, title=title, lines=lines)
+
+
 @router.get("/runs/{which}/totals")
 def show_totals(request: Request, opened: Opened) -> Response:
-    """What the run has spent: sums over all its calls, which take a while where there are many."""
-    totals = server_of(request).store.run_totals(opened.run.id)
-    return draw(request, "run_totals.html", totals=totals)
+    """What the results rest on: sums over all calls, which take a while where there are many."""
+    store, facts = server_of(request).store, dict[str, str]()
+    if opened.study is not None:
+        facts = describe_run(opened.study, opened.spec, store, opened.run)
+    return draw(request, "run_totals.html", facts_of_run=facts)
 
 
 @router.get("/runs/{which}/cases/{number}")

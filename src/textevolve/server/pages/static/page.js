@@ -54,6 +54,18 @@
     }
   });
 
+  // On a narrow screen a row is a card, in which each cell has the name of its column.
+  const label = () => {
+    for (const table of document.querySelectorAll(".table-wrap > table")) {
+      const names = [...(table.tHead?.rows[0]?.cells ?? [])].map((cell) => cell.textContent);
+      for (const body of table.tBodies) for (const row of body.rows) [...row.cells].forEach((cell, n) => {
+        if (cell.tagName === "TD" && names[n]) cell.dataset.name = names[n];
+      });
+    }
+  };
+  document.addEventListener("DOMContentLoaded", label);
+  document.addEventListener("htmx:afterSwap", label);
+
   // A choice in a form that is sent by itself.
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-send]")) event.target.form.requestSubmit();
