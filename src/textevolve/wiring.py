@@ -39,6 +39,7 @@ from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import refuse_unfit
+from textevolve.llm.targets import Target
 from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying
 from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.index import Embed
@@ -65,6 +66,8 @@ Mode: TypeAlias = Literal["live", "replay", "rehearsed"]
 rehearsed with made-up answers of typical lengths."""
 
 CALLS_IN_FLIGHT = 32
+FREE = Price(input=0, output=0)
+"""The price of a target's calls: limits of cost and tokens bound models and judges alone."""
 
 Halt: TypeAlias = Callable[[], Awaitable[str]]
 """Asked before each call: why there is to be none, as where a server ends; empty: go on."""
@@ -147,17 +150,19 @@ class Setting:
 class Workbench(Setting):
     """What a study works with.
 
-    `model`: the study's own. `judge_of`: from a judge's text, and a rubric if there is one, to an
-    evaluator, which is opened once. `fill`: puts stored agents into a profile that names some, as
-    the run pins them. `resources`: namespaces, agents and memories; `budget`: what
-    all its models share; `recall`: what debaters remember, of the versions of their collections
-    that the run pins, if it does. `concurrency`: how many pieces of work are worth having under
-    way. `calls_per_case`: of them, how many calls of one case run at once. `deadline`: when the
-    time limit is reached, as `time.monotonic` counts; None: never. `first`: its first case's place.
+    `model`: the study's own. `target_of`: from an application under test to its calls. `judge_of`:
+    from a judge's text, and a rubric if there is one, to an evaluator, which is opened once.
+    `fill`: puts stored agents into a profile that names some, as the run pins them. `resources`:
+    namespaces, agents and memories; `budget`: what all its models share; `recall`: what debaters
+    remember, of the versions of their collections that the run pins, if it does. `concurrency`: how
+    many pieces of work are worth having under way. `calls_per_case`: of them, how many calls of one
+    case run at once. `deadline`: when the time limit is reached, as `time.monotonic` counts; None:
+    never. `first`: its first case's place.
     """
 
     settings: Settings
     model_of: ModelOf
+    target_of: Callable[[Target], Model]
     judge_of: Callable[..., Evaluator]
     fill: Callable[[Profile], Profile]
     journal: Journal
@@ -237,6 +242,24 @@ async def open_workbench(
             opened = open_models(settings, journal, budget, listener, halt, batches, deadline)
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
+        targets = dict[str, Model]()
+
+        def target_of(target: Target) -> Model:
+            if models is not None:
+                return models(target.journal_name)
+            key = target.model_dump_json()
+            if key not in targets:
+                from textevolve.llm.target_calls import open_target_model
+
+                limited = open_target_model(target, setting.objects, settings, listener, stack)
+                model: Model = Retrying(
+                    limited, settings.retries, settings.timeouts.deadline, listener
+                )
+                model = Budgeted(model, budget, FREE) if budget.limits else model
+                model = model if halt is never else _Haltable(model, halt)
+                targets[key] = Journaled(model, journal, listener)
+            return targets[key]
+
         resources = store.Store(settings.memory_location, graph_folder=settings.graph_folder)
         stack.callback(resources.close)
         embed = embed_with(model_of, made_up=setting.mode == "rehearsed")
@@ -268,6 +291,7 @@ async def open_workbench(
             **vars(setting),
             settings=settings,
             model_of=model_of,
+            target_of=target_of,
             judge_of=cache(judges.open),
             fill=fill,
             journal=journal,

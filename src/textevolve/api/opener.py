@@ -30,6 +30,9 @@ Rows: TypeAlias = str | Path | Iterable[Mapping[str, Any]]
 AskedModel: TypeAlias = "str | Chain | Callable[..., Any]"
 """A model's spec; or a chain, by its file, its import path or itself."""
 
+AskedTarget: TypeAlias = "str | Mapping[str, Any] | Callable[..., Any]"
+"""An application: its address, `python:` path, `cmd:` program or file; its fields; a function."""
+
 
 def load_opened():
     """Models and store are loaded with the first thing that stays open."""

@@ -13,7 +13,15 @@ from pydantic import BaseModel
 
 from textevolve.api.memory_verbs import MemoryVerbs
 from textevolve.api.objects import JudgeOptions, Objects
-from textevolve.api.opener import AnyJudge, AskedModel, Rows, load_opened, specify, split_rows
+from textevolve.api.opener import (
+    AnyJudge,
+    AskedModel,
+    AskedTarget,
+    Rows,
+    load_opened,
+    specify,
+    split_rows,
+)
 from textevolve.api.results import CaseResult
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, check_case
@@ -136,6 +144,8 @@ class AsyncClient(MemoryVerbs):
         threshold: float | None = None,
         recall: Recall = nothing,
         ordered: bool = False,
+        target: AskedTarget | None = None,
+        target_version: str | None = None,
         map: Mapping[str, str] | None = None,
         model: str | None = None,
         seed: int | None = None,
@@ -145,7 +155,8 @@ class AsyncClient(MemoryVerbs):
         `ordered`.
 
         Cases are read lazily, once. One that cannot be judged fails alone, and its result says why.
-        Cases may have parameters of their own, which win. `map`: new names of columns, with their
+        Cases may have parameters of their own, which win. `target`: your application, which answers
+        the inputs, as in `compare`. `map`: new names of columns, with their
         old ones.
         """
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -153,6 +164,8 @@ class AsyncClient(MemoryVerbs):
         objects = Objects()
         debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
         fields = {**debate, "agents": agents, "rubric": rubric, "model": model, "map": map}
+        named = None if target is None else _name_targets([target], objects)[0]
+        fields |= {"target": named, "target_version": target_version}
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         records = self._stream(spec, cases, objects.by_name, name=name, ordered=ordered)
         async with aclosing(records):
@@ -165,10 +178,12 @@ class AsyncClient(MemoryVerbs):
         prompts: Mapping[str, Any] | Sequence[Any] = (),
         *,
         models: AskedModel | Iterable[AskedModel] = (),
+        targets: AskedTarget | Iterable[AskedTarget] = (),
         metric: str | LabelMetric | Iterable[str | LabelMetric] = (),
         judge: AnyJudge | Iterable[AnyJudge] = (),
         label: str | None = None,
         input: str | None = None,
+        target_version: str | None = None,
         outputs: str | Iterable[str] | None = None,
         baseline: str | None = None,
         samples: int | None = None,
@@ -187,7 +202,8 @@ class AsyncClient(MemoryVerbs):
 
         `prompts`: templates by their names, or a list of templates, files (`Path`, or "@FILE") and
         fields; a list of messages with `role` and `content` is a chat. `models`: models by their
-        specs, or chains, whose inputs are columns. `outputs`: columns with existing outputs.
+        specs, or chains, whose inputs are columns. `targets`: your applications, by address, by
+        file, as fields, or a function of a row. `outputs`: columns with existing outputs.
         `metric`, `judge`: one or several, by name or your own; with neither a single judge scores.
         """
         objects = Objects()
@@ -197,6 +213,8 @@ class AsyncClient(MemoryVerbs):
             prompts=prompts,
             data=file,
             models=_name_all(models, objects),
+            targets=_name_targets(targets, objects),
+            target_version=target_version,
             metric=_name_all(metric, objects),
             judge=_name_all(judge, objects),
             label=label,
@@ -626,6 +644,14 @@ def _name_all(values: Any, objects: Objects) -> tuple[str, ...]:
     if isinstance(values, Iterable) and not isinstance(values, str | JudgeOptions):
         several = list(cast("Iterable[Any]", values))
     return tuple(name for name in map(objects.name, several) if name is not None)
+
+
+def _name_targets(targets: Any, objects: Objects) -> list[Any]:
+    """Return targets as a specification has them; functions have names there."""
+    several: list[Any] = [targets]
+    if isinstance(targets, Iterable) and not isinstance(targets, str | Mapping):
+        several = list(cast("Iterable[Any]", targets))
+    return [one if isinstance(one, Mapping) else objects.name(one) for one in several]
 
 
 def _listed(name: str, images: Iterable[Any]) -> list[Any]:

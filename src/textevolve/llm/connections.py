@@ -318,11 +318,12 @@ class JsonService:
         key: Key | SecretStr | None = None,
         timeouts: Timeouts | None = None,
         largest_answer: int = LARGEST_ANSWER,
+        headers: Mapping[str, Key] | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.name = name
-        limits = timeouts or Timeouts()
-        self._http = Http(name, self.base_url, key, limits, SERVICE_CONNECTIONS, largest_answer)
+        limits, most = timeouts or Timeouts(), SERVICE_CONNECTIONS
+        self._http = Http(name, self.base_url, key, limits, most, largest_answer, headers)
         self._reached = False
 
     async def aclose(self) -> None:
@@ -339,11 +340,25 @@ class JsonService:
             RejectedError: the service refuses this one request.
             AnswerError: more than `largest_answer` MiB came.
         """
+        _, raw = await self.send(path, encode(body), headers)
+        return self.read_json(path, raw)
+
+    async def send(
+        self, path: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Post a body, and return the headers and the body of the answer; raises as `post`."""
         url = URL(self.base_url + path)
-        status, answered, raw = await self._http.exchange("POST", url, encode(body), headers)
+        status, answered, raw = await self._http.exchange("POST", url, body, headers)
         if not 200 <= status < 300:
             raise self._failure(path, status, read_refusal(raw), answered)
         self._reached = True
+        return answered, raw
+
+    def read_json(self, path: str, raw: bytes) -> Any:
+        """
+        Raises:
+            UnavailableError: the body of an answer is no JSON.
+        """
         return self._http.read_json(path, raw)
 
     def _failure(

@@ -47,7 +47,8 @@ class RowReading:
     each reply of the assistant in a chat is a case of its own. `images`: columns called `images`
     and `candidate_images` hold some; relative paths begin in the `folder`. `parameters`: columns
     that are parameters of the case. `letters`: texts of a pair may be called `a` and `b`.
-    `trajectory`: columns with an agent's steps are read, and no row with some needs an output."""
+    `trajectory`: columns with an agent's steps are read, and no row with some needs an output.
+    `answered`: no row needs an output, since an application is to give one."""
 
     map: Mapping[str, str] = field(default_factory=dict[str, str])
     each_reply: bool = False
@@ -56,6 +57,7 @@ class RowReading:
     parameters: tuple[str, ...] = ()
     letters: bool = False
     trajectory: bool = False
+    answered: bool = False
 
 
 def cases_of_row(
@@ -293,7 +295,7 @@ def read_cases(
             yield case
     if not number:
         raise InputError("no cases: the input is empty")
-    if not columns.has_outputs:
+    if not (columns.has_outputs or rules.answered):
         seen = list_names([*columns.taken, *columns.unread])
         raise InputError(f"{path}: no column for the output; saw {seen}; say --map output=COLUMN")
 

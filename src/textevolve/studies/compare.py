@@ -41,8 +41,10 @@ from textevolve.report.blocks import (
     MatrixRow,
     Report,
     Table,
+    Texts,
 )
 from textevolve.report.html import html_fragment
+from textevolve.settings import Settings
 from textevolve.showing import Shown, show_as
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import Statistic
@@ -62,6 +64,7 @@ from textevolve.studies.compare_cells import (
     fill_cells,
     input_column,
     read_cases,
+    row_values,
     shown,
     take_rows,
 )
@@ -75,8 +78,9 @@ from textevolve.studies.compare_spec import (
     with_models,
 )
 from textevolve.studies.conversations import TurnFigures, TurnTally, turn_tables, user_of
-from textevolve.studies.judged_report import say_images
+from textevolve.studies.judged_report import say_images, trajectory_texts
 from textevolve.studies.study import Asks, Row, Study, json_codec
+from textevolve.studies.targeted import column_text, describe_targets, write_request
 from textevolve.wiring import Workbench
 
 LISTED = 5
@@ -249,7 +253,7 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     if len(names) > 1:
         yield _scorers(found, names)
     yield from turn_tables({v.variant: (v.turns, v.endings) for v in found.variants})
-    if any(v.usage.calls or v.cut or v.scored < v.outputs for v in found.variants):
+    if any(v.seconds is not None or v.cut or v.scored < v.outputs for v in found.variants):
         yield _spending(found)
     names = [v.variant for v in found.variants]
     yield Matrix("Outputs", names, matrix_rows(found.outputs, names))
@@ -344,6 +348,7 @@ def _entry(output: Output) -> Entry:
     }
     grades = {shown(name): grade for name, grade in output.grades.items()}
     reasons = {n: g.failure.reason if g.failure else g.reason for n, g in grades.items()}
+    taken = trajectory_texts(output.trajectory)
     return Entry(
         output=output.text,
         scores={name: grade.score for name, grade in grades.items()},
@@ -351,6 +356,7 @@ def _entry(output: Output) -> Entry:
         reasons={name: said for name, said in reasons.items() if said},
         failure=output.failure.reason if output.failure else "",
         facts={name: said for name, said in facts.items() if said},
+        details=[Texts("Trajectory", taken)] if taken else [],
     )
 
 
@@ -379,6 +385,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     reasons = {shown(name): grade.reason or None for name, grade in output.grades.items()}
     several = {"reasons": reasons} if len(reasons) > 1 else {}
     several |= {"images": list(map(image_reference, output.images))} if output.images else {}
+    several |= output.trajectory.as_row() if output.trajectory else {}
     yield {
         **own,
         "status": row.status,
@@ -390,7 +397,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     }
 
 
-_NESTED = ("failure", "grades", "reason", "usage", "judging", "images")
+_NESTED = ("failure", "grades", "reason", "usage", "judging", "images", "trajectory")
 
 
 def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:
@@ -443,6 +450,12 @@ def _rows(found: Comparison) -> Iterator[Mapping[str, Any]]:
 show_as(Comparison, _draw, _rows)
 
 
+async def describe(
+    spec: CompareSpec, _settings: Settings, _objects: dict[str, object]
+) -> Mapping[str, Any]:
+    return describe_targets(spec.targets, spec.target_version)
+
+
 def ask(spec: CompareSpec) -> Asks:
     judges, chains = tuple(with_models(spec).values()), chains_among(*spec.models)
     models = tuple(model for model in spec.models if model not in chains)
@@ -467,12 +480,12 @@ def plan_rows(
     """
     number = itertools.count(_count_cells(spec, first))
     variants = [
-        one if one.chain else replace(one, model=one.model or default_model)
+        one if one.chain or one.target else replace(one, model=one.model or default_model)
         for one in variants_of(spec)
     ]
     baseline = baseline_of(spec, variants)
     for case in cases:
-        values: Mapping[str, str] = json.loads(case.input)
+        values = {name: column_text(value) for name, value in row_values(case).items()}
         known = values if spec.label is None else {**values, spec.label: case.reference or ""}
         asked = _show_input(spec, baseline, values)
         blank = Output(
@@ -507,6 +520,10 @@ def _plan(
     if variant.chain:
         named = replace(empty, variant=variant.name)
         return Planned(named, chain=chains[variant.chain], values=values)
+    if variant.target is not None:
+        request = write_request(variant.target, row_values(case), spec.target_version, empty.sample)
+        named = replace(empty, variant=variant.name)
+        return Planned(named, request, target=variant.target, values=values)
     if variant.prompt is None:
         text = case.candidates[spec.outputs.index(variant.column)]
         why = Failure("failed", f"the column '{variant.column}' is empty in this row")
@@ -571,8 +588,10 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     """Each cell as soon as it is filled; what is judged side by side comes together."""
     read, scorers = list(cases), open_scorers(spec, bench)
     chains = {n: open_chain_named(n, bench.objects) for n in chains_among(*spec.models)}
+    for target in spec.targets:
+        bench.target_of(target)  # what cannot be loaded is told before anything is asked
     for case, chain in itertools.product(read if chains else (), chains.values()):
-        chain.take_inputs(json.loads(case.input), others=True)  # said before anything is asked
+        chain.take_inputs(row_values(case), others=True)  # said before anything is asked
     bench.listener(RecordsExpected(_count_cells(spec, len(read))))
     together, per_row = bool(scorers.together), len(spec.prompts) * max(1, len(spec.models))
     rows = plan_rows(spec, read, bench.default_model, chains, bench.first)
@@ -613,6 +632,7 @@ STUDY = Study(
     spec=CompareSpec,
     cases=read_cases,
     take=take_rows,
+    describe=describe,
     asks=ask,
     run=run,
     row=find_row,

@@ -32,6 +32,7 @@ from textevolve.evaluators import parse_evaluator
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.targets import Target
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import ask_judge
 from textevolve.loops.placeholders import check_spelling
@@ -59,6 +60,8 @@ from textevolve.studies.conversations import (
     check_conversations,
     join_grades,
 )
+from textevolve.studies.targeted import TargetAnswer, ask_target, check_body, column_text
+from textevolve.trajectory import Trajectory
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -71,7 +74,8 @@ class Output:
 
     `score`, `passed` and `reason` are those of whoever decides, `grades` those of each metric and
     judge by its name. `failure`: why there is no output, or no score. `input`: what judges see as
-    such, with its `images`. `cut`: the output ended at the token limit.
+    such, with its `images`. `trajectory`: how a target came to the output. `cut`: the output ended
+    at the token limit.
     `usage` and `seconds`: of the output alone; `judging`: of judging it, for outputs judged side by
     side with the first of them, and for conversations with what the simulated user took. `turns`:
     of a conversation, which ended by `ending`; its `text` is the dialogue."""
@@ -86,6 +90,7 @@ class Output:
     reference: str | None = None
     context: str | None = None
     images: tuple[str, ...] = field(default=(), repr=False)
+    trajectory: Trajectory | None = None
     text: str = ""
     score: float | None = None
     passed: bool | None = None
@@ -102,13 +107,15 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A cell before it is filled: `request` is what to ask of its model, None for an output that
-    there is already; or the `chain` that is asked. `values`: of its row, where they are known.
-    `user`: who sends the messages of a conversation, or these messages; empty where it is none."""
+    """A cell before it is filled: `request` is what to ask of its model or `target`, None for an
+    output that there is already; or the `chain` that is asked. `values`: of its row, where they are
+    known. `user`: who sends the messages of a conversation, or these messages; empty where it is
+    none."""
 
     empty: Output
     request: Request | None = None
     chain: Chain | None = None
+    target: Target | None = None
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     user: SimulatedUser | tuple[str, ...] = ()
 
@@ -163,9 +170,10 @@ async def _grade_output(
 ) -> Output:
     """The output with the grades of those that see it alone: of each turn, or of a whole."""
     grades, used = dict(output.grades), output.judging
+    row = {**planned.values, **(output.trajectory.as_row() if output.trajectory else {})}
     for name, metric in scorers.metrics.items():
         if (name in scorers.each_turn) == each_turn:
-            graded = grade_output(metric, output.text, output.reference, row=planned.values)
+            graded = grade_output(metric, output.text, output.reference, row=row)
             grades[name] = _grade(await graded)
     for name, judge in scorers.alone.items():
         if (name in scorers.each_turn) == each_turn:
@@ -277,6 +285,8 @@ async def _make(bench: Workbench, planned: Planned) -> Output:
         return await _ask_chain(bench, planned.chain, planned)
     if request is None:
         return empty
+    if planned.target is not None:
+        return await _call_target(bench, planned.target, request, empty)
     model = UsageMeter(bench.model_of(empty.model))
 
     async def ask() -> Response:
@@ -291,6 +301,26 @@ async def _make(bench: Workbench, planned: Planned) -> Output:
         return replace(empty, failure=response, usage=model.usage)
     cut, spent = response.finish_reason == "length", model.usage
     return replace(empty, text=response.text, cut=cut, usage=spent, seconds=model.seconds)
+
+
+async def _call_target(bench: Workbench, target: Target, request: Request, empty: Output) -> Output:
+    model = UsageMeter(bench.target_of(target))
+
+    async def ask() -> TargetAnswer:
+        _require_time(bench)
+        return await ask_target(model, target, request)
+
+    answer = await attempt(ask())
+    if isinstance(answer, Failure):
+        return replace(empty, failure=answer)
+    return replace(
+        empty,
+        text=answer.text,
+        context=answer.context or empty.context,
+        trajectory=answer.trajectory,
+        usage=answer.usage or Usage(),
+        seconds=model.seconds,
+    )
 
 
 async def _ask_chain(bench: Workbench, chain: Chain, planned: Planned) -> Output:
@@ -325,6 +355,7 @@ async def _judge(
         reference=output.reference,
         context=output.context,
         images=output.images,
+        trajectory=output.trajectory if len(texts) == 1 else None,
     )
     found = await ask_judge(judge, case)
     if isinstance(found, Failure):
@@ -439,14 +470,22 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         images: tuple[str, ...] = row.get(IMAGES, ())
         named = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))
         shown: Mapping[str, Any] = {**row, IMAGES: named} if IMAGES in row else row
-        values = json.dumps({name: _text(shown.get(name)) for name in own}, ensure_ascii=False)
-        given = tuple(_text(row.get(column)) for column in spec.outputs)
+        columns_shown = {name: shown.get(name) for name in own}
+        if not spec.targets:  # which take values of JSON
+            columns_shown = {name: column_text(value) for name, value in columns_shown.items()}
+        values = json.dumps(columns_shown, ensure_ascii=False, default=str)
+        given = tuple(column_text(row.get(column)) for column in spec.outputs)
         id = str(row.get("id", number))
         seen[id] = seen.get(id, 0) + 1
         id = id if seen[id] == 1 else f"{id} ({seen[id]})"  # so that none takes another's place
-        reference = None if label is None else _text(label)
-        context = None if spec.context is None else _text(row.get(spec.context)) or None
+        reference = None if label is None else column_text(label)
+        context = None if spec.context is None else column_text(row.get(spec.context)) or None
         yield Case(values, given, id, reference=reference, context=context, images=images)
+
+
+def row_values(case: Case) -> dict[str, Any]:
+    """Return the columns that prompts and targets may show, by their names."""
+    return json.loads(case.input)
 
 
 def input_column(spec: CompareSpec, columns: Collection[str]) -> str:
@@ -465,7 +504,8 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
         needs = parse_evaluator(judge).needs
         given = {"context": ("--context", spec.context), "reference": ("--label", spec.label)}
         for need, (flag, column) in given.items():
-            if need in needs and column is None:
+            retrieved = need == "context" and bool(spec.targets)
+            if need in needs and column is None and not retrieved:
                 raise InputError(
                     f"judge {judge} needs a {need}: name its column with {flag}; columns:"
                     f" {', '.join(columns)}"
@@ -490,6 +530,8 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
     for name in chains_among(*spec.models):
         if not name.startswith(OWN):
             open_chain_named(name, {}).take_inputs(dict.fromkeys(own, ""), others=True)
+    for target in spec.targets:
+        check_body(target, own)
     for prompt in (one for one in spec.prompts if not one.is_blank):
         texts = [spec.system, *(text for _, text in prompt.templates)]
         check_spelling("\n".join(texts), own, f"prompt {prompt.name}")
@@ -506,9 +548,3 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
             f" {', '.join(columns)}"
         )
     return own
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

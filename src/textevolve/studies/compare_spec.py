@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError, field_validator, model_valida
 from textevolve.errors import InputError
 from textevolve.evaluators import check_absolute, judges_in, with_model
 from textevolve.llm.model import Message
+from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget, Target
 from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
@@ -163,9 +164,10 @@ DEFAULT_JUDGE = "single"
 class CompareSpec(MappedSpec):
     """Run prompts and models over your rows, score every output, and say which is better.
 
-    Every prompt with every model is a variant, and so is each column of outputs that there are
-    already. The first is the baseline. Judges see the row filled into the baseline's prompt as the
-    input, so that no prompt wins by asking for something easier.
+    Every prompt with every model is a variant, and so is each of your applications (targets), and
+    each column of outputs that there are already. The first is the baseline. Judges see the row
+    filled into the baseline's prompt as the input, so that no prompt wins by asking for something
+    easier.
     """
 
     kind: ClassVar[str] = "compare"
@@ -195,6 +197,15 @@ class CompareSpec(MappedSpec):
     max_turns: int = option(
         10, "The most messages of a simulated user.", group="Advanced", ge=1, le=100
     )
+    targets: tuple[NamedTarget, ...] = option(
+        (),
+        f"Your application: {FORMS}. Repeatable.",
+        flag="--target",
+        group="Variants",
+        metavar="TARGET",
+        identity=False,  # `describe` has them
+    )
+    target_version: str = option("", VERSION_HELP, group="Advanced", identity=False)
     outputs: Several = option(
         (), "A column with existing outputs. Repeatable.", group="Variants", metavar="COLUMN"
     )
@@ -278,10 +289,10 @@ class CompareSpec(MappedSpec):
                 "a chain takes columns and no prompt: name a model for the prompts, too, or leave"
                 " them out"
             )
-        if not (self.prompts or self.outputs or chains):
+        if not (self.prompts or self.outputs or chains or self.targets):
             raise InputError(
-                "--prompt is missing: name a file with a prompt template, or with --outputs a"
-                " column of outputs"
+                "--prompt is missing: name a file with a prompt template, with --target an"
+                " application, or with --outputs a column of outputs"
             )
         for what in ("metric", "judge"):
             given = getattr(self, what)
@@ -327,13 +338,15 @@ def _refuse_relative(judge: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What is compared. `column`: of outputs that there are already. `chain`: by its name."""
+    """What is compared. `column`: of outputs that there are already. `chain`: by its name.
+    `target`: an application that is called."""
 
     name: str
     prompt: NamedPrompt | None = None
     model: str = ""
     column: str = ""
     chain: str = ""
+    target: Target | None = None
 
 
 def variants_of(spec: CompareSpec) -> tuple[Variant, ...]:
@@ -350,6 +363,7 @@ def variants_of(spec: CompareSpec) -> tuple[Variant, ...]:
         parts += [model] if len(models) > 1 else []
         found.append(Variant(", ".join(parts), prompt, model))
     found += [Variant(chain.removeprefix(OWN), chain=chain) for chain in chains]
+    found += [Variant(target.label, target=target) for target in spec.targets]
     found += [Variant(column, column=column) for column in spec.outputs]
     names = [variant.name for variant in found]
     if double := next((name for name in names if names.count(name) > 1), None):

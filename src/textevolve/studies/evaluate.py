@@ -7,7 +7,7 @@ whole, so that a run is gone on with as it was begun, whatever became of the fil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,6 +81,7 @@ from textevolve.studies.judged_report import (
     write_line,
 )
 from textevolve.studies.study import Asks, Row, Study, write_json
+from textevolve.studies.targeted import answer_case, check_body, describe_targets
 from textevolve.user_code import own_object
 from textevolve.wiring import Workbench
 
@@ -256,6 +257,12 @@ def ask(spec: EvaluateSpec) -> Asks:
     )
 
 
+async def describe(
+    spec: EvaluateSpec, _settings: Settings, _objects: dict[str, object]
+) -> Mapping[str, Any]:
+    return describe_targets([] if spec.target is None else [spec.target], spec.target_version)
+
+
 def _profile_of(spec: EvaluateSpec) -> Profile:
     if isinstance(spec.profile, Profile):
         return spec.profile
@@ -269,19 +276,36 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
         yield _read_case(spec)
         return
     columns = Columns()
-    yield from read_cases(texts[0], columns, reading_of(spec))
+    yield from map(_check_target(spec), read_cases(texts[0], columns, reading_of(spec)))
     tell_columns(spec, columns)
 
 
 def take_given(spec: EvaluateSpec, given: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
-    yield from take_cases(given, columns, reading_of(spec))
+    yield from map(_check_target(spec), take_cases(given, columns, reading_of(spec)))
     tell_columns(spec, columns)
 
 
+def _check_target(spec: EvaluateSpec) -> Callable[[Case], Case]:
+    """Return a check that a case has no output of its own, if a target is to answer it."""
+
+    def check(case: Case) -> Case:
+        if spec.target is not None and case.candidates:
+            raise InputError(
+                f"case {case.id}: has an output, and the target is to give one; leave the column"
+                " out, or call it the expected answer: --map reference=COLUMN"
+            )
+        return case
+
+    return check
+
+
 def reading_of(spec: EvaluateSpec) -> RowReading:
+    answered = spec.target is not None
     steps = spec.judge is not None and parse_evaluator(spec.judge).reads_trajectory
-    return RowReading(spec.map, spec.each_reply, trajectory=steps)
+    return RowReading(
+        spec.map, spec.each_reply, trajectory=steps and not answered, answered=answered
+    )
 
 
 def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
@@ -291,6 +315,8 @@ def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
 
 def _read_case(spec: EvaluateSpec) -> Case:
     texts = spec.cases
+    if spec.target is not None and len(texts) == 1:
+        return Case(read_argument(texts[0]), (), "1")
     if len(texts) < 2:
         given = texts[0] if texts else ""
         raise InputError(
@@ -316,6 +342,10 @@ async def run(
     """Each case as soon as it is judged; one that cannot be judged fails alone."""
     judge = open_judge(spec, bench)
     own = {} if debates(spec) else given_parameters(spec)
+    target, version = spec.target, spec.target_version
+    callee = None if target is None else bench.target_of(target)
+    if target is not None:
+        check_body(target, ["input"])
 
     async def work(numbered: tuple[int, Case]) -> Judged:
         index, case = numbered
@@ -324,6 +354,8 @@ async def run(
         try:
             if bench.seconds_left == 0:
                 raise BudgetError(TIME_IS_UP)
+            if target is not None and callee is not None:
+                case = await answer_case(callee, target, version, case)
             made = await judge(case)
         except (CallError, BudgetError, InputError) as error:
             return _missing(spec, case, index, failure_of(error))
@@ -492,6 +524,7 @@ STUDY = Study(
     streams=True,
     independent=lambda _spec: True,
     complete=complete,
+    describe=describe,
     line=write_line,
     rows=whole_rows,
     take=take_given,

@@ -16,6 +16,7 @@ from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.debate.profile import Profile, Protocol, Readout, Selection, refuse_list
 from textevolve.errors import InputError
 from textevolve.judges.shipped_rubrics import expand_rubric
+from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
 from textevolve.spec import Frozen, Several, option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.texts.numbers import read_number, refuse_odd_number
@@ -224,6 +225,14 @@ class EvaluateSpec(DebateParameters, MappedSpec):
         reads=True,
         metavar="INPUT CANDIDATE... | CASES",
     )
+    target: NamedTarget | None = option(
+        None,
+        f"Your application, whose answers to the inputs are judged: {FORMS}.",
+        group="Data",
+        identity=False,  # `describe` has it
+        metavar="TARGET",
+    )
+    target_version: str = option("", VERSION_HELP, group="Advanced", identity=False)
     each_reply: bool = option(
         False, "Judge each reply of a chat, not the last alone.", group="Advanced", identity=False
     )

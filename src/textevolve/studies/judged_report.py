@@ -42,6 +42,7 @@ from textevolve.report.blocks import (
 from textevolve.report.images import say_image
 from textevolve.studies import debate_words
 from textevolve.studies.debate_words import reason, round_text, turn_labels
+from textevolve.trajectory import Trajectory
 
 Judged: TypeAlias = DebateResult | JudgedCase
 """A case with what a judge made of it: a debate, which has more to tell, or any other judge."""
@@ -66,10 +67,15 @@ def plain_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def _trajectory_row(case: Case) -> ResultRow:
+    return {} if case.trajectory is None else case.trajectory.as_row()
+
+
 def _of_debate(result: DebateResult) -> Iterator[ResultRow]:
     metrics = result_metrics(result)
     candidates = result.case.candidates
     first: ResultRow = {"index": result.index, "id": plain_text(result.case.id)}
+    first |= _trajectory_row(result.case)
     whole: ResultRow = {
         "coverage": metrics["coverage"],
         "rounds": metrics["rounds"],
@@ -114,6 +120,7 @@ def _record(judged: JudgedCase) -> ResultRow:
         "id": plain_text(judged.case.id),
         "input": plain_text(judged.case.input),
         **shown_images(judged.case),
+        **_trajectory_row(judged.case),
         "best": judged.best,
         "candidates": [
             {"text": plain_text(text), **_own_images(judged.case, j), **_outcome(outcome)}
@@ -129,6 +136,7 @@ def _record(judged: JudgedCase) -> ResultRow:
 
 def _of_judged(judged: JudgedCase) -> Iterator[ResultRow]:
     first: ResultRow = {"index": judged.index, "id": plain_text(judged.case.id)}
+    first |= _trajectory_row(judged.case)
     if not judged.case.candidates:
         why = judged.failure.reason if judged.failure else None
         yield {**first, "status": "failed", "reason": why}
@@ -276,7 +284,22 @@ def _texts(judged: Judged) -> Section:
         if isinstance(judged, DebateResult) and judged.labels:
             known = f", known to the agents as Response {judged.labels[j]}"
         texts.append((f"{wording.letter(j)}{known}", text))
+    texts += trajectory_texts(judged.case.trajectory)
     return Section("Input and candidates", [Texts("", texts)], folded=True)
+
+
+def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
+    """Return the passages that an application retrieved, and the tools that it called, as texts
+    under names."""
+    if trajectory is None:
+        return []
+    texts = [(f"Passage {n}", text) for n, text in enumerate(trajectory.contexts, 1)]
+    for number, call in enumerate(trajectory.tool_calls or (), 1):
+        lines = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False, default=str)})"]
+        lines += [f"result: {call.result}"] if call.result is not None else []
+        lines += [f"error: {call.error}"] if call.error is not None else []
+        texts.append((f"Tool call {number}", "\n".join(lines)))
+    return texts
 
 
 def images_by_name(case: Case) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Request, Response, request_key
 from textevolve.llm.prices import cost_of, price_of
 from textevolve.llm.providers import resolve
+from textevolve.llm.targets import JOURNALED
 from textevolve.llm.testing.answers import (
     TEXT,
     WORDS,
@@ -139,7 +140,8 @@ async def rehearse(
 
     def model_of(name: str) -> Model:
         if name not in models:
-            actor = _Actor(name, price_of(name, settings), rehearsed, draw)
+            price = None if name.startswith(JOURNALED) else price_of(name, settings)
+            actor = _Actor(name, price, rehearsed, draw)
             models[name] = Journaled(actor, journal, lambda _: None)
         return models[name]
 
@@ -202,6 +204,7 @@ class _Actor:
             answered = 0  # a decision model writes nothing
         cost = None if self.price is None else cost_of(self.price, prompt, 0, answered)
         usage = Usage(1, prompt, 0, answered, cost)
+        usage = Usage(1) if self.name.startswith(JOURNALED) else usage
         self.rehearsed.usage += usage
         return replace(response, usage=usage, finish_reason="stop")
 

@@ -1,0 +1,24 @@
+"""An application to compare: it answers questions from notes.
+
+textevolve compare --target python:examples.compare.app.reply ...
+textevolve compare --target "cmd:python examples/compare/app.py" ...
+"""
+
+import json
+import sys
+
+NOTES = ("4 boxes of 6 pens are 24, and 3 of them are lost: 21.", "Sorted: 5, 9, 12.", "Oslo.")
+
+
+def reply(question: str) -> dict[str, object]:
+    """Answer a question by the note that shares most words with it."""
+    words = set(question.lower().split())
+    found = max(NOTES, key=lambda note: len(words & set(note.lower().split())))
+    answer = found.rstrip(".").rpartition(": ")[2]
+    call = {"name": "search", "arguments": {"query": question}, "result": found}
+    return {"answer": answer, "contexts": [found], "tool_calls": [call]}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(reply(json.loads(line)["question"])), flush=True)

@@ -1,0 +1,131 @@
+"""Applications under test: a service over HTTP, a function, or a program; how each is described.
+
+How they are called is in `target_calls`; what they are sent and how their answers are read is the
+business of `studies.targeted`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, cast
+
+from pydantic import Field, WithJsonSchema, field_validator, model_validator
+
+from textevolve.errors import InputError
+from textevolve.llm.providers import split_address
+from textevolve.reach import is_confined
+from textevolve.rows import read_text
+from textevolve.spec import Frozen
+from textevolve.texts.yaml_lines import parse_yaml
+from textevolve.user_code import ENDINGS, OWN
+
+COMMAND = "cmd:"
+FORMS = "http(s)://HOST/PATH, python:MODULE.FUNCTION, cmd:PROGRAM, or a FILE.yaml of its fields"
+VERSION_HELP = "Any text, such as the version of your application: another one asks it anew."
+KEY = "TEXTEVOLVE_TARGET_KEY"
+"""The variable whose key is sent to targets, and to nothing else."""
+EVENTS = "events"
+"""The finish reason of an answer that came as server-sent events: its text is the list of them."""
+JOURNALED = "target:"
+"""Begins the names under which the journal has calls of targets."""
+_SECRET = re.compile("authorization|cookie|token|secret|key|password", re.IGNORECASE)
+
+
+class Target(Frozen):
+    """An application that answers rows.
+
+    `target`: its address, function or program. `body`: a template of the JSON that it is sent, with
+    columns in braces; None sends the whole row. `answer`, `contexts`, `tool_calls`, `steps` and
+    `usage` are paths of fields in its answer, such as `data.0.text`. `key_env`: the variable with
+    the key that it is sent as a bearer. `headers`: `env:NAME` stands for a variable. `timeout`: in
+    seconds, of one call.
+    """
+
+    target: str = Field(min_length=1)
+    name: str = ""
+    body: Any = None
+    headers: Mapping[str, str] = {}
+    key_env: str = KEY
+    answer: str = ""
+    contexts: str = "contexts"
+    tool_calls: str = "tool_calls"
+    steps: str = "steps"
+    usage: str = "usage"
+    concurrency: int | None = Field(default=None, ge=1, le=4096)
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    timeout: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        """Read a target that is named by its address or its file."""
+        if not isinstance(given, str):
+            return given
+        if not given.lower().endswith(ENDINGS) or given.startswith((COMMAND, OWN)):
+            return {"target": given}
+        _, fields = parse_yaml(read_text(given), given)
+        if not isinstance(fields, dict):
+            raise InputError(f"{given}:1: must be a mapping with target and other fields")
+        return {"name": Path(given).stem, **cast("dict[str, Any]", fields)}
+
+    @field_validator("body")
+    @classmethod
+    def _read_body(cls, body: Any) -> Any:
+        """Read a body that is written as a JSON text."""
+        try:
+            parsed: Any = json.loads(body) if isinstance(body, str) else body
+        except ValueError:
+            return body
+        return parsed if type(parsed) in (dict, list) else body
+
+    @model_validator(mode="after")
+    def _usable(self) -> Target:
+        form, _, rest = self.target.partition(":")
+        if form.lower() in ("http", "https"):
+            parts = split_address(self.target.partition("?")[0])
+            if parts is None:
+                raise InputError(f"target {self.target:.200}: is no address http(s)://HOST/PATH")
+            if parts.username is not None or parts.password is not None:
+                raise InputError(
+                    f"the address of {parts.hostname} holds a user name or password; take it out"
+                    f" and give a key in {KEY}, or a header as env:NAME"
+                )
+        elif form not in ("python", "cmd") or not rest.strip():
+            raise InputError(f"target {self.target:.200}: write {FORMS}")
+        for header, value in self.headers.items():
+            if _SECRET.search(header) and not value.startswith("env:"):
+                raise InputError(
+                    f"the header {header} would be kept with the run: put its value into a variable"
+                    " of the environment, and write env:NAME"
+                )
+        return self
+
+    @property
+    def label(self) -> str:
+        """Return what people call it."""
+        return self.name or self.target.removeprefix(OWN)
+
+    @property
+    def journal_name(self) -> str:
+        """Return the name under which its calls stand in the journal."""
+        return f"{JOURNALED}{self.target}"
+
+
+NamedTarget: TypeAlias = Annotated[Target, WithJsonSchema({"type": ["string", "object"]})]
+"""A target, or the address, function, program or file that names one."""
+
+
+def check_targets(targets: Iterable[Target]) -> None:
+    """
+    Raises:
+        InputError: a client of a server names a target, which would make the server call addresses,
+            load code or run programs.
+    """
+    for target in targets if is_confined() else ():
+        raise InputError(
+            f"target {target.label:.200}: a server calls no targets for its clients; run the study"
+            " from the command line or Python"
+        )

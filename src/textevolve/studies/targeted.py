@@ -1,0 +1,188 @@
+"""Targets in studies: what an application under test is sent for a row, and what it answered.
+
+The journal has the whole answer, so that other paths of fields ask nothing anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from textevolve.errors import AnswerError, InputError
+from textevolve.evaluation import Case, Usage, mend_text
+from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.prices import ReportedUsage, usage_of
+from textevolve.llm.targets import EVENTS, Target, check_targets
+from textevolve.loops.placeholders import check_spelling, fill, find_placeholders
+from textevolve.report import wording
+from textevolve.rows.columns import join_passages
+from textevolve.trajectory import Trajectory, read_trajectory
+
+ANSWER_FIELDS = ("answer", "output")
+"""Fields that hold the text of an answer, unless the target names another."""
+_WHOLE = re.compile(r"\{\{?\s*([^\W\d]\w*)\s*\}\}?")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAnswer:
+    """The answer of a target. `usage`: None where it reports none."""
+
+    text: str
+    trajectory: Trajectory | None = None
+    usage: Usage | None = None
+
+    @property
+    def context(self) -> str | None:
+        """Return the retrieved passages as the context that judges read."""
+        passages = self.trajectory.contexts if self.trajectory else ()
+        return join_passages(passages) or None
+
+
+def describe_targets(targets: Sequence[Target], version: str) -> dict[str, Any]:
+    """Describe targets for the identity of a run; {} where there are none.
+
+    Raises:
+        InputError: a client of a server names a target.
+    """
+    check_targets(targets)
+    described = [target.model_dump(mode="json", exclude_defaults=True) for target in targets]
+    return {"targets": described, "target_version": version} if targets else {}
+
+
+def write_request(target: Target, row: Mapping[str, Any], version: str, sample: int = 0) -> Request:
+    """Write what a target is sent for a row. Its headers and version make it another call, too."""
+    texts = {name: column_text(value) for name, value in row.items()}
+    body = dict(row) if target.body is None else _fill_body(target.body, row, texts)
+    about = {"version": version, "headers": dict(target.headers)}
+    known = {name: value for name, value in about.items() if value}
+    first = (Message("system", (json.dumps(known, sort_keys=True),)),) if known else ()
+    sent = Message("user", (mend_text(json.dumps(body, ensure_ascii=False)),))
+    return Request(messages=(*first, sent), sample=sample)
+
+
+def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) -> Any:
+    """Fill columns into all texts of a body; one that is a placeholder alone becomes the value."""
+    if isinstance(template, dict):
+        fields = cast("dict[str, Any]", template)
+        return {name: _fill_body(inner, row, texts) for name, inner in fields.items()}
+    if isinstance(template, list):
+        return [_fill_body(inner, row, texts) for inner in cast("list[Any]", template)]
+    if not isinstance(template, str):
+        return template
+    whole = _WHOLE.fullmatch(template)
+    return row[whole[1]] if whole and whole[1] in row else fill(template, texts)
+
+
+def column_text(value: object) -> str:
+    """Return the value of a column as a text: of what is none, its JSON."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def check_body(target: Target, columns: Collection[str]) -> None:
+    """
+    Raises:
+        InputError: the body of a target shows no column, or a name that is misspelt.
+    """
+    if target.body is not None:
+        text = json.dumps(target.body, ensure_ascii=False)
+        check_spelling(text, columns, f"target {target.label}")
+        if not find_placeholders(text, columns):
+            raise InputError(
+                f"target {target.label}: its body shows none of the columns {', '.join(columns)};"
+                f" write {{{next(iter(columns), 'column')}}}"
+            )
+
+
+async def ask_target(model: Model, target: Target, request: Request) -> TargetAnswer:
+    """Ask a target, and read its answer. An empty text is one where tools were called.
+
+    Raises:
+        ModelError, BudgetError: no usable answer came.
+    """
+    answer = read_target_answer(target, await model(request))
+    if not answer.text.strip() and not (answer.trajectory and answer.trajectory.tool_calls):
+        raise AnswerError("the output is empty")
+    return answer
+
+
+async def answer_case(model: Model, target: Target, version: str, case: Case) -> Case:
+    """Return the case with the target's answer as its candidate, and what it retrieved as the
+    context; raises as `ask_target`."""
+    request = write_request(target, {"input": case.input}, version)
+    answer = await ask_target(model, target, request)
+    context = answer.context or case.context
+    return replace(case, candidates=(answer.text,), context=context, trajectory=answer.trajectory)
+
+
+def read_target_answer(target: Target, response: Response) -> TargetAnswer:
+    """Read the fields of a target's answer. The texts of server-sent events are joined; of other
+    fields the last that came counts.
+
+    Raises:
+        AnswerError: there is no text, or a field cannot be read.
+    """
+    try:
+        value: object = from_json(response.text)
+    except ValueError:  # made up by a rehearsal
+        text = response.text
+        return TargetAnswer(text, Trajectory((text, text, text), ()))
+    streamed = response.finish_reason == EVENTS
+    parts = cast("list[object]", value) if streamed else [value]
+    texts = [text for part in parts if (text := _find_text(target, part)) is not None]
+    if not texts:
+        named = target.answer or " or ".join(ANSWER_FIELDS)
+        shown = wording.shorten(json.dumps(value, ensure_ascii=False), 160)
+        raise AnswerError(
+            f"{target.label}: no field '{named}' in its answer: {shown}; name the field with"
+            " `answer` in a file of the target"
+        )
+    paths = {name: getattr(target, name) for name in ("contexts", "tool_calls", "steps", "usage")}
+    fields = {name: _find_last(parts, path) for name, path in paths.items()}
+    try:
+        trajectory = read_trajectory(fields, target.label)
+    except InputError as error:
+        raise AnswerError(str(error)) from None
+    return TargetAnswer("".join(texts), trajectory, _read_usage(fields["usage"]))
+
+
+def _find_text(target: Target, part: object) -> str | None:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict) and not target.answer:
+        return column_text(part)
+    paths = (target.answer,) if target.answer else ANSWER_FIELDS
+    values = (_find_path(cast("object", part), path) for path in paths)
+    value = next((one for one in values if one is not None), None)
+    return None if value is None else column_text(value)
+
+
+def _find_last(parts: Sequence[object], path: str) -> object:
+    values = (_find_path(part, path) for part in reversed(parts))
+    return next((one for one in values if one is not None), None)
+
+
+def _find_path(value: object, path: str) -> object:
+    """Return what stands at a path such as `data.0.text`; None where nothing does."""
+    for step in path.split("."):
+        if isinstance(value, list) and step.isdecimal():
+            items = cast("list[object]", value)
+            value = items[int(step)] if int(step) < len(items) else None
+        else:
+            value = cast("dict[str, object]", value).get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _read_usage(reported: object) -> Usage | None:
+    try:
+        usage = None if reported is None else ReportedUsage.model_validate(reported)
+    except ValidationError:
+        return None
+    return None if usage is None else usage_of(usage, None)
