@@ -67,7 +67,7 @@ def test_an_exported_labelling_task_is_read_again():
     ("rows", "reason"),
     [
         (rows_of("pass", "supported"), "row 2: 'label' must be pass or fail .*with --good"),
-        (rows_of(None), "no row has a column 'label'"),
+        (rows_of(None), "no row has a label"),
         (
             [{"input": "q", "messages": [{"role": "user", "content": "?"}], "label": 1}],
             "one output",

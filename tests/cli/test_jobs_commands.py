@@ -56,8 +56,14 @@ def test_it_is_paused_resumed_changed_and_removed(cli, nightly, study):
     assert "there is no job 'nightly'" in missing.err
 
 
-def test_a_gate_that_fails_is_the_exit_code_and_in_the_history(cli, study):
-    gate = ("--pass-threshold", 1, "--min-mean", 1)
+@pytest.mark.parametrize(
+    "gate",
+    [
+        ("--pass-threshold", 1, "--min-mean", 1),
+        ("--measured-on", "labels.jsonl", "--min-agreement", 0.5),
+    ],
+)
+def test_a_gate_that_fails_is_the_exit_code_and_in_the_history(cli, study, gate):
     cli("jobs", "add", "gated", study, "--cron", "0 0 1 1 *", *gate)
     assert cli("jobs", "run", "gated").code == 4
     assert shown(cli, "gated")["runs"][0]["status"] == "gated"

@@ -131,8 +131,7 @@ def _read_items(rows: Iterator[Placed], path: Path, good: str | None) -> list[It
         places[item.id] = where
         items[item.id] = item if item.group else replace(item, group=hash_text(item.input))
     if not items:
-        missing = f"a column '{LABEL}'" if kind == "single" else "a known answer"
-        raise InputError(f"{path}: no labelled items: no row has {missing}")
+        raise InputError(f"{path}: no labelled items: no row has a label, or a known answer")
     return _grade(items.values(), least) if kind == "single" else list(items.values())
 
 
@@ -361,13 +360,13 @@ def _read_single(row: Row, where: str, number: str, words: Collection[str] = ())
         return None
     place = row.get("candidate") if "output" in row else None
     if isinstance(place, int):  # of an exported labelling task: the number of the text in its case
-        row = {name: value for name, value in row.items() if name != "candidate"}
+        row = {n: f"{value}.{place}" if n == "id" else value for n, value in row.items()}
+        del row["candidate"]
     (case,) = cases_of_row(row, where, Columns(), _READING, number)
     if len(case.candidates) != 1:
         raise InputError(f"{where}: needs one output beside its label, not {len(case.candidates)}")
-    id = f"{case.id}.{place}" if isinstance(place, int) and place > 1 else case.id
     about = _take_name(row, "group"), _take_name(row, "subset"), case.reference, case.context
-    return Item(id, case.input, case.candidates, (math.nan,), *about, tuple(labels))
+    return Item(case.id, case.input, case.candidates, (math.nan,), *about, tuple(labels))
 
 
 def label_columns(row: Iterable[str]) -> tuple[str, ...]:

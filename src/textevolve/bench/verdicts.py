@@ -232,29 +232,12 @@ def gather_outcomes(
             raise InputError(f"a verdict is on the item '{verdict.item}', which is not there")
         given.setdefault(verdict.judge, {}).setdefault(verdict.item, []).append(verdict)
         asked.setdefault(verdict.judge, set()).add(verdict.order)
-    outcomes = {
-        judge: {id: _outcome(judge, known[id], of.get(id, ()), asked[judge]) for id in known}
+    return {
+        judge: {
+            id: _outcome(judge, known[id], of.get(id, ()), asked[judge], threshold) for id in known
+        }
         for judge, of in given.items()
     }
-    for item in known.values():
-        for judge, of_judge in outcomes.items() if item.is_single else ():
-            said = given[judge].get(item.id, ())
-            of_judge[item.id] = _pass_or_fail(of_judge[item.id], item, said, threshold)
-    return outcomes
-
-
-def _pass_or_fail(
-    outcome: ItemOutcome, item: Item, verdicts: Sequence[Verdict], threshold: float | None
-) -> ItemOutcome:
-    scores = [v.score for v in verdicts if v.score is not None]
-    if not scores:
-        return outcome
-    score = fmean(scores)
-    passed = fmean(v.passed or False for v in verdicts if v.score is not None) >= PASSES
-    if threshold is not None:
-        passed = score >= threshold
-    credit = label_credit(passed, item.human[0])
-    return replace(outcome, winner=int(passed), winners={}, credit=credit, score=score)
 
 
 def index_items(items: Iterable[Item]) -> dict[str, Item]:
@@ -270,7 +253,11 @@ def index_items(items: Iterable[Item]) -> dict[str, Item]:
 
 
 def _outcome(
-    judge: str, item: Item, verdicts: Sequence[Verdict], asked: set[TextOrder]
+    judge: str,
+    item: Item,
+    verdicts: Sequence[Verdict],
+    asked: set[TextOrder],
+    threshold: float | None,
 ) -> ItemOutcome:
     by_order: dict[TextOrder, list[tuple[float, ...]]] = {}
     for verdict in verdicts:
@@ -282,6 +269,12 @@ def _outcome(
     if not asked or means.keys() != asked:
         return ItemOutcome(judge, item.id, winners=winners)
     scores = _mean(list(means.values()))
+    if item.is_single:
+        score = fmean(v.score for v in verdicts if v.score is not None)
+        passed = fmean(v.passed for v in verdicts if v.passed is not None) >= PASSES
+        passed = passed if threshold is None else score >= threshold
+        credit = label_credit(passed, item.human[0])
+        return ItemOutcome(judge, item.id, scores, int(passed), credit=credit, score=score)
     return ItemOutcome(
         judge,
         item.id,

@@ -108,7 +108,7 @@ def draw_grid(
     names = [wording.visible(column.name) for column in columns]
     parts: list[RenderableType] = []
     for label, *figures in rows:
-        named = zip(names[1:], figures, strict=True)
+        named = [pair for pair in zip(names[1:], figures, strict=True) if pair[1]]
         line = Text(" · ").join(Text.assemble((f"{name} ", "dim"), cell) for name, cell in named)
         parts += [label, Padding(line, (0, 0, 0, 2))]
     return Group(*parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from textevolve.bench.agreement import AgreementSummary, JudgeComparison
+from textevolve.bench.agreement import AgreementSummary, JudgeComparison, PassFigures
 from textevolve.bench.credit import winner_of
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
@@ -18,6 +18,7 @@ from textevolve.report.blocks import (
     Cell,
     Column,
     Entry,
+    Estimate,
     Matrix,
     MatrixRow,
     Table,
@@ -27,6 +28,11 @@ from textevolve.report.cells import cell_text
 from textevolve.statistics.intervals import TIE, mean_present
 from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate, finite
+
+BLIND_NOTE = (
+    "Brackets: 95 % intervals, drawn by question. The last {} are answers that read nothing:"
+    " a judge that scores no more has shown nothing."
+)
 
 
 def summary_sentence(summary: AgreementSummary) -> str:
@@ -78,8 +84,7 @@ def draw_agreement(
     summary: AgreementSummary,
     threshold: float | None = None,
 ) -> Iterator[Block]:
-    yield _draw_accuracy(summary)
-    yield from _draw_responses(summary)
+    yield _draw_accuracy(summary) if summary.people is None else _draw_responses(summary)
     yield from _draw_calibration(items, summary)
     if any(judge.position for judge in summary.judges):
         yield _draw_position(summary)
@@ -102,45 +107,35 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
         for j in summary.judges
     ]
     rows += [(name, finite(share), "", "", "") for name, share in summary.blind_answers]
-    number = "three" if summary.people is None else "two"
-    note = (
-        f"Brackets: 95 % intervals, drawn by question. The last {number} are answers that read"
-        " nothing: a judge that scores no more has shown nothing."
-    )
-    if summary.people is not None:  # whose verdicts are never ties
-        columns, rows = columns[:3] + columns[4:], [(*row[:3], *row[4:]) for row in rows]
+    note = BLIND_NOTE.format("three")
     return Table("Agreement with people", columns, rows, note=note)
 
 
-def _draw_responses(summary: AgreementSummary) -> Iterator[Table]:
-    """Draw how judges find the failures among single responses, and the thresholds to use."""
-    judges = [(j.name, j.responses) for j in summary.judges if j.responses is not None]
-    if not judges:
-        return
-    found = (Column("precision", "percent", 1), Column("recall", "percent", 1))
-    columns = (Column("judge"), *found, Column("alpha", "number"), Column("AUC", "number"))
-    rows: list[tuple[Cell, ...]] = [
-        (name, *map(estimate, (r.verdicts.precision, r.verdicts.recall, r.verdicts.alpha, r.auc)))
-        for name, r in judges
-    ]
+def _draw_responses(summary: AgreementSummary) -> Table:
+    """Draw the figures of judges on single responses, with those from the best threshold on."""
+    percents = [Column(name, "percent", 1) for name in ("accuracy", "precision", "recall")]
+    numbers = [Column(name, "number") for name in ("kappa", "alpha", "AUC")]
+    columns = [Column("judge"), *percents, *numbers, Column("covered", "percent", 0)]
+    rows: list[tuple[Cell, ...]] = []
+    for judge in summary.judges:
+        if (found := judge.responses) is not None:
+            name = f"{judge.name} from {found.threshold:.4g} on"
+            rows.append((judge.name, *_cells(found.verdicts), estimate(found.auc), judge.coverage))
+            rows.append((name, *_cells(found.validated), "", ""))
+    rows += [(name, finite(share), *[""] * 6) for name, share in summary.blind_answers]
     note = (
-        "Precision: of the responses that the judge fails, those that people fail; recall: of those"
-        " that people fail, those that the judge fails. Alpha: Krippendorff's. AUC: how often a"
-        " response that people pass has a higher score than one that they fail."
+        f"{BLIND_NOTE.format('two')} Precision: of the responses that the judge fails, those that"
+        " people fail; recall: of those that people fail, those that the judge fails. Alpha:"
+        " Krippendorff's. AUC: how often a response that people pass has a higher score than one"
+        " that they fail. From a score on: what a judge does with --threshold at the score of the"
+        " highest kappa; cross-validated, by thresholds chosen in ten folds on other questions."
     )
-    yield Table("Failures found", columns, rows, note=note)
-    accuracy = (Column("accuracy", "percent", 1), Column("kappa", "number"))
-    columns = (Column("judge"), Column("threshold", "number", 4), *accuracy, *found)
-    validated = [(name, r.threshold, r.validated) for name, r in judges]
-    rows = [
-        (name, finite(least), *map(estimate, (v.accuracy, v.kappa, v.precision, v.recall)))
-        for name, least, v in validated
-    ]
-    note = (
-        "Threshold: the score from which to pass (--threshold) for the highest kappa on all items."
-        " The figures are those of thresholds chosen in ten folds by question on other items."
-    )
-    yield Table("The best threshold, cross-validated", columns, rows, note=note)
+    return Table("Agreement with people", columns, rows, note=note)
+
+
+def _cells(figures: PassFigures) -> Iterator[Estimate]:
+    each = (figures.accuracy, figures.precision, figures.recall, figures.kappa, figures.alpha)
+    return map(estimate, each)
 
 
 def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Iterator[Block]:

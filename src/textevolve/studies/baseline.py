@@ -4,7 +4,7 @@ is wrong costs nothing."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from textevolve.debate.profile import Profile
@@ -88,9 +88,8 @@ def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome
     """
     if gates.min_agreement is None:
         return []
-    finished = (one for one in store.list_runs(LOOKED_AT) if one.status == "finished")
     measurement = max(
-        (one for one in finished if gates.measured_on in _names_of(one)),
+        (one for one in store.list_runs(LOOKED_AT) if _measures(one, gates.measured_on)),
         key=lambda one: one.updated,
         default=None,
     )
@@ -113,37 +112,32 @@ def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome
     return outcomes
 
 
-def _names_of(run: RunRecord) -> tuple[str, ...]:
-    """Return the names under which a measurement is known: its own, its id, that of its labels."""
-    if run.spec.get("kind") != MEASURES:
-        return ()
-    items: Sequence[str] = run.spec.get("spec", {}).get("items", ())
-    return (run.id, run.name, *(items if len(items) == 1 else ()))
+def _measures(run: RunRecord, name: str | None) -> bool:
+    """Tell whether a run is a finished measurement of this name or id, or on these labels."""
+    finished = run.spec.get("kind") == MEASURES and run.status == "finished"
+    return finished and name in (run.id, run.name, *run.spec["spec"].get("items", ()))
 
 
 def _identify_judges(stored: StoredSpec) -> list[tuple[str, str]]:
     """Return the judges of a run by name, each with all that makes its verdicts, as JSON."""
     study = find_study(stored.kind)
     spec = read_spec(study, stored)
-    debates = {judge: parse_evaluator(judge) for judge in study.asks(spec).judges}
     threshold, rubric = getattr(spec, "threshold", None), getattr(spec, "rubric", None)
-    judges = list[tuple[str, object]]()
-    profile = getattr(spec, "profile", None)
+    profile, judges = getattr(spec, "profile", None), list[tuple[str, object]]()
     if isinstance(profile, Profile):
         judges.append((f"debate:{profile.name}", _describe(profile, stored.model)))
-    for judge, parsed in debates.items():
-        files = stored.judges.get(judge, {})
+    for judge in study.asks(spec).judges:
+        parsed, files = parse_evaluator(judge), stored.judges.get(judge, {})
+        about: object = [with_model(judge, stored.model), files, threshold, rubric]
         if parsed.is_debate:
-            own = Profile.model_validate(
-                files["profile"] | ({"threshold": threshold} if threshold else {})
-            )
-            judges.append((judge, _describe(own, parsed.model or stored.model)))
-        else:
-            judges.append((judge, [with_model(judge, stored.model), files, threshold, rubric]))
+            changed = {} if threshold is None else {"threshold": threshold}
+            own = Profile.model_validate({**files["profile"], **changed})
+            about = _describe(own, parsed.model or stored.model)
+        judges.append((judge, about))
     return [(judge, json.dumps(about, sort_keys=True)) for judge, about in judges]
 
 
-def _describe(profile: Profile, model: str) -> list[object]:
+def _describe(profile: Profile, model: str) -> object:
     return [profile.model_dump(mode="json"), profile.models(model)]
 
 

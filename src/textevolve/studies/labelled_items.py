@@ -126,20 +126,10 @@ def as_case(item: Item) -> Case:
 
 def item_of(case: Case) -> Item:
     """What `as_case` made a case of."""
-    about = case.parameters
-    human = tuple(about["human"] or [math.nan] * len(case.candidates))
-    texts = tuple(case.candidates)
-    return Item(
-        case.id,
-        case.input,
-        texts,
-        human,
-        about["group"],
-        about["subset"],
-        reference=about["reference"],
-        context=about.get("context"),
-        labels=tuple(about.get("labels", {}).items()),
-    )
+    about = dict(case.parameters)
+    human = tuple(about.pop("human") or [math.nan] * len(case.candidates))
+    labels = tuple(about.pop("labels", {}).items())
+    return Item(case.id, case.input, tuple(case.candidates), human, **about, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)
