@@ -20,7 +20,7 @@ MOST_SHOWN = 4000
 
 @dataclass(frozen=True)
 class TrajectoryJudge(Checklist):
-    """A checklist over the whole trajectory, which stands in the place of the answer."""
+    """A checklist over the whole trajectory instead of the answer alone."""
 
     shipped: ClassVar[str] = TRAJECTORY
 

@@ -131,7 +131,7 @@ def open_arguments(option: str) -> TrajectoryCheck:
 
 
 def _find_faults(calls: Sequence[ToolUse], name: str, schema: Mapping[str, Any]) -> list[str]:
-    """Say of each call of a tool what breaks the schema, nothing where it fits."""
+    """List for each call of a tool what breaks the schema; empty if nothing does."""
     own = [call.arguments for call in calls if call.name == name]
     if None in own:
         raise InputError(f"the arguments of {name} were not recorded")
