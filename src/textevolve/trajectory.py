@@ -19,6 +19,8 @@ PASSAGE_FIELDS = ("text", "content", "page_content")
 """Names that frameworks have for the text of a passage."""
 STATED = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
 """Fields of an answer, and columns, that state a trajectory."""
+RECORDED = ("tool_calls", "steps", "errors")
+"""Those of them that belong to one output, and not to its row."""
 MOST_LEVELS = 100
 """To which the arguments and the result of a call may be nested."""
 NO_ANSWER = "(no final answer)"

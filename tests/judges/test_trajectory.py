@@ -89,3 +89,41 @@ def test_a_call_that_is_nested_too_deeply_is_refused():
     for value in (deep, json.loads(deep)):
         with pytest.raises(InputError, match="row 1: a call of f is nested too deeply"):
             read_tool_calls([{"name": "f", "arguments": value}], "row 1")
+
+
+APP = """
+def reply(row):
+    if row["input"] == "Hello":
+        return {"answer": "Hi."}
+    return {"answer": "", "tool_calls": [{"name": "search", "arguments": "{}"}], "steps": 2}
+"""
+
+
+def test_calls_that_a_target_reports_count_and_not_those_that_the_row_recorded(cli, home):
+    (home / "agent_app.py").write_text(APP)
+    old = {"tool_calls": [{"name": "old"}], "gold": "search"}
+    file = write(home / "rows.jsonl", [{"input": "A room?", **old}, {"input": "Hello", **old}])
+    common = ("--target", "python:agent_app.reply", "--map", "expected_tools=gold", "--json")
+    ended = cli("evaluate", file, "--judge", "metric:tool-sequence", *common)
+    assert ended.code == 3, ended.err
+    assert [row["candidates"][0]["score"] for row in ended.rows] == [1, None]
+    scorers = ("--metric", "tool-sequence", "--judge", "metric:max-steps:1")
+    ended = cli("compare", "--data", file, *common, *scorers, "-o", "cells.jsonl")
+    assert ended.code == 3, ended.err
+    lines = (home / "cells.jsonl").read_text().splitlines()
+    cells = sorted(map(json.loads, lines), key=lambda cell: cell["row"])
+    assert [cell["scores"] for cell in cells] == [
+        {"tool-sequence": 1, "metric:max-steps:1": 0.5},
+        {"tool-sequence": None, "metric:max-steps:1": None},
+    ]
+
+
+def test_recorded_calls_belong_to_one_column_of_outputs(cli, home):
+    row = {"input": "A room?", "a": "Room 7.", "b": "No.", "tool_calls": [{"name": "search"}]}
+    file = write(home / "rows.jsonl", [row])
+    options = ("--data", file, "--metric", "tool-called:search", "-o", "cells.jsonl")
+    for columns, scores in ((("a",), [1]), (("a", "b"), [None, None])):
+        named = [part for column in columns for part in ("--outputs", column)]
+        assert cli("compare", *options, *named).code == (0 if len(columns) == 1 else 3)
+        lines = (home / "cells.jsonl").read_text().splitlines()
+        assert [json.loads(line)["score"] for line in lines] == scores

@@ -178,7 +178,8 @@ def list_calls(trajectory: Trajectory) -> Sequence[ToolUse]:
     Raises:
         InputError: no calls are recorded, which is not the same as an empty list.
     """
-    return _require(trajectory.tool_calls, "no tool calls are recorded: no column tool_calls")
+    missing = "no tool calls are recorded: neither a column tool_calls nor a target states them"
+    return _require(trajectory.tool_calls, missing)
 
 
 def _list_expected(trajectory: Trajectory) -> Sequence[ToolUse]:

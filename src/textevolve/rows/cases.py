@@ -79,7 +79,7 @@ def cases_of_row(
         pairs = [(source.take_input(), source.take_outputs() or (IMAGE_ALONE,) * len(shown))]
     else:
         pairs = source.split_chat(chat)
-    if trajectory is not None:
+    if trajectory is not None and not reading.answered:
         pairs = [(input, outputs or (NO_ANSWER,)) for input, outputs in pairs]
         if len(pairs) > 1 or len(pairs[0][1]) > 1:
             raise InputError(f"{where}: tool calls belong to one output, and the row has several")

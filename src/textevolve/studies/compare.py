@@ -81,6 +81,7 @@ from textevolve.studies.conversations import TurnFigures, TurnTally, turn_tables
 from textevolve.studies.judged_report import say_images, trajectory_texts
 from textevolve.studies.study import Asks, Row, Study, json_codec
 from textevolve.studies.targeted import column_text, describe_targets, write_request
+from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
 
 LISTED = 5
@@ -529,6 +530,8 @@ def _plan(
         why = Failure("failed", f"the column '{variant.column}' is empty in this row")
         failure = None if text.strip() else why
         named = replace(empty, variant=variant.name, text=text, failure=failure)
+        if len(spec.outputs) > 1:  # nothing says whose calls of tools are recorded
+            values = {name: value for name, value in values.items() if name not in RECORDED}
         return Planned(named, values=values)
     user, prompt = user_of(spec, values), variant.prompt
     messages = (

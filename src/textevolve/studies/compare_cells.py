@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -61,7 +62,7 @@ from textevolve.studies.conversations import (
     join_grades,
 )
 from textevolve.studies.targeted import TargetAnswer, ask_target, check_body, column_text
-from textevolve.trajectory import Trajectory
+from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -170,16 +171,26 @@ async def _grade_output(
 ) -> Output:
     """The output with the grades of those that see it alone: of each turn, or of a whole."""
     grades, used = dict(output.grades), output.judging
-    row = {**planned.values, **(output.trajectory.as_row() if output.trajectory else {})}
+    row, seen = _graded_row(planned, output), output
+    with suppress(InputError):  # which judges of trajectories report as missing
+        seen = replace(output, trajectory=read_trajectory(row, output.row))
+    text = NO_ANSWER if seen.trajectory and not output.text.strip() else output.text
     for name, metric in scorers.metrics.items():
         if (name in scorers.each_turn) == each_turn:
             graded = grade_output(metric, output.text, output.reference, row=row)
             grades[name] = _grade(await graded)
     for name, judge in scorers.alone.items():
         if (name in scorers.each_turn) == each_turn:
-            (found,), more = await _judge(judge, output, (output.text,))
+            (found,), more = await _judge(judge, seen, (text,))
             grades[name], used = _grade(found), used + more
     return replace(output, grades=grades, judging=used)
+
+
+def _graded_row(planned: Planned, output: Output) -> Mapping[str, Any]:
+    """Return the row that metrics see: recorded calls belong to a recorded output alone."""
+    is_recorded = planned.request is None and planned.chain is None
+    row = {name: v for name, v in planned.values.items() if is_recorded or name not in RECORDED}
+    return {**row, **(output.trajectory.as_row() if output.trajectory else {})}
 
 
 async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, list[Output]]:

@@ -303,9 +303,7 @@ def _check_target(spec: EvaluateSpec) -> Callable[[Case], Case]:
 def reading_of(spec: EvaluateSpec) -> RowReading:
     answered = spec.target is not None
     steps = spec.judge is not None and parse_evaluator(spec.judge).reads_trajectory
-    return RowReading(
-        spec.map, spec.each_reply, trajectory=steps and not answered, answered=answered
-    )
+    return RowReading(spec.map, spec.each_reply, trajectory=steps, answered=answered)
 
 
 def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:

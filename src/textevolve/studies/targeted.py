@@ -22,7 +22,7 @@ from textevolve.llm.targets import EVENTS, Target, check_targets
 from textevolve.loops.placeholders import check_spelling, fill, find_placeholders
 from textevolve.report import wording
 from textevolve.rows.columns import join_passages
-from textevolve.trajectory import Trajectory, read_trajectory
+from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
 
 ANSWER_FIELDS = ("answer", "output")
 """Fields that hold the text of an answer, unless the target names another."""
@@ -118,8 +118,12 @@ async def answer_case(model: Model, target: Target, version: str, case: Case) ->
     context; raises as `ask_target`."""
     request = write_request(target, {"input": case.input}, version)
     answer = await ask_target(model, target, request)
-    context = answer.context or case.context
-    return replace(case, candidates=(answer.text,), context=context, trajectory=answer.trajectory)
+    context, trajectory = answer.context or case.context, answer.trajectory
+    if case.trajectory is not None:
+        expected = case.trajectory.expected_tools
+        trajectory = replace(trajectory or Trajectory(), expected_tools=expected)
+    text = answer.text if answer.text.strip() else NO_ANSWER
+    return replace(case, candidates=(text,), context=context, trajectory=trajectory)
 
 
 def read_target_answer(target: Target, response: Response) -> TargetAnswer:
