@@ -20,6 +20,7 @@ from textevolve.statistics.agreement import (
     kappa_of,
     weighted_area,
 )
+from textevolve.studies.fit import FitSpec, names_of
 
 
 def rows_of(*labels, **columns):
@@ -187,3 +188,9 @@ def test_a_threshold_that_is_given_replaces_the_verdicts_of_the_judge():
     assert own.responses.threshold == pytest.approx(0.65)
     blind = dict(summarised(scores, labels).blind_answers)
     assert blind == {"always pass": 0.4, "always fail": 0.6}
+
+
+def test_a_fit_to_single_responses_takes_no_signal_that_only_compares():
+    spec, items = FitSpec(items="labels.jsonl"), items_of(rows_of(1, 0))
+    assert names_of(spec, items) == ("probe", "instruction-likelihood", "look:length")
+    assert "pairwise" in names_of(FitSpec(items="x", signals="pairwise,probe"), items)

@@ -16,7 +16,7 @@ def labels(home, server):
     """Forty responses: the judge is right about all but every eighth."""
 
     def read(body, _number):
-        text = body["messages"][-1]["content"] + body["messages"][-2]["content"]
+        text = " ".join(message["content"] for message in body["messages"][-2:])
         return Answer(yes=0.9 if "moon" in text else 0.2) if body.get("max_tokens") == 1 else None
 
     server.script = read

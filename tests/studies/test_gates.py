@@ -230,3 +230,9 @@ def test_a_loss_as_large_as_the_margin_rarely_passes(rows: int) -> None:
         after = np.where(lost, 0.0, np.where(gained, 1.0, 0.5))
         held += check(of(*after), of(*[0.5] * rows), no_worse_than="main", margin=0.05).holds
     assert held / trials < 0.025 + 3 * math.sqrt(0.025 * 0.975 / trials)
+
+
+def test_agreement_is_never_taken_for_granted_where_it_was_not_looked_up():
+    gates = Gates(min_agreement=0, measured_on="labels.jsonl")
+    first, *_ = check_gates([], gates)
+    assert (first.gate, first.holds) == ("min agreement", False)

@@ -166,5 +166,5 @@ def check_run(
         earlier = map(study.row, read_records(store, baseline)())
     in_order = sorted(rows, key=lambda row: (row.position, row.key))
     itself = baseline is not None and baseline.id == run.id
-    outcomes = check_gates(in_order, gates, earlier, itself=itself)
-    return Gated(gates, [*check_judges(store, run, gates), *outcomes])
+    judges = check_judges(store, run, gates)
+    return Gated(gates, check_gates(in_order, gates, earlier, itself=itself, judges=judges))

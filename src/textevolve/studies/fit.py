@@ -112,6 +112,7 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
 
 
 DEFAULT_SIGNALS = "probe,instruction-likelihood,pairwise,length"
+SINGLE_SIGNALS = "probe,instruction-likelihood,length"
 
 
 class FitSpec(LabelledItemsSpec):
@@ -174,9 +175,11 @@ class FitSpec(LabelledItemsSpec):
         return self
 
 
-def names_of(spec: FitSpec) -> tuple[str, ...]:
-    """The judges that are the signals; the length is named without what stands before it."""
-    named = map(str.strip, (spec.signals or DEFAULT_SIGNALS).split(","))
+def names_of(spec: FitSpec, items: Iterable[Item] = ()) -> tuple[str, ...]:
+    """The judges that are the signals; the length is named without what stands before it. Unless
+    they are named, those of single responses do not compare."""
+    default = SINGLE_SIGNALS if any(item.is_single for item in items) else DEFAULT_SIGNALS
+    named = map(str.strip, (spec.signals or default).split(","))
     return tuple(f"{LOOK}:{name}" if name == LENGTH else name for name in named if name)
 
 
@@ -240,7 +243,8 @@ def _check_enough(cases: list[Case]) -> list[Case]:
 async def run(
     spec: FitSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[SignalVerdict]:
-    names = names_of(spec)
+    cases = list(cases)
+    names = names_of(spec, map(item_of, cases))
     model = bench.default_model
     models = {name: model if with_model(name, model) != name else None for name in names}
     async with aclosing(ask_judges(cases, names, bench, orders=spec.orders)) as verdicts:
@@ -257,8 +261,9 @@ def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
     for record in verdicts:
         items.setdefault(record.found.item.id, record.found.item)
         models[record.found.verdict.judge] = record.model
+    names = names_of(spec, items.values())
     data = gather_signals(
-        tuple(items.values()), [record.found.verdict for record in verdicts], names_of(spec)
+        tuple(items.values()), [record.found.verdict for record in verdicts], names
     )
     labelled = len(data.items) + data.left_out
     labels = kind_of_labels(items.values()) if spec.labels == "auto" else spec.labels

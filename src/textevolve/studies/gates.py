@@ -134,12 +134,14 @@ def check_gates(
     earlier: Iterable[Row] | None = None,
     *,
     itself: bool = False,
+    judges: Sequence[GateOutcome] = (),
 ) -> list[GateOutcome]:
     """What comes of each gate; a record without a score counts against it, and so does one of the
     baseline that is missing.
 
     `rows`: those of a run, in which each key stands once. `earlier`: those of the run that
-    `no_worse_than` names, where it names no variant; `itself`: that run is this one.
+    `no_worse_than` names, where it names no variant; `itself`: that run is this one. `judges`: what
+    came of `min_agreement`, for which `baseline.check_judges` reads the store; it fails without.
     """
     if not gates.any:
         return []
@@ -150,7 +152,9 @@ def check_gates(
     excuse = f"this is the run {name} itself" if itself else ""
     if name == LAST and before is None and name not in found:
         excuse = "no earlier run of the kind to compare with"
-    outcomes: list[GateOutcome] = []
+    outcomes = list(judges)
+    if gates.min_agreement is not None and not judges:
+        outcomes.append(GateOutcome(AGREEMENT, False, "not checked: it needs the run in its store"))
     for variant in checked or [""]:
         baseline = None
         if name is not None and not excuse:

@@ -96,7 +96,7 @@ def draw_results(
     blocks = draw_aggregates(figures, find_threshold(study, spec), worst=not cells)
     if not cells or not blocks:
         return blocks
-    variants = tuple(figures) if len(figures) > 1 else ()
+    variants = tuple(filter(None, figures))
     rows: list[MatrixRow] = []
     links: list[str] = []
     for kept in _find_first(store, run_id):
@@ -106,7 +106,7 @@ def draw_results(
     heads = name_entries(rows, variants)
     if rows:
         blocks.append(matrices.draw_first(rows, heads, links, place or "#row-"))
-    if variants:
+    if len(variants) > 1:
         blocks += _draw_difference(study, spec, store, run_id, figures)
     return blocks
 
