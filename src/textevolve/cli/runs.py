@@ -259,26 +259,24 @@ def _kind(run: RunRecord) -> str:
 
 def report_runs(rows: Sequence[ListedRun]) -> Report:
     """The runs that a store keeps, with what came of them."""
-    names = ("run", "kind", "data", "prompts or judge", "result", "change")
-    more = {"name": any(one.run.name for one in rows), "tags": any(one.tags for one in rows)}
-    shown = [name for name, there in more.items() if there]
-    columns = [Column(name) for name in (*names, *shown, "state", "begun")]
+    names = ("run", "study", "prompts or judge", "result", "change", "begun")
     cells = [
         (
-            one.run.id,
-            _kind(one.run),
-            wording.shorten(one.data or one.run.source, 24),
-            wording.shorten(one.subject, 40) or wording.DASH,
-            one.result or wording.DASH,
+            " ".join([one.run.id, wording.shorten(one.run.name, 30), *one.tags]),
+            f"{_kind(one.run)} {wording.shorten(one.data or one.run.source, 30)}",
+            wording.shorten(one.subject, 44) or wording.DASH,
+            " ".join(filter(None, (one.result, _say_state(one.run)))) or wording.DASH,
             one.change or wording.DASH,
-            *[wording.shorten(one.run.name, 24)] * ("name" in shown),
-            *[", ".join(one.tags)] * ("tags" in shown),
-            one.run.status,
-            time.strftime("%m-%d %H:%M", time.localtime(one.run.created)),
+            time.strftime("%m-%d", time.localtime(one.run.created)),
         )
         for one in rows
     ]
+    columns = [Column(name) for name in names]
     return Report("Runs", "", [Table("", columns, cells)])
+
+
+def _say_state(run: RunRecord) -> str:
+    return "" if run.status == "finished" else f"({run.status})"
 
 
 def list_records(store: Store, run: RunRecord, matching: Found) -> Report:

@@ -10,7 +10,7 @@ from textevolve.report.blocks import Cell, Column, Diff, Entry, Matrix, MatrixRo
 from textevolve.report.wording import DASH, count, number, shorten
 
 NAME_SHOWN, INPUT_SHOWN, OUTPUT_SHOWN = 30, 44, 160
-WORDS_SHOWN = 38
+WORDS_SHOWN = 40
 
 
 def main_score(entry: Entry | None) -> float | None:

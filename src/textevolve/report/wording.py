@@ -38,7 +38,7 @@ def shorten(text: str, length: int) -> str:
     return line if len(line) <= length else line[: max(length - 1, 0)].rstrip() + "…"
 
 
-_ADDRESS = re.compile(r"https?://(?:[^/\s#,@]*@)?([^/\s#,]+)[^\s#,]*(?:#([^\s,]+))?")
+_ADDRESS = re.compile(r"https?://(?:[^/\s#,@]*@)?([^/\s#,]+)[^\s#,;]*(?:#([^\s,;]*\w))?")
 
 
 def shorten_models(text: str) -> str:

@@ -125,7 +125,7 @@ def report_comparison(found: RunComparison, names: tuple[str, str]) -> Report:
         heads = (Column("case"), *(Column(n, "number", 3) for n in (*names, "difference")))
         tables.append(Table("Cases that differ most", heads, most))
     sentences = [_sentence(variant, one, names) for variant, one in found.scores.items()]
-    return Report(f"{first} beside {second}", " ".join(sentences), tables)
+    return Report(f"{second} compared with {first}", " ".join(sentences), tables)
 
 
 def _note(found: RunComparison) -> str:

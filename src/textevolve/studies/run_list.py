@@ -7,7 +7,7 @@ have changed since then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, cast
@@ -109,19 +109,28 @@ def find_history(run: RunRecord, every: Sequence[RunRecord]) -> list[RunRecord]:
     return [one for one in every if key and one.status == "finished" and study_key(one) == key]
 
 
-def read_history(
-    store: Store, runs: Sequence[RunRecord]
-) -> tuple[str, dict[str, list[Estimate | None]]]:
-    """Read the pass rate of each variant in each of the runs, or the mean score where nobody says
-    what passed; what the figures are, and a line for each variant."""
-    figures = [read_figures(store, run.id) for run in runs]
-    names = dict.fromkeys(name for one in figures for name in one)
-    judged = all(one.verdicts for of_run in figures for one in of_run.values())
+@dataclass(frozen=True, slots=True)
+class StudyHistory:
+    """The main figure of each variant in the runs of a study, the oldest first: `title` says which
+    figure that is."""
+
+    title: str
+    runs: Sequence[RunRecord]
+    lines: Mapping[str, Sequence[Estimate | None]]
+
+
+def read_history(store: Store, runs: Sequence[RunRecord], variants: Iterable[str]) -> StudyHistory:
+    """Read the pass rate of variants in the last of these runs that have any of them, or the mean
+    score where nothing says what passed; `runs`: the newest first."""
+    names = set(variants)
+    figures = {run.id: read_figures(store, run.id) for run in runs[:HISTORY]}
+    shown = [run for run in runs[:HISTORY] if names & figures[run.id].keys()][::-1]
+    judged = all(one.verdicts for run in shown for one in figures[run.id].values() if one.scored)
     lines: dict[str, list[Estimate | None]] = {}
-    for name in names:
-        known = [one.get(name) for one in figures]
+    for name in variants:
+        known = [figures[run.id].get(name) for run in shown]
         lines[name] = [one and (one.pass_rate if judged else one.mean) for one in known]
-    return ("Pass rate" if judged else "Mean score"), lines
+    return StudyHistory("Pass rate" if judged else "Mean score", shown, lines)
 
 
 def study_key(run: RunRecord) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlencode
@@ -27,6 +27,7 @@ from textevolve.llm.model import Request as ModelRequest
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Section
 from textevolve.report.html import draw_blocks
+from textevolve.report.matrices import draw_difference
 from textevolve.server.identity import Caller, needs
 from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.state import ServerState, server_of
@@ -41,7 +42,7 @@ from textevolve.studies.comparison import compare_stored
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import describe_run, make_report
 from textevolve.studies.results import draw_results, read_figures, say_verdict
-from textevolve.studies.run_list import HISTORY, find_history, list_studies, read_history
+from textevolve.studies.run_list import find_history, list_studies, read_history
 from textevolve.studies.run_rows import name_entries, show_alone, show_rows
 from textevolve.studies.standing import STANDING
 from textevolve.studies.stored import read_records, read_spec, read_stored
@@ -52,6 +53,8 @@ ROWS = 50
 AT_ONCE = 1000
 """Records whose results are drawn with the page; those of more are loaded after it."""
 CALLS = 20
+MOST_DIFFERENCES = 5
+"""With the first output of a case so many others are compared word by word."""
 MOST_SEARCHED_CALLS = 20_000
 MOST_NAMED_CASES = 2_000
 """Of so many cases, the first, calls are told which they belong to."""
@@ -184,9 +187,15 @@ def read_matrix(store: Store, opened: OpenedRun, query: RowsQuery) -> RowsPage:
     start = (query.page - 1) * ROWS
     keys = store.read(records.find_rows, run.id, wanted, by, query.sort, start, ROWS)
     groups = store.read(records.read_rows, run.id, by, keys).values()
-    rows = [shown for kept in groups for shown in _show(opened, kept)]
+    shown = [row for kept in groups for row in _show(opened, kept)]
     total = store.read(records.count_rows, run.id, wanted, by)
-    return RowsPage(name_entries([shown.row for shown in rows], opened.variants), rows, total)
+    heads = name_entries([one.row for one in shown], opened.variants)
+    rows = [replace(one, row=_fill(one.row, len(heads))) for one in shown]
+    return RowsPage(heads, rows, total)
+
+
+def _fill(row: MatrixRow, columns: int) -> MatrixRow:
+    return replace(row, entries=(*row.entries, *(None,) * (columns - len(row.entries))))
 
 
 def _show(opened: OpenedRun, kept: Sequence[Kept]) -> Iterator[ShownRow]:
@@ -239,10 +248,13 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
 
 
 def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
-    """What is said of a row as a whole, and of each of its entries."""
+    """What is said of a row as a whole, how its outputs differ from the first, and what is said of
+    each."""
     named = zip(heads, row.entries, strict=False)
     told = [Section(name, entry.details) for name, entry in named if entry and entry.details]
-    return [*row.details, *told]
+    pairs = ((0, n) for n in range(1, min(len(row.entries), MOST_DIFFERENCES + 1)))
+    differences = (draw_difference(row, heads, pair) for pair in pairs)
+    return [*row.details, *(one for one in differences if one is not None), *told]
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,9 +465,9 @@ def show_results(request: Request, opened: Opened) -> Response:
 def show_history(request: Request, opened: Opened, caller: RunReader) -> Response:
     """The main figure of the runs of the same study, of those that the caller sees."""
     store = server_of(request).store
-    runs = find_history(opened.run, store.read(served.find_runs, caller.namespaces))[:HISTORY][::-1]
-    title, lines = read_history(store, runs) if len(runs) > 1 else ("", {})
-    return draw(request, "run_history.html", run=opened.run, runs=runs, title=title, lines=lines)
+    every = store.read(served.find_runs, caller.namespaces)
+    history = read_history(store, find_history(opened.run, every), opened.standing.scores)
+    return draw(request, "run_history.html", run=opened.run, history=history)
 
 
 @router.get("/runs/{which}/totals")
