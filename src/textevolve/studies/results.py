@@ -71,6 +71,8 @@ def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
     """Return the score from which records pass: the specification's own, the debate's or that of
     the judge that decides; None where a metric decides, or the judge's file has gone."""
     own, profile = getattr(spec, "threshold", None), getattr(spec, "profile", None)
+    if isinstance(own, tuple):  # a limit of a number in a node's state each
+        return None
     if own is not None or isinstance(profile, Profile):
         return profile.threshold if own is None and isinstance(profile, Profile) else own
     try:
