@@ -213,3 +213,37 @@ def test_a_conversation_has_no_score_where_a_turn_has_none():
     assert join_grades([Grade(1.0, True), Grade(0.5, False, "no")]) == Grade(
         0.75, False, "turn 2: no"
     )
+
+
+BOT = """
+import json
+
+def reply(messages, message, **row):
+    assert message == messages[-1]["content"] and not {"turns", "goal"} & set(row), row
+    if message == "This fails":
+        raise ValueError("no such thing")
+    asked = sum(one["role"] == "user" for one in messages)
+    call = {"name": f"look{asked}", "arguments": {}}
+    return {"answer": f"{row['shop']} {asked}", "contexts": ["a", message], "tool_calls": [call]}
+"""
+
+
+def test_a_target_has_the_messages_so_far_and_its_trajectories_are_joined(cli, files, server):
+    (files / "bot.py").write_text(BOT)
+    write(
+        files / "rows.jsonl",
+        {"turns": SCRIPT[:2], "shop": "ours", "calls": '["look1", "look2"]'},
+        {"turns": ["Hi", "This fails"], "shop": "theirs"},
+    )
+    metrics = ("--metric", "regex:ours", "--metric", "no-error", "--each-turn", "regex:ours")
+    targets = ("--target", "python:bot.reply", "-d", "rows.jsonl", "-o", "cells.jsonl")
+    ended = cli("compare", *targets, *metrics, "--json")
+    assert ended.code == 3, ended.err
+    good, bad = map(json.loads, (files / "cells.jsonl").read_text().splitlines())
+    said = "User: What is 1?\nAssistant: ours 1\nUser: And 2?\nAssistant: ours 2"
+    assert (good["text"], good["score"]) == (said, 1)
+    assert good["contexts"] == ["a", "What is 1?", "And 2?"]
+    assert [call["name"] for call in good["tool_calls"]] == ["look1", "look2"]
+    assert good["scores"]["no-error"] == 1
+    assert bad["status"] == "failed"
+    assert bad["reason"].startswith("turn 2: ")

@@ -29,7 +29,7 @@ from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
-from textevolve.llm.model import Request
+from textevolve.llm.model import Message, Request
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -77,7 +77,7 @@ from textevolve.studies.compare_spec import (
     variants_of,
     with_models,
 )
-from textevolve.studies.conversations import TurnFigures, TurnTally, turn_tables, user_of
+from textevolve.studies.conversations import TurnFigures, TurnTally, turn_row, turn_tables, user_of
 from textevolve.studies.judged_report import say_images, trajectory_texts
 from textevolve.studies.study import Asks, Row, Study, json_codec
 from textevolve.studies.targeted import column_text, describe_targets, write_request
@@ -521,10 +521,16 @@ def _plan(
     if variant.chain:
         named = replace(empty, variant=variant.name)
         return Planned(named, chain=chains[variant.chain], values=values)
-    if variant.target is not None:
-        request = write_request(variant.target, row_values(case), spec.target_version, empty.sample)
+    user = user_of(spec, values)
+    if (target := variant.target) is not None:
+        row, sample = row_values(case), empty.sample
+
+        def send(messages: Sequence[Message]) -> Request:
+            sent = turn_row(row, messages, whole=target.body is None) if messages else row
+            return write_request(target, sent, spec.target_version, sample)
+
         named = replace(empty, variant=variant.name)
-        return Planned(named, request, target=variant.target, values=values)
+        return Planned(named, send(()), send, target=target, values=values, user=user)
     if variant.prompt is None:
         text = case.candidates[spec.outputs.index(variant.column)]
         why = Failure("failed", f"the column '{variant.column}' is empty in this row")
@@ -533,7 +539,7 @@ def _plan(
         if len(spec.outputs) > 1:  # nothing says whose calls of tools are recorded
             values = {name: value for name, value in values.items() if name not in RECORDED}
         return Planned(named, values=values)
-    user, prompt = user_of(spec, values), variant.prompt
+    prompt = variant.prompt
     messages = (
         prompt.fill_opening(values, spec.system)
         if user
@@ -551,7 +557,11 @@ def _plan(
         seed=spec.seed,
         sample=empty.sample,
     )
-    return Planned(named, request, values=values, user=user)
+
+    def ask(said: Sequence[Message]) -> Request:
+        return replace(request, messages=(*messages, *said))
+
+    return Planned(named, request, ask, values=values, user=user)
 
 
 def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -50,16 +50,18 @@ from textevolve.rows.chats import (
     replies_of,
     write_chat,
 )
-from textevolve.rows.columns import IMAGES
+from textevolve.rows.columns import IMAGES, join_passages
 from textevolve.rows.images import folder_of, read_images
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import (
+    TURN_COLUMNS,
     TURNS,
     ConversationTurn,
     Grade,
     check_conversations,
     join_grades,
+    join_trajectories,
 )
 from textevolve.studies.targeted import TargetAnswer, ask_target, check_body, column_text
 from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
@@ -115,6 +117,7 @@ class Planned:
 
     empty: Output
     request: Request | None = None
+    at_turn: Callable[[Sequence[Message]], Request] | None = None
     chain: Chain | None = None
     target: Target | None = None
     values: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -214,9 +217,13 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         chat += [] if failure else [ChatTurn(ASSISTANT, answer.text)]
     if failure is not None:
         failure = replace(failure, reason=f"turn {len(chat) // 2 + 1}: {failure.reason}")
+    trajectory = join_trajectories([answer.trajectory for answer in answers])
+    context = join_passages(trajectory.contexts) if trajectory else ""
     output = replace(
         planned.empty,
         text=write_chat(tuple(chat)) if len(chat) > 1 else "",
+        context=context or planned.empty.context,
+        trajectory=trajectory,
         failure=failure,
         cut=any(answer.cut for answer in answers),
         usage=sum((answer.usage for answer in answers), Usage()),
@@ -244,15 +251,14 @@ async def _speak(
 
 
 def _at_turn(planned: Planned, chat: Sequence[ChatTurn]) -> Planned:
-    """What is asked at a turn: the messages so far stand behind those of the prompt."""
-    request, messages = planned.request, list[Message]()
+    """What is asked at a turn, with the messages so far."""
+    messages = list[Message]()
     for turn in chat:
         images = () if messages else planned.empty.images
         role = "user" if turn.speaker == USER else "assistant"
         messages.append(Message(role, (turn.text,), images))
-    if request is None:
-        return planned
-    return replace(planned, request=replace(request, messages=(*request.messages, *messages)))
+    request = planned.at_turn(messages) if planned.at_turn else planned.request
+    return replace(planned, request=request)
 
 
 async def _grade_turns(
@@ -542,7 +548,7 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
         if not name.startswith(OWN):
             open_chain_named(name, {}).take_inputs(dict.fromkeys(own, ""), others=True)
     for target in spec.targets:
-        check_body(target, own)
+        check_body(target, [*own, *TURN_COLUMNS] if talks else own)
     for prompt in (one for one in spec.prompts if not one.is_blank):
         texts = [spec.system, *(text for _, text in prompt.templates)]
         check_spelling("\n".join(texts), own, f"prompt {prompt.name}")

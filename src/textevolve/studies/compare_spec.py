@@ -99,10 +99,10 @@ class NamedPrompt(Frozen):
         )
 
     def fill_opening(self, values: Mapping[str, str], system: str = "") -> tuple[Message, ...]:
-        """The messages before a conversation: a plain text is the system message."""
+        """The messages before a conversation: a plain text is the system message, if not blank."""
         if self.messages:
             return self.fill(values, system)
-        return (Message("system", (fill(self.text, values),)),)
+        return () if self.is_blank else (Message("system", (fill(self.text, values),)),)
 
     def show(self, values: Mapping[str, str]) -> str:
         """As one text, for judges and people."""

@@ -17,6 +17,7 @@ from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser
 from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, check_text
+from textevolve.llm.model import Message
 from textevolve.report.blocks import Block, Cell, Column, Table
 from textevolve.rows import Placed
 from textevolve.rows.chats import read_texts
@@ -24,10 +25,14 @@ from textevolve.statistics.intervals import Statistic
 from textevolve.studies.cells import estimate
 from textevolve.studies.chained import chains_among
 from textevolve.studies.compare_spec import CompareSpec
+from textevolve.trajectory import Trajectory
 from textevolve.user_code import OWN
 
 TURNS = "turns"
 """The column with the messages that the user of a conversation sends, each in its turn."""
+TURN_COLUMNS = ("messages", "message")
+"""Columns that a target sees of a conversation: its messages so far, and the text of the last."""
+_OF_USER = (TURNS, "goal", "persona", "stop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,33 @@ def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
             counts = f"{len(labels)} texts for {len(script)} turns"
             raise InputError(f"{where}: the label '{spec.label}' has {counts}")
     return True
+
+
+def turn_row(row: Mapping[str, Any], messages: Sequence[Message], *, whole: bool) -> dict[str, Any]:
+    """The row that a target is sent at a turn. `whole`: no body says which columns, so it is
+    without those of the user."""
+    known = {name: value for name, value in row.items() if not (whole and name in _OF_USER)}
+    said = [{"role": one.role, "content": one.text} for one in messages]
+    return {**known, **dict(zip(TURN_COLUMNS, (said, messages[-1].text), strict=True))}
+
+
+def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
+    """The trajectory of a conversation by those of its answers. Calls, or steps, that an answer
+    does not report are not known of the whole."""
+    known = [one for one in turns if one is not None]
+    if not known:
+        return None
+    reported = len(known) == len(turns)
+    calls = [one.tool_calls for one in known]
+    steps = [one.steps for one in known]
+    return Trajectory(
+        tuple(dict.fromkeys(passage for one in known for passage in one.contexts)),
+        tuple(call for own in calls for call in own or ())
+        if reported and None not in calls
+        else None,
+        sum(number or 0 for number in steps) if reported and None not in steps else None,
+        tuple(error for one in known for error in one.errors),
+    )
 
 
 def join_grades(grades: Sequence[Grade]) -> Grade:
