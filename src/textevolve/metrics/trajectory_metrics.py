@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult
@@ -26,10 +26,15 @@ TrajectoryCheck: TypeAlias = Callable[[Trajectory], tuple[float, Sequence[str]]]
 
 EXACT, ANY_ORDER = "exact", "any-order"
 MODES = (EXACT, "in-order", ANY_ORDER)
+MISSING = {
+    "tool_calls": "no tool calls are recorded: no column tool_calls, no report of a target",
+    "expected_tools": "no expected tools: name them in the metric's option, or in the column"
+    + " expected_tools (--map expected_tools=COLUMN)",
+}
 MOST_FEEDBACK = 1000
 _COUNT = re.compile(r"([^=]+)(?:=([0-9]{1,9})?(?:(\.\.)([0-9]{1,9})?)?(?<!=))?")
-ARGUMENTS = re.compile(r"([^=~:]+)([=~:])(.+)", re.DOTALL)
-"""Of `tool-args`: the tool, then = or ~ with JSON, or a colon with the file of a schema."""
+ARGUMENTS = re.compile(r"([^=:]+)([=:])(.+)", re.DOTALL)
+"""Of `tool-args`: the tool, then = with JSON, or a colon with the file of a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def open_sequence(option: str) -> TrajectoryCheck:
 
     def check(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
         called = [call.name for call in list_calls(trajectory)]
-        expected = names or [call.name for call in _list_expected(trajectory)]
+        expected = names or [call.name for call in list_calls(trajectory, "expected_tools")]
         faults = [f"called: {', '.join(called) or 'none'}", f"expected: {', '.join(expected)}"]
         if mode == EXACT or not expected:
             return float(called == expected), faults
@@ -87,43 +92,37 @@ def open_sequence(option: str) -> TrajectoryCheck:
 
 
 def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
-    """Count the names of the longest common subsequence, in bits of one integer (Hyyrö, 2004)."""
-    places: dict[str, int] = {}
-    for place, name in enumerate(first):
-        places[name] = places.get(name, 0) | 1 << place
-    whole = row = (1 << len(first)) - 1
-    for name in second:
-        matches = row & places.get(name, 0)
-        row = ((row + matches) | (row - matches)) & whole
-    return len(first) - row.bit_count()
+    """Count the names of the longest common subsequence."""
+    row = [0] * (len(second) + 1)
+    for name in first:
+        above, row = row, [0]
+        for place, other in enumerate(second):
+            row.append(max(row[-1], above[place + 1], above[place] + (name == other)))
+    return row[-1]
 
 
 def open_arguments(option: str) -> TrajectoryCheck:
     """Check arguments: of each call of a tool by the schema of a file (`NAME:FILE`); of at least
-    one call by a value (`NAME=JSON`), or by a part of them (`NAME~JSON`). Without a tool, each
-    expected call of the row needs a call with its arguments, or after `~` with more."""
+    one call by a value (`NAME=JSON`). Without a tool, each expected call of the row needs a call
+    with its arguments."""
     match = ARGUMENTS.fullmatch(option)
-    if match is None and option not in ("", "~"):
+    if option and match is None:
         raise InputError(
             f"metric tool-args:{option}: write tool-args:NAME:SCHEMA.json, or the arguments as JSON"
             " in tool-args:NAME={...}"
         )
-    name, sign, value = match.groups() if match else ("", option, "")
-    partial, wanted = sign == "~", list[tuple[str, Mapping[str, Any]]]()
-    if sign == ":":
-        wanted = [(name, read_schema(value))]
-    elif value:
-        arguments = parse_json(value, f"metric tool-args:{option:.60}", "value")
-        wanted = [(name, _value_schema(arguments, partial))]
+    name, sign, value = match.groups() if match else ("", "", "")
+    schema = read_schema(value) if sign == ":" else {}
+    if sign == "=":
+        schema = {"const": parse_json(value, f"metric tool-args:{option:.60}", "value")}
 
     def check(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
         calls = list_calls(trajectory)
-        expected = () if wanted else _list_expected(trajectory)
-        known = [use for use in expected if use.arguments is not None]
-        pairs = wanted or [(use.name, _value_schema(use.arguments, partial)) for use in known]
-        if not pairs:
+        expected = () if sign else list_calls(trajectory, "expected_tools")
+        wanted = [(u.name, {"const": u.arguments}) for u in expected if u.arguments is not None]
+        own = [_find_faults(calls, *pair) for pair in ([(name, schema)] if sign else wanted)]
+        if not own:
             raise InputError("expected_tools has no arguments to compare with")
-        own = [_find_faults(calls, *pair) for pair in pairs]
         faults = own[0] if sign == ":" else ["" if "" in few else few[-1] for few in own]
         return faults.count("") / len(faults), faults
 
@@ -137,17 +136,9 @@ def _find_faults(calls: Sequence[ToolUse], name: str, schema: Mapping[str, Any])
         raise InputError(f"the arguments of {name} were not recorded")
     broken = ["not valid JSON"]
     faults = [broken if isinstance(one, str) else find_data_faults(one, schema) for one in own]
-    told = [" ".join([f"arguments of {name}:", *few]) if few else "" for few in faults]
-    return told or [f"{name} was not called"]
-
-
-def _value_schema(value: Any, partial: bool) -> Mapping[str, Any]:
-    """Return the schema of a value: 1 equals 1.0, and true is no number."""
-    if not partial or not isinstance(value, dict):
-        return {"const": value}
-    fields = cast("dict[str, Any]", value)
-    inner = {name: _value_schema(one, partial) for name, one in fields.items()}
-    return {"type": "object", "required": list(fields), "properties": inner}
+    return ["; ".join(few) and f"arguments of {name}: {'; '.join(few)}" for few in faults] or [
+        f"{name} was not called"
+    ]
 
 
 def open_max_steps(option: str) -> TrajectoryCheck:
@@ -173,21 +164,11 @@ def find_errors(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
     return float(not errors), errors
 
 
-def list_calls(trajectory: Trajectory) -> Sequence[ToolUse]:
+def list_calls(trajectory: Trajectory, column: str = "tool_calls") -> Sequence[ToolUse]:
     """
     Raises:
         InputError: no calls are recorded, which is not the same as an empty list.
     """
-    missing = "no tool calls are recorded: neither a column tool_calls nor a target states them"
-    return _require(trajectory.tool_calls, missing)
-
-
-def _list_expected(trajectory: Trajectory) -> Sequence[ToolUse]:
-    missing = "no expected tools: name them in the metric's option or in the column expected_tools"
-    return _require(trajectory.expected_tools, f"{missing} (--map expected_tools=COLUMN)")
-
-
-def _require(calls: Sequence[ToolUse] | None, missing: str) -> Sequence[ToolUse]:
-    if calls is None:
-        raise InputError(missing)
+    if (calls := getattr(trajectory, column)) is None:
+        raise InputError(MISSING[column])
     return calls

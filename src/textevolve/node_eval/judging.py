@@ -30,7 +30,7 @@ from textevolve.node_eval.evaluators import (
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import find_loss
-from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, as_text, read_text
+from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, read_text
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_tool_calls
 
 NO_REQUEST = "(no request was recorded)"
@@ -118,21 +118,25 @@ def read_run(history: History) -> Trajectory:
     models. A node around others, such as an agent's span, is no step of its own."""
     items = [item for step in history.entries for item in sorted(step, key=lambda i: i.timestamp)]
     around = {item.path[:end] for item in items for end in range(1, len(item.path) + 1)}
-    errors, calls, messages = list[str](), list[Any](), list[Any]()
-    for item in items:
-        error = None if item.interrupted else item.error
-        inner = item.output_state.get("messages") if is_state(item.output_state) else None
-        messages += inner if isinstance(inner, list) else []
-        if item.instruction is Instruction.TOOL_CALL and not inner:
-            result = None if item.output_state is None else as_text(item.output_state)
-            arguments = None if find_loss(item.input_state) else item.input_state
-            call = {"name": item.node, "arguments": arguments, "result": result, "error": error}
-            calls.append(call)
-        elif error is not None:
-            errors.append(f"{item.node}: {error}")
     steps = sum((*item.path, item.node) not in around for item in items)
-    listed = calls or [{"role": "", **one} for one in messages if is_state(one)]
-    return Trajectory((), read_tool_calls(listed, "the run"), steps, tuple(errors))
+    failed, calls, messages = list[str](), list[Any](), list[Any]()
+    for item in items:
+        error, inner = None if item.interrupted else item.error, _list_messages(item.output_state)
+        messages += inner
+        if item.instruction is Instruction.TOOL_CALL and not inner:
+            known = {"name": item.node, "result": item.output_state, "error": error}
+            is_whole = find_loss(item.input_state) is None
+            calls.append({**known, "arguments": item.input_state if is_whole else None})
+        elif error is not None:
+            failed.append(f"{item.node}: {error}")
+    return Trajectory((), read_tool_calls(calls or messages, "the run"), steps, tuple(failed))
+
+
+def _list_messages(state: Any) -> list[Any]:
+    """List the messages in an output, as models' outputs and the states of graphs have them."""
+    messages = state.get("messages") if is_state(state) else None
+    listed = cast("list[Any]", messages) if isinstance(messages, list) else []
+    return [{"role": "", **one} for one in listed if is_state(one)]
 
 
 @dataclass(frozen=True, slots=True)
