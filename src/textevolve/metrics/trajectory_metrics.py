@@ -24,8 +24,7 @@ from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
 TrajectoryCheck: TypeAlias = Callable[[Trajectory], tuple[float, Sequence[str]]]
 """Returns a score from 0 to 1, and what is wrong where it is below 1."""
 
-EXACT, ANY_ORDER = "exact", "any-order"
-MODES = (EXACT, "in-order", ANY_ORDER)
+MODES = EXACT, IN_ORDER, ANY_ORDER = "exact", "in-order", "any-order"
 MISSING = {
     "tool_calls": "no tool calls are recorded: no column tool_calls, no report of a target",
     "expected_tools": "no expected tools: name them in the metric's option, or in the column"
@@ -82,23 +81,13 @@ def open_sequence(option: str) -> TrajectoryCheck:
         called = [call.name for call in list_calls(trajectory)]
         expected = names or [call.name for call in list_calls(trajectory, "expected_tools")]
         faults = [f"called: {', '.join(called) or 'none'}", f"expected: {', '.join(expected)}"]
-        if mode == EXACT or not expected:
-            return float(called == expected), faults
-        common = (Counter(called) & Counter(expected)).total()
-        common = common if mode == ANY_ORDER else _common_length(called, expected)
-        return common / len(expected), faults
+        if mode == ANY_ORDER and expected:
+            return (Counter(called) & Counter(expected)).total() / len(expected), faults
+        rest = iter(called)
+        is_among = mode == IN_ORDER and bool(expected) and all(name in rest for name in expected)
+        return float(called == expected or is_among), faults
 
     return check
-
-
-def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
-    """Count the names of the longest common subsequence."""
-    row = [0] * (len(second) + 1)
-    for name in first:
-        above, row = row, [0]
-        for place, other in enumerate(second):
-            row.append(max(row[-1], above[place + 1], above[place] + (name == other)))
-    return row[-1]
 
 
 def open_arguments(option: str) -> TrajectoryCheck:
