@@ -4,6 +4,7 @@ import importlib
 import re
 import runpy
 import shlex
+import shutil
 import sys
 import tomllib
 from dataclasses import replace
@@ -42,6 +43,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 EXAMPLES = ROOT / "examples"
+SHOWN = ("tickets.csv", "tickets.txt", "replies.csv", "replies.yaml")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -342,6 +344,32 @@ def test_python_examples_run(page, home, model, monkeypatch):
         exec(compile(code, f"{page}, block {number}", "exec"), namespace)
         for name in [n for n in namespace if n.startswith("test_")]:
             namespace.pop(name)(home)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_commands_print_what_the_page_shows(page, home, model, cli, monkeypatch):
+    """Typed in their order in a folder with the examples; estimates are of the model on the page,
+    all else asks the scripted server. A block of text is the output of the command before it, or
+    is in a file of the examples."""
+    shutil.copytree(EXAMPLES, home / "examples")
+    files = "\n".join((EXAMPLES / name).read_text("utf-8") for name in SHOWN)
+    monkeypatch.setenv("COLUMNS", "80")
+    named, shown, typed = "", "", 0
+    for language, code in BLOCK.findall(TEXTS[page]):
+        for line in code.splitlines() if language == "sh" else ():
+            command, _, expected = line.partition("  # exit code ")
+            words = shlex.split(command)
+            if words[0] == "export":
+                named = words[1].removeprefix("TEXTEVOLVE_MODEL=")
+            elif words[0] == "textevolve":
+                monkeypatch.setenv("TEXTEVOLVE_MODEL", named if "--dry-run" in words else model)
+                outcome = cli(*words[1:])
+                assert outcome.code == int(expected or 0), f"{line}: {outcome.err}"
+                shown = re.sub(" +$", "", outcome.out + outcome.err, flags=re.MULTILINE)
+                typed += 1
+        if language in {"text", "yaml"} and "uses:" not in code:
+            assert code in shown + files, code
+    assert typed >= 3
 
 
 @pytest.mark.parametrize("name", ["batch.py", "custom_recall.py"])
