@@ -159,6 +159,7 @@ def test_keys_lead_through_the_rows(open_page: Open) -> None:
 def test_details_open_in_place_and_go_back(open_page: Open) -> None:
     page = open_page(report_rows(five_rows()))
     row = page.locator(".rows-of-data .row:has-text('asked 2')")
+    row.locator("button.id").click()
     row.locator("text=Show details").click()
     assert "argument 2" in row.inner_text()
     assert page.locator(".kept >> text=argument 2").count() == 0

@@ -105,7 +105,7 @@ def _draw_blocks(
                 return _draw_blocks(below, deeper, script, names, anchors)
 
             macro = partial(_macro, of="matrix.html")
-            yield macro("start_matrix", block, place, anchors)
+            yield macro("start_matrix", block, place, anchors, script is not None)
             yield from matrix_page.draw_matrix(
                 block, place, macro, draw, name=next(names), script=script
             )
