@@ -21,7 +21,7 @@ from textevolve.reach import Reach, confine
 from textevolve.settings import Settings
 from textevolve.studies import driver
 from textevolve.studies.study_file import read_study
-from textevolve.studies.targeted import read_target_answer, write_request
+from textevolve.studies.targeted import ask_target, read_target_answer, write_request
 from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
 
 
@@ -179,6 +179,7 @@ def test_a_file_of_a_target_says_what_is_sent_and_read(cli, home, rows, app, mon
         ("headers: {Authorization: Bearer x}", "env:NAME"),
         ("body: {q: '{qestion}'}", "is not a column"),
         ("body: {q: hello}", "shows none of the columns"),
+        ("body: 'hello {question}'", "targets.0.body"),
         ("nane: x", "unknown field"),
     ):
         (home / "bad.yaml").write_text(f"target: {app.url}\n{bad}\n")
@@ -221,7 +222,7 @@ def test_evaluate_judges_the_answers_of_a_target(cli, home, app, server, model):
     assert len(app.requests) == 2
     (home / "cases.csv").write_text("input,output\n3,6\n")
     ended = cli(*command)
-    assert (ended.code, "--map reference=COLUMN" in ended.err) == (2, True)
+    assert (ended.code, "--map reference=COLUMN" in ended.err) == (3, True), ended.err
     server.script = lambda body, _: Answer(yes=0.9)
     ended = cli("evaluate", "5", "--target", "app.yaml", "-j", "probe", "-m", model, "--json")
     assert ended.code == 0, ended.err
@@ -285,8 +286,7 @@ def test_errors_of_functions_say_what_to_do(home):
         (blocking, AnswerError, "make it an `async def` function"),
         (broken, AnswerError, "raised ValueError: no such customer"),
         (away, UnavailableError, "refused"),
-        (lambda row: None, AnswerError, "returned None"),
-        (lambda row: object(), AnswerError, "no JSON"),
+        (lambda row: object(), AnswerError, "Unable to serialize unknown type"),
     ):
         with pytest.raises(kind, match=said):
             ask(Target(target="python:x.f"), objects={"python:x.f": function})
@@ -308,10 +308,10 @@ for number, line in enumerate(sys.stdin):
     [
         ("print(json.dumps({'answer': number}))", ['{"answer": 0}', '{"answer": 1}']),
         ("print(json.dumps(number)); break", ["0", "0"]),  # started anew for each
-        ("print('hello')", "wrote a line that is no JSON: hello"),
+        ("print('hello')", "one line of JSON for each line that is read"),
         (
             "print(1); print(2); sys.stdout.flush(); import time; time.sleep(.1)",
-            "more than one line",
+            "one line of JSON for each line",
         ),
         ("raise SystemExit(row['none'])", "KeyError: 'none'"),
     ],
@@ -346,11 +346,15 @@ def test_clients_of_a_server_call_no_targets(home, app):
 
 
 @pytest.mark.parametrize(
-    "target", ["ftp://x/y", "http://u:p@host/x", "python:", "nothing", "cmd: "]
+    "target", ["ftp://x/y", "http://u:p@host/x", "python:", "nothing", "cmd: ", "cmd:a '"]
 )
 def test_other_targets_are_refused(target):
     with pytest.raises(InputError):
         Target(target=target)
+
+
+async def silent(_request):
+    return Response("null", "stop", textevolve.Usage())
 
 
 def read(value, reason="stop", **fields):
@@ -362,8 +366,12 @@ def test_answers_are_read_by_paths_and_events_are_joined():
     assert read("plain").text == "plain"
     assert read({"output": {"sql": 1}}).text == '{"sql": 1}'
     assert read({"answer": "a"}).trajectory is None
+    messages = {"messages": [{"content": "q"}, {"content": "last"}]}
+    assert read(messages, answer="messages.-1.content").text == "last"
     with pytest.raises(AnswerError, match='"error": "quota"'):
         read({"error": "quota"})
+    with pytest.raises(AnswerError, match="the output is empty"):
+        asyncio.run(ask_target(silent, Target(target="cmd:x"), Request(messages=())))
     with pytest.raises(AnswerError, match="tool calls must be a list"):
         read({"answer": "a", "tool_calls": 3})
     events = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from textevolve.spec import Frozen
 from textevolve.user_code import name_object
@@ -34,10 +35,11 @@ class Objects:
 
     by_name: dict[str, object] = field(default_factory=dict[str, object])
 
-    def name(self, value: object) -> str | None:
-        """Return the name of an object; a text and None stand for themselves."""
-        if value is None or isinstance(value, str):
-            return value
+    def name(self, value: Any) -> Any:
+        """Return the name of an object; a text, the fields of a target and None stand for
+        themselves."""
+        if value is None or isinstance(value, str | Mapping):
+            return cast("Any", value)
         if isinstance(value, JudgeOptions):
             return value.text
         first = name = name_object(value)

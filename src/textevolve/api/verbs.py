@@ -164,7 +164,7 @@ class AsyncClient(MemoryVerbs):
         objects = Objects()
         debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
         fields = {**debate, "agents": agents, "rubric": rubric, "model": model, "map": map}
-        named = None if target is None else _name_targets([target], objects)[0]
+        named = None if target is None else _name_all(target, objects)[0]
         fields |= {"target": named, "target_version": target_version}
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         records = self._stream(spec, cases, objects.by_name, name=name, ordered=ordered)
@@ -213,7 +213,7 @@ class AsyncClient(MemoryVerbs):
             prompts=prompts,
             data=file,
             models=_name_all(models, objects),
-            targets=_name_targets(targets, objects),
+            targets=_name_all(targets, objects),
             target_version=target_version,
             metric=_name_all(metric, objects),
             judge=_name_all(judge, objects),
@@ -638,20 +638,12 @@ def _as_result(run: str, record: Any) -> CaseResult:
     return CaseResult(record, run, record if hasattr(record, "turns") else None)
 
 
-def _name_all(values: Any, objects: Objects) -> tuple[str, ...]:
+def _name_all(values: Any, objects: Objects) -> tuple[Any, ...]:
     """The names of several objects; one alone needs no list."""
     several: list[Any] = [values]
-    if isinstance(values, Iterable) and not isinstance(values, str | JudgeOptions):
+    if isinstance(values, Iterable) and not isinstance(values, str | Mapping | JudgeOptions):
         several = list(cast("Iterable[Any]", values))
     return tuple(name for name in map(objects.name, several) if name is not None)
-
-
-def _name_targets(targets: Any, objects: Objects) -> list[Any]:
-    """Return targets as a specification has them; functions have names there."""
-    several: list[Any] = [targets]
-    if isinstance(targets, Iterable) and not isinstance(targets, str | Mapping):
-        several = list(cast("Iterable[Any]", targets))
-    return [one if isinstance(one, Mapping) else objects.name(one) for one in several]
 
 
 def _listed(name: str, images: Iterable[Any]) -> list[Any]:

@@ -7,7 +7,6 @@ started anew where it has ended. Retries, limits, budget and journal stand aroun
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json, to_json
 
 from textevolve.errors import (
     AccessError,
@@ -37,6 +36,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage, mend_text
 from textevolve.events import Listener
+from textevolve.llm.chains.callables import Callee, take_callee
 from textevolve.llm.connections import MIB, JsonService
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response
@@ -44,12 +44,12 @@ from textevolve.llm.providers import find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
 from textevolve.settings import Settings
-from textevolve.user_code import OWN, call_function, is_async, load_object, own_object
+from textevolve.user_code import OWN, is_async, load_object, own_object
 
 IN_FLIGHT = 8
 """Calls of one target at once, unless it or the settings say otherwise."""
-WATCHED = 0.05
-"""Seconds in which a second line is looked for after the first answer of a process."""
+WATCHED = 0.01
+"""Seconds in which a second line is looked for, which would be the answer to the next row."""
 EXIT_GRACE = 2.0
 """Seconds that a program has to end by itself once its input is closed."""
 _LOOP = re.compile(r"event loop|different loop|future attached", re.IGNORECASE)
@@ -71,13 +71,13 @@ def open_target_model(
     check_targets([target])
     seconds, at_once = target.timeout or settings.timeouts.total, settings.concurrency or IN_FLIGHT
     if target.target.startswith(OWN):
-        call = _call_function(target, load_target(target.target, objects))
+        call = _call_function(target.label, load_target(target.target, objects))
     elif target.target.startswith(COMMAND):
         program = LineProgram(target, settings.largest_answer * MIB)
         stack.push_async_callback(program.aclose)
         call, at_once = program.ask, 1
     else:
-        call = _call_service(target, settings, stack)
+        call = _call_service(target, seconds, settings, stack)
     return Limited(
         TargetModel(target, call, seconds),
         target.concurrency or at_once,
@@ -114,7 +114,7 @@ class TargetModel:
 
 
 def _call_service(
-    target: Target, settings: Settings, stack: AsyncExitStack
+    target: Target, seconds: float, settings: Settings, stack: AsyncExitStack
 ) -> Callable[[str], Awaitable[tuple[str, str]]]:
     parts = urlsplit(target.target)
     base = f"{parts.scheme}://{parts.netloc}"
@@ -122,13 +122,11 @@ def _call_service(
     key = find_key(parts.netloc, target.key_env, ask_keyring=not is_loopback(base))
     if key is None and target.key_env != KEY:
         raise SettingsError(f"target {target.label}: set {target.key_env} in the environment")
-    seconds = target.timeout
-    longest = {"read": seconds, "total": seconds} if seconds is not None else {}
     service = JsonService(
         base,
         name=base,
         key=key,
-        timeouts=settings.timeouts.model_copy(update=longest),
+        timeouts=settings.timeouts.model_copy(update={"read": seconds, "total": seconds}),
         largest_answer=settings.largest_answer,
         headers=find_headers({n: SecretStr(value) for n, value in target.headers.items()}),
     )
@@ -165,7 +163,7 @@ def parse_text(text: str) -> Any:
     return text
 
 
-def load_target(name: str, objects: Mapping[str, object]) -> Callable[..., Any]:
+def load_target(name: str, objects: Mapping[str, object]) -> Callee:
     """Load the function that a target names: one that the program put in, or an import path, which
     may begin in the working folder.
 
@@ -175,38 +173,24 @@ def load_target(name: str, objects: Mapping[str, object]) -> Callable[..., Any]:
     path = name.removeprefix(OWN)
     module, _, attribute = path.rpartition(":" if ":" in path else ".")
     if name in objects or module in ("", "__main__"):
-        function = own_object(name, objects)
-    else:
-        if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())
-        function = load_object(f"{module}:{attribute}", Path())
-    if not callable(function):
+        return take_callee(own_object(name, objects))
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    if (function := load_object(f"{module}:{attribute}", Path())) is None:
         raise InputError(f"target {name}: there is no such function")
-    return function
+    return take_callee(function)
 
 
-def _call_function(
-    target: Target, function: Callable[..., Any]
-) -> Callable[[str], Awaitable[tuple[str, str]]]:
+def _call_function(label: str, callee: Callee) -> Callable[[str], Awaitable[tuple[str, str]]]:
     async def call(body: str) -> tuple[str, str]:
-        values: object = json.loads(body)
-        named = match_arguments(function, values)
         try:
-            if named is None:
-                answer = await call_function(function, values)
-            else:
-                answer = await call_function(function, **named)
-            if answer is None:
-                raise AnswerError(f"{target.label} returned None")
+            answer = await callee.call(_match_arguments(callee, json.loads(body)))
             return to_json(answer, inf_nan_mode="constants").decode(), "stop"
         except (ModelError, BudgetError, TimeoutError):
             raise
-        except PydanticSerializationError as error:
-            said = f"{target.label} returned what is no JSON: {one_line(str(error))}"
-            raise AnswerError(mend_text(said)) from error
         except Exception as error:
-            said = f"{target.label} raised {type(error).__name__}: {one_line(str(error))}"
-            if _LOOP.search(said) and not is_async(function):
+            said = f"{label} raised {type(error).__name__}: {one_line(str(error))}"
+            if _LOOP.search(said) and not is_async(callee.target):
                 said += "; it runs in a thread, without the event loop of its objects: make it an"
                 said += " `async def` function"
             failed = UnavailableError if isinstance(error, ConnectionError) else AnswerError
@@ -215,34 +199,48 @@ def _call_function(
     return call
 
 
-def match_arguments(function: Callable[..., Any], body: object) -> dict[str, Any] | None:
-    """Return the arguments of a function whose parameters are fields of the body; None where it
-    takes the body as a whole."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
+def _match_arguments(callee: Callee, body: Any) -> Any:
+    """Return the fields of the body that a function's parameters name, or else the whole body for
+    its first parameter."""
+    needed = callee.takes or callee.may_take[:1]
+    if callee.kind == "runnable" or not needed:
+        return body
     fields = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
-    places = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    needed = [p.name for p in places if p.default is p.empty] or [p.name for p in places[:1]]
-    if not needed or any(name not in fields for name in needed):
-        return None
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return fields
-    return {p.name: fields[p.name] for p in places if p.name in fields}
+    if all(name in fields for name in needed):
+        return {n: fields[n] for n in (*needed, *callee.may_take) if n in fields}
+    return {needed[0]: cast("Any", body)}
 
 
 @dataclass
-class _Running:
-    """A process, and the next line that it writes."""
+class ProgramProcess:
+    """A process that answers one line after the other. `line`: the next that it writes."""
 
     process: asyncio.subprocess.Process
     errors: IO[bytes]
     line: asyncio.Task[bytes]
-    answered: bool = False
 
-    async def end(self, patience: float = 0.0) -> None:
-        """End the process, and whatever it has started."""
+    async def exchange(self, body: str) -> str:
+        """Return the line for a line; empty where the process has ended.
+
+        Raises:
+            ValueError: it is too long, or is no JSON, or another one follows.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with suppress(ConnectionError):
+            self.process.stdin.write(f"{body}\n".encode())
+            await self.process.stdin.drain()
+        line = (await self.line).decode().strip()
+        if line:
+            self.line = asyncio.create_task(self.process.stdout.readline())
+            await asyncio.wait([self.line], timeout=WATCHED)
+            from_json(line)
+            if self.line.done() and self.line.result():
+                raise ValueError(line)
+        return line
+
+    async def end(self, patience: float = 0.0) -> str:
+        """End the process, and whatever it has started; return the last line of its errors."""
         self.line.cancel()
         if self.process.stdin is not None:
             self.process.stdin.close()
@@ -252,14 +250,10 @@ class _Running:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             await self.process.wait()
-        self.errors.close()
-
-    def last_words(self) -> str:
-        """Return how the process ended, with the end of what it wrote about errors."""
-        self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
-        lines = self.errors.read().decode("utf-8", "replace").strip().splitlines()
-        said = f": {one_line(lines[-1])}" if lines else ""
-        return f"the program ended (status {self.process.returncode}) without an answer{said}"
+        with self.errors:
+            self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
+            lines = self.errors.read().decode("utf-8", "replace").strip().splitlines()
+        return one_line(lines[-1]) if lines else "it wrote nothing about errors"
 
 
 class LineProgram:
@@ -267,15 +261,12 @@ class LineProgram:
 
     def __init__(self, target: Target, largest: int) -> None:
         self._label, self._largest = target.label, largest
-        try:
-            self._command = shlex.split(target.target.removeprefix(COMMAND))
-        except ValueError as error:
-            raise InputError(f"target {target.label}: {error}") from None
-        self._idle: list[_Running] = []
+        self._command = shlex.split(target.target.removeprefix(COMMAND))
+        self._idle: list[ProgramProcess] = []
         self._answered = False
 
     async def aclose(self) -> None:
-        await asyncio.gather(*(one.end(EXIT_GRACE) for one in self._idle))
+        await asyncio.gather(*(process.end(EXIT_GRACE) for process in self._idle))
 
     async def ask(self, body: str) -> tuple[str, str]:
         """
@@ -286,61 +277,32 @@ class LineProgram:
         while True:
             fresh = not self._idle
             running = await self._start() if fresh else self._idle.pop()
-            line = await self._exchange(running, body)
-            if isinstance(line, bytes):
-                return line.decode().strip(), "stop"
-            if fresh:
-                raise (AnswerError if self._answered else AccessError)(f"{self._label}: {line}")
-
-    async def _exchange(self, running: _Running, body: str) -> bytes | str:
-        """Return the line for a line; a text that says how the process has ended instead."""
-        answered = False
-        try:
-            self._refuse_more(running)
-            assert running.process.stdin is not None
-            with suppress(ConnectionError):
-                running.process.stdin.write(f"{body}\n".encode())
-                await running.process.stdin.drain()
-            line = await running.line
-            if not line:
-                await running.process.wait()
-                return running.last_words()
             try:
-                from_json(line)
-            except ValueError:
-                raise self._refuse("wrote a line that is no JSON", line) from None
-            running.line = self._read_line(running.process)
-            # Another line would be the answer to the next row: a new process is watched for one.
-            await asyncio.wait([running.line], timeout=0.0 if running.answered else WATCHED)
-            self._refuse_more(running)
-            running.answered = True
-            self._idle.append(running)
-            answered = self._answered = True
-            return line
-        except ValueError:
-            raise AnswerError(f"{self._label}: the answer is too large, or no UTF-8") from None
-        finally:
-            if not answered:
+                line = await running.exchange(body)
+            except ValueError as error:
                 await running.end()
+                raise AccessError(
+                    f"{self._label}: write one line of JSON for each line that is read, and all"
+                    f" else to standard error ({one_line(str(error))})"
+                ) from None
+            except BaseException:
+                await running.end()
+                raise
+            if line:
+                self._answered = True
+                self._idle.append(running)
+                return line, "stop"
+            said = f"{self._label}: the program ended: {await running.end(EXIT_GRACE)}"
+            if fresh:
+                raise (AnswerError if self._answered else AccessError)(said)
 
-    def _refuse_more(self, running: _Running) -> None:
-        if running.line.done() and running.line.result():
-            raise self._refuse("wrote more than one line for a row", running.line.result())
-
-    def _refuse(self, what: str, line: bytes) -> AccessError:
-        shown = one_line(line[:200].decode("utf-8", "replace"))
-        return AccessError(
-            f"{self._label}: {what}: {shown}; a program writes one line of JSON for each line that"
-            " it reads, and all else to standard error"
-        )
-
-    async def _start(self) -> _Running:
-        errors = tempfile.TemporaryFile()  # noqa: SIM115  open as long as the process
+    async def _start(self) -> ProgramProcess:
+        errors, pipe = tempfile.TemporaryFile(), asyncio.subprocess.PIPE  # noqa: SIM115
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
+                stdin=pipe,
+                stdout=pipe,
                 stderr=errors,
                 limit=self._largest,
                 start_new_session=True,
@@ -349,8 +311,5 @@ class LineProgram:
         except OSError as error:
             errors.close()
             raise AccessError(f"{self._label}: cannot be started ({error.strerror})") from None
-        return _Running(process, errors, self._read_line(process))
-
-    def _read_line(self, process: asyncio.subprocess.Process) -> asyncio.Task[bytes]:
         assert process.stdout is not None
-        return asyncio.create_task(process.stdout.readline())
+        return ProgramProcess(process, errors, asyncio.create_task(process.stdout.readline()))

@@ -6,13 +6,13 @@ business of `studies.targeted`.
 
 from __future__ import annotations
 
-import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 
-from pydantic import Field, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from textevolve.errors import InputError
 from textevolve.llm.providers import split_address
@@ -46,7 +46,7 @@ class Target(Frozen):
 
     target: str = Field(min_length=1)
     name: str = ""
-    body: Any = None
+    body: dict[str, Any] | list[Any] | None = None
     headers: Mapping[str, str] = {}
     key_env: str = KEY
     answer: str = ""
@@ -71,16 +71,6 @@ class Target(Frozen):
             raise InputError(f"{given}:1: must be a mapping with target and other fields")
         return {"name": Path(given).stem, **cast("dict[str, Any]", fields)}
 
-    @field_validator("body")
-    @classmethod
-    def _read_body(cls, body: Any) -> Any:
-        """Read a body that is written as a JSON text."""
-        try:
-            parsed: Any = json.loads(body) if isinstance(body, str) else body
-        except ValueError:
-            return body
-        return parsed if type(parsed) in (dict, list) else body
-
     @model_validator(mode="after")
     def _usable(self) -> Target:
         form, _, rest = self.target.partition(":")
@@ -93,7 +83,7 @@ class Target(Frozen):
                     f"the address of {parts.hostname} holds a user name or password; take it out"
                     f" and give a key in {KEY}, or a header as env:NAME"
                 )
-        elif form not in ("python", "cmd") or not rest.strip():
+        elif form not in ("python", "cmd") or not shlex.split(rest):
             raise InputError(f"target {self.target:.200}: write {FORMS}")
         for header, value in self.headers.items():
             if _SECRET.search(header) and not value.startswith("env:"):

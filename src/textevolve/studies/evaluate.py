@@ -7,7 +7,7 @@ whole, so that a run is gone on with as it was begun, whatever became of the fil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -276,28 +276,14 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
         yield _read_case(spec)
         return
     columns = Columns()
-    yield from map(_check_target(spec), read_cases(texts[0], columns, reading_of(spec)))
+    yield from read_cases(texts[0], columns, reading_of(spec))
     tell_columns(spec, columns)
 
 
 def take_given(spec: EvaluateSpec, given: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
-    yield from map(_check_target(spec), take_cases(given, columns, reading_of(spec)))
+    yield from take_cases(given, columns, reading_of(spec))
     tell_columns(spec, columns)
-
-
-def _check_target(spec: EvaluateSpec) -> Callable[[Case], Case]:
-    """Return a check that a case has no output of its own, if a target is to answer it."""
-
-    def check(case: Case) -> Case:
-        if spec.target is not None and case.candidates:
-            raise InputError(
-                f"case {case.id}: has an output, and the target is to give one; leave the column"
-                " out, or call it the expected answer: --map reference=COLUMN"
-            )
-        return case
-
-    return check
 
 
 def reading_of(spec: EvaluateSpec) -> RowReading:

@@ -102,7 +102,7 @@ def draw_results(
     rows: list[MatrixRow] = []
     links: list[str] = []
     for kept in _find_first(store, run_id):
-        shown = show_rows(study, run_id, variants, [kept])
+        shown = show_rows(study, run_id, variants or tuple(filter(None, figures)), [kept])
         rows += shown if variants else [_only_best(row) for row in shown]
         links += [str(kept.position + 1) if place else row.id for row in shown]
     heads = name_entries(rows, variants)

@@ -116,6 +116,11 @@ async def ask_target(model: Model, target: Target, request: Request) -> TargetAn
 async def answer_case(model: Model, target: Target, version: str, case: Case) -> Case:
     """Return the case with the target's answer as its candidate, and what it retrieved as the
     context; raises as `ask_target`."""
+    if case.candidates:
+        raise InputError(
+            "the row has an output, and the target is to give one: leave the column out, or call it"
+            " the expected answer, --map reference=COLUMN"
+        )
     request = write_request(target, {"input": case.input}, version)
     answer = await ask_target(model, target, request)
     context, trajectory = answer.context or case.context, answer.trajectory
@@ -176,11 +181,10 @@ def _find_last(parts: Sequence[object], path: str) -> object:
 def _find_path(value: object, path: str) -> object:
     """Return what stands at a path such as `data.0.text`; None where nothing does."""
     for step in path.split("."):
-        if isinstance(value, list) and step.isdecimal():
-            items = cast("list[object]", value)
-            value = items[int(step)] if int(step) < len(items) else None
-        else:
-            value = cast("dict[str, object]", value).get(step) if isinstance(value, dict) else None
+        try:
+            value = cast(Any, value)[int(step) if isinstance(value, list) else step]
+        except (LookupError, TypeError, ValueError):
+            return None
     return value
 
 
