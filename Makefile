@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Not ppi: half a gigabyte, for one function.
 EXTRAS = local parquet hf keyring metrics patches langchain memory postgres ladybug langgraph mem0 ray server dev
 
-.PHONY: demo test slow frozen chromium lint bench constraints clean
+.PHONY: demo test slow alone frozen chromium lint bench constraints clean
 
 PIP = $(BIN)/pip install -q --disable-pip-version-check --no-compile
 
@@ -30,14 +30,21 @@ demo: $(READY)
 test slow: export PYTEST_XDIST_AUTO_NUM_WORKERS := $(shell \
     $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
-test: $(READY)
-	$(BIN)/pytest -q
+# Those of a quick run; .ci/run takes all.
+TESTS = not slow and not alone
+EXAMPLES = quick
 
-# With all examples of the property tests. Local models one after another: beside another one, a run
-# took 141 s that takes 49 s alone.
+test: $(READY)
+	$(BIN)/pytest -q -m '$(TESTS)' --hypothesis-profile $(EXAMPLES)
+
+# With all examples of the property tests.
 slow: $(READY) chromium
 	$(BIN)/pytest -q -m '(slow or hypothesis) and not alone' --hypothesis-profile repeatable
-	$(BIN)/pytest -q -n 0 -m alone
+	$(MAKE) alone
+
+# The tests of a cluster, which each pytest would start anew. No other file is collected.
+alone: $(READY)
+	$(BIN)/pytest -q -n 0 -m alone $$(grep -rl --include='test_*.py' mark.alone tests)
 
 # What users can see, and the figures of every kind of run, written anew; read the difference.
 frozen: $(READY)

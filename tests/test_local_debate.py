@@ -26,8 +26,10 @@ PROFILE = Profile(
 
 @pytest.fixture
 def settings(tmp_path):
-    """This machine's weights, as a user has them; a store of the test's own."""
-    return read_settings({"store": tmp_path / "store.db"})[0]
+    """This machine's weights, as a user has them; a store of the test's own. One thread, for two on
+    two cores that another test shares wait for each other."""
+    settings = read_settings({"store": tmp_path / "store.db"})[0]
+    return settings.model_copy(update={"local": Local(threads=1)})
 
 
 def have(name, settings: Settings):
@@ -38,12 +40,10 @@ def have(name, settings: Settings):
     return f"local/{name}"
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_the_smallest_model_debates_and_is_probed(settings):
-    """It can hold a debate, hardly more: now and then it talks until its answer is cut. With one
-    thread, for two on two cores that another test shares wait for each other."""
+    """It can hold a debate, hardly more: now and then it talks until its answer is cut."""
     model = have("smollm2-135m", settings)
-    settings = settings.model_copy(update={"local": Local(threads=1)})
 
     def debate(seed, **options):
         texts = "What is the capital of France?", ["Paris.", "Bananas."]
@@ -64,7 +64,7 @@ def test_the_smallest_model_debates_and_is_probed(settings):
     assert all(event.replayed for event in heard if isinstance(event, CallFinished))
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_the_default_model_puts_the_answers_of_the_demo_in_their_order(settings):
     """`make demo`: three agents, three candidates, one question, short arguments."""
     model = have("qwen2.5-coder-1.5b", settings)

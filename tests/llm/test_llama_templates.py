@@ -22,7 +22,7 @@ from textevolve.llm.weights import fetch, list_weights
 from textevolve.llm.wire import encode
 from textevolve.settings import Local, read_settings
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 NAME = "smollm2-135m"
 TEXTS = ("Hi", "  padded \n", "", "naïve 東京 \U0001f600", "<|im_end|>", "{{ 7 * 7 }}", '"\\n"')
 

@@ -42,7 +42,7 @@ async def ask(path: Path) -> tuple[str, list[float]]:
     return answer.text, [token.logprob for token in forced.logprobs]
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_a_quantised_model_loads_and_answers_almost_the_same(smollm: Path, tmp_path: Path):
     _, before = asyncio.run(ask(smollm))
     distances: dict[str, float] = {}
