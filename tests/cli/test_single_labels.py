@@ -64,12 +64,14 @@ def test_a_run_may_ask_for_a_judge_that_agrees_with_people(cli, server, model, l
     gate = ("--measured-on", "labels.jsonl", "--min-agreement")
     unmeasured = cli(*evaluate(model, "probe", *gate, 0.7))
     assert (unmeasured.code, server.calls) == (4, 0)
-    assert "no finished run of bench agreement is called labels.jsonl" in unmeasured.err
+    assert (
+        "probe was not measured on labels.jsonl; see textevolve bench agreement" in unmeasured.err
+    )
     cli(*MEASURE, "-j", "probe", "-m", model, "--name", "check")
     calls = server.calls
     other = cli(*evaluate(model, "probe+rules", *gate, 0.7))
     assert (other.code, server.calls) == (4, calls)
-    assert "probe+rules was not measured in run" in other.err
+    assert "probe+rules was not measured on labels.jsonl" in other.err
     worse = cli(*evaluate(model, "probe", *gate, 0.8))  # the lower end counts
     assert (worse.code, server.calls) == (4, calls)
     assert "gate fails: agreement of probe 0.875 (95 % 0.7" in worse.err
@@ -94,7 +96,7 @@ def test_a_judge_no_better_than_a_blind_answer_fails_the_gate(cli, home, model, 
     gate = ("--measured-on", "labels.jsonl", "--min-agreement", 0.5)
     ended = cli(*evaluate(model, "probe", *gate))
     assert ended.code == 4
-    assert "no more than always pass (0.875)" in ended.err
+    assert "surpass always pass (0.875)" in ended.err
 
 
 def test_a_debate_is_the_same_judge_wherever_it_is_named(cli, server, home, model, labels):
@@ -103,7 +105,7 @@ def test_a_debate_is_the_same_judge_wherever_it_is_named(cli, server, home, mode
     same = cli(*evaluate(model, "single", *gate))
     assert "was not measured" not in same.err
     other = cli(*evaluate(model, "single", "--threshold", 0.9, *gate))
-    assert "was not measured in run" in other.err
+    assert "was not measured on" in other.err
 
 
 def test_a_fit_and_an_escalation_take_the_same_labels(cli, home, model, labels):

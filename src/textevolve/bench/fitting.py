@@ -196,14 +196,12 @@ def rating_rows(data: LabelledSignals, good: float | None = None) -> tuple[Label
     grades = np.unique(data.human)
     least = (grades[0] + grades[-1]) / 2 if good is None else good
     above = grades[grades >= least - TIE]
-    if data.are_single and 0 < len(above) < len(grades):
-        every = np.arange(len(data.owner))
-        return LabelRows(every, None, data.human, np.ones(len(every)), data.owner), 1.0
     if not len(above) or len(above) == len(grades):
         raise InputError(
             f"good must be a grade above {grades[0]:g} and up to {grades[-1]:g}, not {least:g}"
         )
-    shares = (data.human >= above[0] - TIE).astype(np.float64)
+    passed = (data.human >= above[0] - TIE).astype(np.float64)
+    shares = data.human if data.are_single else passed
     every = np.arange(len(data.owner))
     return LabelRows(every, None, shares, np.ones(len(every)), data.owner), float(above[0])
 

@@ -14,7 +14,6 @@ from textevolve.statistics.intervals import (
     TIE,
     Array,
     Groups,
-    Interval,
     Numbers,
     Statistic,
     bootstrap_interval,
@@ -105,13 +104,10 @@ def area_under_curve(
     ours, labels = paired(scores, passed)
     known = ~np.isnan(ours + labels)
     names, numbers = np.unique(group_numbers(groups, known.size)[known], return_inverse=True)
-    ours, labels = ours[known], labels[known]
-    value = float(weighted_area(ours, labels, np.ones(ours.size)))
-    if names.size < 2:
-        return Statistic(value, Interval(math.nan, math.nan, "one group only"))
-    drawn = draw_weights(names.size, DRAWS, seed)
-    values = [weighted_area(ours, labels, weights[:, numbers]) for weights in drawn]
-    interval = resampling_interval(np.concatenate(values))
+    drawn = draw_weights(names.size, DRAWS, seed) if names.size else [np.ones((1, 0))]
+    each = (weighted_area(ours[known], labels[known], weights[:, numbers]) for weights in drawn)
+    interval = resampling_interval(np.concatenate(list(each)))
+    value = float(weighted_area(ours[known], labels[known], np.ones(numbers.size)))
     return clip_interval(Statistic(value, interval))
 
 

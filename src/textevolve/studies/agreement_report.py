@@ -61,12 +61,11 @@ def summary_facts(summary: AgreementSummary) -> dict[str, str]:
     items = f"{wording.count(summary.items, 'item')} on {wording.count(summary.groups, 'question')}"
     facts = {"Items": items}
     if (people := summary.people) is not None:
-        facts["Items"] = f"{items}; people pass {wording.percent(people.passed, 1)}"
-        if people.annotators > 1:
+        facts["People"] = f"pass {wording.percent(people.passed, 1)}"
+        if people.annotators:
             alpha = cell_text(estimate(people.alpha), Column("", "number"))
-            facts["Annotators"] = f"{people.annotators}, Krippendorff's alpha {alpha}"
-        if people.even:
-            facts["Left out"] = f"{wording.count(people.even, 'response')} that half of them pass"
+            facts["People"] += f"; {people.annotators} annotators, Krippendorff's alpha {alpha};"
+            facts["People"] += f" split evenly, and left out: {people.even:,}"
     for judge in summary.judges:
         reasons = [
             f"{wording.count(number, 'verdict')}: {wording.shorten(reason, 160)}"
@@ -259,11 +258,9 @@ def _row(
     people = _chose(item, winner)
     facts = {"subset": item.subset} if item.subset else {}
     facts |= {name: _chose(item, int(passed)) for name, passed in item.labels}
-    texts = [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
-    if item.is_single:
-        context = [("Context", item.context)] if item.context else []
-        texts = [*context, ("Response", item.candidates[0])]
-    details = [Texts("", [("Input", item.input), *texts])]
+    texts = [("Input", item.input), *([("Context", item.context)] if item.context else [])]
+    texts += [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
+    details = [Texts("", texts)]
     return MatrixRow(item.id, item.input, entries, people, facts, details)
 
 

@@ -11,11 +11,11 @@ from textevolve.debate.profile import Profile
 from textevolve.engine import sync
 from textevolve.errors import InputError, StoreAwayError, StoreError
 from textevolve.evaluators import parse_evaluator, with_model
+from textevolve.report.blocks import Estimate
 from textevolve.settings import Settings
 from textevolve.studies import driver
 from textevolve.studies.cells import estimate
 from textevolve.studies.gates import (
-    AGREEMENT,
     LAST,
     Gated,
     GateOutcome,
@@ -93,23 +93,16 @@ def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome
         key=lambda one: one.updated,
         default=None,
     )
-    if measurement is None:
-        told = f"no finished run of bench agreement is called {gates.measured_on}, or read it"
-        return [GateOutcome(AGREEMENT, False, f"{told}: measure the judge first")]
-    study, measured = find_study(MEASURES), read_stored(measurement)
-    spec = read_spec(study, measured)
-    summary = study.summarise(spec, read_records(store, measurement)()).summary
-    known = {about: name for name, about in _identify_judges(measured)}
-    blind = max(summary.blind_answers, key=lambda answer: answer[1])
-    outcomes: list[GateOutcome] = []
-    for judge, about in _identify_judges(read_stored(run)) or [("no judge", "")]:
-        if about in known:
-            figure = estimate(summary.judge(known[about]).accuracy)
-            outcomes.append(check_agreement(judge, figure, blind, gates))
-        else:
-            told = f"{judge} was not measured in run {measurement.id}: {', '.join(spec.judge)} were"
-            outcomes.append(GateOutcome(AGREEMENT, False, told))
-    return outcomes
+    figures, blind = dict[str, Estimate](), ("", 0.0)
+    if measurement is not None:
+        study, measured = find_study(MEASURES), read_stored(measurement)
+        records = read_records(store, measurement)()
+        summary = study.summarise(read_spec(study, measured), records).summary
+        for judge, about in _identify_judges(measured):
+            figures[about] = estimate(summary.judge(judge).accuracy)
+        blind = max(summary.blind_answers, key=lambda answer: answer[1])
+    judges = _identify_judges(read_stored(run)) or [("no judge", "")]
+    return [check_agreement(judge, figures.get(about), blind, gates) for judge, about in judges]
 
 
 def _measures(run: RunRecord, name: str | None) -> bool:

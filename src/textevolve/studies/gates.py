@@ -273,18 +273,19 @@ def _check_regressions(one: Aggregates, baseline: Aggregates, name: str, most: i
 
 
 def check_agreement(
-    judge: str, figure: Estimate, blind: tuple[str, float], gates: Gates
+    judge: str, figure: Estimate | None, blind: tuple[str, float], gates: Gates
 ) -> GateOutcome:
     """Check whether a judge agrees with people often enough: the lower end of the interval counts,
-    so that few labels show little. `blind`: the best of the answers that read nothing."""
-    least, value = gates.min_agreement or 0, figure.value
-    told = f"agreement of {judge} {_say(figure)} on {gates.measured_on}"
-    if value is not None and value <= blind[1] + ROUNDING:
-        told = f"{told}, no more than {blind[0]} ({blind[1]:.3f})"
-        return GateOutcome(AGREEMENT, False, told, value)
-    holds = figure.low is not None and figure.low >= least - ROUNDING
-    told = f"{told}, lower end {'at least' if holds else 'not at least'} {least:g}"
-    return GateOutcome(AGREEMENT, holds, told, value)
+    so that few labels show little. `blind`: the best of the answers that read nothing, which it
+    must surpass. Without a figure it was not measured."""
+    if figure is None or figure.value is None:
+        told = f"{judge} was not measured on {gates.measured_on}; see textevolve bench agreement"
+        return GateOutcome(AGREEMENT, False, told)
+    least, low = gates.min_agreement or 0, figure.low
+    holds = low is not None and low >= least - ROUNDING and figure.value > blind[1] + ROUNDING
+    told = f"agreement of {judge} {_say(figure)} on {gates.measured_on}; its lower end must reach"
+    told = f"{told} {least:g}, and its value surpass {blind[0]} ({blind[1]:.3f})"
+    return GateOutcome(AGREEMENT, holds, told, figure.value)
 
 
 def draw_gates(outcomes: Sequence[GateOutcome]) -> list[Block]:
