@@ -135,9 +135,8 @@ class EvaluatorSpec:
     @property
     def reads_trajectory(self) -> bool:
         """Return whether it judges the steps of an agent, and not an output by itself."""
-        own = reads_trajectory(self.profile or "") if self.name == METRIC else False
-        parts = (judge.reads_trajectory for judge in self.judges)
-        return own or self.name == TRAJECTORY or any(parts)
+        own = self.name == METRIC and reads_trajectory(self.profile or "")
+        return own or self.name == TRAJECTORY or any(j.reads_trajectory for j in self.judges)
 
     @property
     def takes_rubric(self) -> bool:

@@ -161,9 +161,9 @@ def _read_call(item: Any, where: str) -> ToolUse:
 
 
 def _is_deep(value: Any, levels: int) -> bool:
-    inner = cast("dict[str, Any]", value).values() if isinstance(value, dict) else _as_list(value)
-    parts = () if isinstance(value, str) else inner
-    return not levels or any(_is_deep(one, levels - 1) for one in parts)
+    parts = list(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else value
+    inner = [] if isinstance(parts, str) else _as_list(parts)
+    return not levels or any(_is_deep(one, levels - 1) for one in inner)
 
 
 def _find_error(step: Mapping[str, Any]) -> str | None:

@@ -5,9 +5,12 @@ import json
 import pytest
 
 from textevolve.errors import InputError
+from textevolve.judges.judged import JudgedCase
 from textevolve.judges.trajectory import write_trajectory
 from textevolve.llm.testing import Answer
 from textevolve.rows.cases import RowReading, take_cases
+from textevolve.store.documents import dump_case, load_case
+from textevolve.studies.evaluate import decode, encode
 from textevolve.trajectory import ToolUse, Trajectory, read_tool_calls
 
 CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments": '{"q": "Oslo"}'}}
@@ -127,3 +130,18 @@ def test_recorded_calls_belong_to_one_column_of_outputs(cli, home):
         assert cli("compare", *options, *named).code == (0 if len(columns) == 1 else 3)
         lines = (home / "cells.jsonl").read_text().splitlines()
         assert [json.loads(line)["score"] for line in lines] == scores
+
+
+def test_a_stored_case_keeps_its_trajectory():
+    row = {
+        "input": "A room?",
+        "tool_calls": [CALL, {"name": "f", "arguments": '{"x'}, {"name": "g", "error": "down"}],
+        "steps": [{"error": "timeout"}, "plan"],
+        "expected_tools": ["search"],
+    }
+    (case,) = take_cases([row], reading=RowReading(trajectory=True))
+    assert [call.arguments for call in case.trajectory.tool_calls] == [{"q": "Oslo"}, '{"x', None]
+    assert (case.trajectory.steps, case.trajectory.errors) == (2, ("timeout",))
+    stored = load_case(b"1", dump_case(case))
+    assert stored.trajectory == case.trajectory
+    assert decode(encode(JudgedCase(case, 0, ()))).case.trajectory == case.trajectory
