@@ -240,7 +240,7 @@ class ProgramProcess:
         return line
 
     async def end(self, patience: float = 0.0) -> str:
-        """End the process, and whatever it has started; return the last line of its errors."""
+        """End the process with its children, and return the last line of its errors."""
         self.line.cancel()
         if self.process.stdin is not None:
             self.process.stdin.close()

@@ -1,7 +1,6 @@
 """Applications under test: a service over HTTP, a function, or a program; how each is described.
 
-How they are called is in `target_calls`; what they are sent and how their answers are read is the
-business of `studies.targeted`.
+`target_calls` calls them; `studies.targeted` writes their requests and reads their answers.
 """
 
 from __future__ import annotations

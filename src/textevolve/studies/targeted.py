@@ -1,4 +1,4 @@
-"""Targets in studies: what an application under test is sent for a row, and what it answered.
+"""Targets in studies: the request for a row, and the fields of an answer.
 
 The journal has the whole answer, so that other paths of fields ask nothing anew.
 """
