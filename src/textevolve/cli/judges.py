@@ -22,6 +22,7 @@ JUDGES = {
     "escalation:PROFILE": "a jury; a debate only if it is in doubt",
     "probe": "yes / no questions about each text: P(yes)",
     "checklist": "criteria written for the input, each probed",
+    "trajectory": "a checklist over an agent's tool calls and answer",
     "reference": "a probe beside a reference answer",
     "pairwise": "which of two texts is better, in both orders",
     "decide": "a typed question for each criterion of a rubric",
