@@ -78,6 +78,20 @@ def test_the_better_prompt_is_found_shown_and_written(cli, files, model):
     assert "| variant |" in (files / "m.md").read_text()
 
 
+def test_an_empty_prompt_fails_its_own_column_alone(cli, few, server, model):
+    (few / "short.txt").write_text(" \n")  # the baseline, whose prompt judges would see
+    ended = cli(*command(model, "--judge", "probe", "-o", "m.md"))
+    assert ended.code == 3
+    assert "the prompt short is empty" in (few / "m.md").read_text()
+    assert "**careful** | 100.0 % " in (few / "m.md").read_text()
+    assert "passed (score ≥ 0.5)" in (few / "m.md").read_text()
+    (few / "careful.txt").write_text("")
+    before = server.calls
+    refused = cli(*command(model, "--judge", "probe"))
+    assert (refused.code, server.calls) == (2, before)
+    assert "prompt short: is blank" in refused.err
+
+
 def test_a_changed_prompt_asks_its_own_column_only(cli, few, server, model):
     both = (*EXACT, "--judge", "probe", "--input", "n")
     cli(*command(model, *both))

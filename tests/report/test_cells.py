@@ -17,7 +17,7 @@ from textevolve.report.blocks import (
 from textevolve.report.cells import cell_text, shade
 from textevolve.report.charts import place
 from textevolve.report.differences import find_differences
-from textevolve.report.wording import visible
+from textevolve.report.wording import shorten_models, visible
 
 from .conftest import hostile
 
@@ -83,3 +83,8 @@ def test_pieces_join_up_to_both_texts(old: str, new: str) -> None:
             for kind in ("removed", "added")
         )
         assert (before, after) == (visible(old), visible(new))
+
+
+def test_models_that_are_addresses_have_short_names() -> None:
+    said = "http://127.0.0.1:8080/v1#qwen2.5:7b beats https://me:key@api.example/v1, openai/gpt-6."
+    assert shorten_models(said) == "qwen2.5:7b at 127.0.0.1:8080 beats api.example, openai/gpt-6."

@@ -150,7 +150,8 @@ def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
 
 
 def get_run(connection: Connection, which: str) -> RunRecord:
-    """The run with this id, start of an id, or name; `last` is the newest that has its cases.
+    """The run with this id, start of an id, or name; `last` is the newest that has its cases,
+    which leaves out what servers, chats and memories asked.
 
     Raises:
         StoreError: there is none, or there are several.
@@ -170,7 +171,7 @@ def get_run(connection: Connection, which: str) -> RunRecord:
 def _queries(which: str) -> Sequence[Select[Any]]:
     newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
     if which == "last":
-        return [newest.where(runs.c.n_cases.is_not(None)).limit(1)]
+        return [newest.where(runs.c.n_cases > 0).limit(1)]
     wanted = plain_text(which)
     starting = runs.c.id.startswith(wanted, autoescape=True)
     return [

@@ -50,7 +50,9 @@ def read_figures(
 def say_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
     """The result in a sentence: which variant wins and by how much, or how many records passed."""
     if len(figures) < 2:
-        return say_scores(next(iter(figures.values()), Aggregates()), "case")
+        name, one = next(iter(figures.items()), ("", Aggregates()))
+        said = say_scores(one, "output" if name else "case")
+        return f"{wording.shorten_models(name)}: {said}" if name else said
     scores = {
         name: {case: [mean] for case, mean in one.case_means().items()}
         for name, one in figures.items()
