@@ -174,10 +174,7 @@ def test_what_stays_within_the_limits_ends_with_0(tmp_path):
     assert "broken" not in said
 
 
-@pytest.mark.slow
-def test_our_own_package_is_within_its_limits(house):
-    code, said = run("--short")
-    assert code == 0, said
-    assert len(said.splitlines()) == 2 + len(house.LIMITS)
+def test_no_limit_is_below_its_goal(house):
+    """`make lint` holds our own package against them."""
     assert all(limit.goal <= limit.most for limit in house.LIMITS.values())
     assert "40,000  statement lines" in run("--limits")[1]

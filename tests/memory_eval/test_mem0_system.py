@@ -68,7 +68,7 @@ def run_mem0(home, server, monkeypatch):
             [sys.executable, "-W", "error::ResourceWarning", "-c", BEFORE + script + AFTER],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
         )
         assert ended.returncode == 0, ended.stderr
         assert ended.stderr == ""
