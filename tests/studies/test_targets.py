@@ -178,7 +178,7 @@ def test_a_file_of_a_target_says_what_is_sent_and_read(cli, home, rows, app, mon
     for bad, said in (
         ("headers: {Authorization: Bearer x}", "env:NAME"),
         ("body: {q: '{qestion}'}", "is not a column"),
-        ("body: {q: hello}", "shows none of the columns"),
+        ("body: {q: hello}", "has no placeholder"),
         ("body: 'hello {question}'", "targets.0.body"),
         ("nane: x", "unknown field"),
     ):
@@ -383,6 +383,9 @@ def test_answers_are_read_by_paths_and_events_are_joined():
     assert (found.text, found.context) == ("Hello", "d")
     assert found.usage is not None
     assert (found.usage.tokens, found.usage.cost) == (5, 0.5)
+    assert read({"answer": "a", "usage": {"prompt_tokens": "many"}}).usage == textevolve.Usage(
+        1, cost=None
+    )
 
 
 def test_server_sent_events_are_an_answer(cli, home, rows, app):

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from textevolve.errors import AnswerError, InputError
@@ -19,7 +18,7 @@ from textevolve.evaluation import Case, Usage, mend_text
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
-from textevolve.loops.placeholders import check_spelling, fill, find_placeholders
+from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.report import wording
 from textevolve.rows.columns import join_passages
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
@@ -94,11 +93,7 @@ def check_body(target: Target, columns: Collection[str]) -> None:
     if target.body is not None:
         text = json.dumps(target.body, ensure_ascii=False)
         check_spelling(text, columns, f"target {target.label}")
-        if not find_placeholders(text, columns):
-            raise InputError(
-                f"target {target.label}: its body shows none of the columns {', '.join(columns)};"
-                f" write {{{next(iter(columns), 'column')}}}"
-            )
+        require_placeholders(text, columns)
 
 
 async def ask_target(model: Model, target: Target, request: Request) -> TargetAnswer:
@@ -159,7 +154,9 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
         trajectory = read_trajectory(fields, target.label)
     except InputError as error:
         raise AnswerError(str(error)) from None
-    return TargetAnswer("".join(texts), trajectory, _read_usage(fields["usage"]))
+    stated = fields["usage"]
+    usage = ReportedUsage.model_validate(stated) if isinstance(stated, dict) else None
+    return TargetAnswer("".join(texts), trajectory, usage and usage_of(usage, None))
 
 
 def _find_text(target: Target, part: object) -> str | None:
@@ -186,11 +183,3 @@ def _find_path(value: object, path: str) -> object:
         except (LookupError, TypeError, ValueError):
             return None
     return value
-
-
-def _read_usage(reported: object) -> Usage | None:
-    try:
-        usage = None if reported is None else ReportedUsage.model_validate(reported)
-    except ValidationError:
-        return None
-    return None if usage is None else usage_of(usage, None)
