@@ -130,6 +130,10 @@ def test_a_rate_is_corrected_by_them(cli, home, model, labels):
     (home / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in few))
     (told,) = cli("bench", "rate", "results.csv", "few.jsonl", "--json").rows
     assert (told["labelled"], told["moved"], told["is_rate"]) == (20, 20, True)
+    mixed = [{"id": "r0", "label": "billing", "human": True}, {"id": "r1", "label": "sales"}]
+    (home / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mixed))
+    (told,) = cli("bench", "rate", "results.csv", "few.jsonl", "--json").rows
+    assert told["labelled"] == 1  # by `human` alone
 
 
 def test_a_labelling_task_of_single_texts_measures_a_judge(cli, home, model, labels):

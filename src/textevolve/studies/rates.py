@@ -67,8 +67,11 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
     case has what no single text can say."""
     field, verdicts = _read_judged(spec)
     labelled, moved = list[tuple[float | None, float]](), set[TextKey]()
-    for where, row in read_rows(spec.labelled, "row", _is_column):
-        human, judged = _take_human(row, where), _take_verdict(row, field, where)
+    rows = list(read_rows(spec.labelled, "row", _is_column))
+    by_human = any(HUMAN in row for _, row in rows)
+    for where, row in rows:
+        human = _take_verdict(row, HUMAN, where) if by_human else _take_labels(row, where)
+        judged = _take_verdict(row, field, where)
         if human is None:
             continue
         key = _key_of(row, where)
@@ -120,10 +123,8 @@ def _key_of(row: FileRow, where: str) -> TextKey:
     return where if id is None else str(id), number
 
 
-def _take_human(row: FileRow, where: str) -> float | None:
-    """`human`, or the share of passes among the labels of a single response."""
-    if HUMAN in row:
-        return _take_verdict(row, HUMAN, where)
+def _take_labels(row: FileRow, where: str) -> float | None:
+    """Return the share of passes among the labels of a single response."""
     grades = [take_label(row, name, where) for name in label_columns(row)]
     labels = [
         float(grade > 0) if math.isinf(grade) else grade for grade in grades if grade is not None
