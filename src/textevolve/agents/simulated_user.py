@@ -76,8 +76,9 @@ async def write_message(
     # Drawn without the conversation, so that the prompt's beginning stays in the server's cache.
     nonce = draw_nonce((system,), user.seed)
     said = fenced("conversation", write_chat(chat), nonce) if chat else "It has not begun.\n"
+    asked = f"You are the user, who wants: {user.goal}\nWrite the user's next message."
     request = Request(
-        messages=(Message("system", (system,)), Message("user", (said, "The next message:"))),
+        messages=(Message("system", (system,)), Message("user", (said, asked))),
         temperature=user.temperature,
         max_tokens=LONGEST_MESSAGE,
         seed=user.seed,
