@@ -17,9 +17,11 @@ from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
 from textevolve.report.blocks import Estimate
 from textevolve.statistics.intervals import betting_interval, wilson_interval
+from textevolve.studies import evaluate
 from textevolve.studies.aggregates import Aggregates, aggregate
 from textevolve.studies.cells import estimate
-from textevolve.studies.gates import GateOutcome, Gates, check_gates
+from textevolve.studies.gates import Gated, GateOutcome, Gates, check_gates
+from textevolve.studies.junit_cases import junit_suites
 from textevolve.studies.study import RecordStatus, Row
 
 scores = st.floats(0, 1, allow_subnormal=False)
@@ -236,3 +238,23 @@ def test_agreement_is_never_taken_for_granted_where_it_was_not_looked_up():
     gates = Gates(min_agreement=0, measured_on="labels.jsonl")
     first, *_ = check_gates([], gates)
     assert (first.gate, first.holds) == ("min agreement", False)
+
+
+@pytest.mark.parametrize(("least", "outcomes"), [(0.5, {"skipped"}), (0.9, {"failure"})])
+def test_junit_has_failures_exactly_where_a_gate_fails(least: float, outcomes: set[str]) -> None:
+    """Of two variants the baseline has no gate, whatever becomes of its rows."""
+    rows = [
+        Row(f"{n} {variant}", n, f"c{n}", 0.9 if n < 3 else 0.1, variant=variant, passed=n < 3)
+        for n in range(4)
+        for variant in ("old", "new")
+    ]
+    gates = Gates(min_pass_rate=least, no_worse_than="old", margin=1)
+    gated = Gated(gates, check_gates(rows, gates))
+    study = replace(evaluate.STUDY, row=lambda row: row, flat=lambda _row: ())
+    records, _ = junit_suites(study, lambda: rows, gated)
+    found = {(case.classname, case.outcome) for case in records.cases()} - {
+        ("old", "passed"),
+        ("new", "passed"),
+    }
+    assert found == {("old", "skipped"), *(("new", outcome) for outcome in outcomes)}
+    assert gated.holds == (outcomes == {"skipped"})
