@@ -19,7 +19,7 @@ from textevolve.bench.variants import (
     say_differences,
 )
 from textevolve.statistics.clusters import cluster_mean, cluster_share
-from textevolve.statistics.comparisons import permutation_p
+from textevolve.statistics.comparisons import compare_pairs, permutation_p
 from textevolve.statistics.intervals import t_quantile
 
 SIMULATIONS = 500
@@ -63,6 +63,24 @@ def test_without_clusters_a_share_has_wilsons_interval(passed):
     found = cluster_share([float(p) for p in passed])
     low, high = proportion_confint(sum(passed), len(passed), method="wilson")
     assert (found.interval.low, found.interval.high) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_a_figure_of_nothing_or_of_one_group_has_no_interval():
+    for figure in (cluster_mean, cluster_share):
+        assert math.isnan(figure([]).value)
+        alone = figure([1.0, 0.0], ["a", "a"])
+        assert alone.value == 0.5
+        assert alone.interval.reason == "one group only"
+        assert math.isfinite(figure([1.0, 1.0, 0.0], ["a", "a", "b"]).interval.high)
+    assert math.isnan(cluster_mean([math.nan]).value)
+
+
+def test_pairs_are_compared_with_the_items_that_a_test_needs():
+    equal, better = compare_pairs([([0.5] * 8, [0.5] * 8), ([1.0] * 8, [0.0] * 8)])
+    assert (equal.p, equal.needed, equal.difference) == (1.0, None, 0.0)
+    assert (better.items, better.difference) == (8, 1.0)
+    assert better.p == pytest.approx(2 * 2 / 2**8)
+    assert better.needed == 7
 
 
 def test_copies_of_a_row_tell_no_more_about_a_share_than_the_row():
