@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Not ppi: half a gigabyte, for one function.
 EXTRAS = local parquet hf keyring metrics patches langchain memory postgres ladybug langgraph mem0 ray server dev
 
-.PHONY: demo test slow alone frozen chromium lint bench constraints clean
+.PHONY: demo test slow alone frozen chromium lint bench docs constraints clean
 
 PIP = $(BIN)/pip install -q --disable-pip-version-check --no-compile
 
@@ -72,10 +72,22 @@ bench: $(READY)
 	$(BIN)/python benchmarks/prefix_cache.py
 	$(BIN)/python benchmarks/page.py
 
+# The site in build/site, with what is generated from the code; broken links fail.
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	@echo "The site: file://$(CURDIR)/build/site/index.html"
+
+.venv/.docs: docs/constraints.txt $(READY)
+	$(PIP) --no-deps --require-hashes -r docs/constraints.txt
+	@touch $@
+
 constraints: $(READY)
 	printf '%s\n' '# Pinned versions with hashes; made by `make constraints`.' > constraints.txt
 	$(BIN)/uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --universal --generate-hashes \
 	    --no-emit-index-url --no-header --no-annotate -q >> constraints.txt
+	printf '%s\n' '# What `make docs` needs; made by `make constraints`.' > docs/constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --extra docs -c constraints.txt --universal --generate-hashes \
+	    --no-emit-index-url --no-header --no-annotate -q >> docs/constraints.txt
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
