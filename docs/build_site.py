@@ -12,6 +12,8 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,6 @@ OPENAPI = ROOT / "tests" / "guards" / "frozen" / "openapi.json"
 SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Example|Examples):$", re.MULTILINE)
 WIDTH = 100
 PAGES: list[Any] = []
-
 Config = Mapping[str, Any]
 
 
@@ -112,10 +113,7 @@ def write_names() -> Iterator[str]:
 
 def write_signature(name: str, thing: Any) -> str:
     """Write a signature, with a line for each parameter if it is long."""
-    try:
-        signature = inspect.signature(thing)
-    except (TypeError, ValueError):
-        return f"class {name}"
+    signature = inspect.signature(thing)
     kind = "class" if inspect.isclass(thing) else "def"
     if inspect.iscoroutinefunction(thing):
         kind = "async def"
@@ -125,13 +123,11 @@ def write_signature(name: str, thing: Any) -> str:
             parts.append("*")
         parts.append(write_parameter(parameter))
     returned = signature.return_annotation
-    known = kind != "class" and returned is not signature.empty
-    end = f" -> {write_type(returned)}" if known else ""
+    end = "" if returned in (signature.empty, None) else f" -> {write_type(returned)}"
     line = f"{kind} {name}({', '.join(parts)}){end}"
     if len(line) <= WIDTH:
         return line
-    rows = "".join(f"    {part},\n" for part in parts)
-    return f"{kind} {name}(\n{rows}){end}"
+    return "\n    ".join([f"{kind} {name}(", *(f"{part}," for part in parts)]) + f"\n){end}"
 
 
 def write_parameter(parameter: inspect.Parameter) -> str:
@@ -156,17 +152,16 @@ def drop_limits(annotation: Any) -> Any:
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return drop_limits(parts[0])
-    if origin in (typing.Union, types.UnionType, dict, tuple):
-        whole = typing.Union if origin is types.UnionType else origin
-        return whole[tuple(map(drop_limits, parts))]  # type: ignore[index]
-    return annotation
+    if origin in (typing.Union, types.UnionType):
+        return reduce(or_, map(drop_limits, parts))
+    return origin[tuple(map(drop_limits, parts))] if origin in (dict, tuple) else annotation
 
 
 def write_docstring(thing: Any) -> str:
     """Write a docstring as Markdown: its sections become lists."""
     inherited = inspect.isclass(thing) and "__doc__" not in vars(thing)
     text = "" if inherited else inspect.getdoc(thing) or ""
-    if text.startswith("Create a new instance") or text.startswith(getattr(thing, "__name__", "-")):
+    if text.startswith(f"{thing.__name__}("):  # a dataclass without one
         return ""
     text = SECTION.sub(r"\n**\1**\n", text)
     text = re.sub(r"^    (\*{0,2}\w+): ", r"- `\1`: ", text, flags=re.MULTILINE)
@@ -187,7 +182,7 @@ def write_lists() -> Iterator[str]:
     yield "\n## Exit codes\n\n| code | |\n|---|---|"
     for code in " ".join(codes[1].split()).split("; "):
         yield "| {} | {} |".format(*code.split(" ", 1))
-    yield "\n## Metrics\n\n[Metrics](../metrics.md) explains them; [judges](../judges.md#names) are listed apart.\n"
+    yield "\n## Metrics\n\n[Explained](../metrics.md); [judges](../judges.md#names) have a page of their own.\n"
     yield from (f"- `{one.form}`" for one in label_metrics.SHIPPED.values())
     yield "- `FILE.py:FUNCTION`, `MODULE:FUNCTION`\n\n## Rubrics\n"
     for name in shipped_rubrics():
