@@ -1,8 +1,4 @@
-"""Hooks of the site's build: pages generated from the code, and `llms.txt`.
-
-Hand-written pages stay readable on their own; the reference is generated anew in each build and is
-never committed.
-"""
+"""Hooks of the site's build: pages generated from the code in each build, and `llms.txt`."""
 
 from __future__ import annotations
 
@@ -113,10 +109,11 @@ def write_names() -> Iterator[str]:
 
 def write_signature(name: str, thing: Any) -> str:
     """Write a signature, with a line for each parameter if it is long."""
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        return f"class {name}({thing.__base__.__name__})"
     signature = inspect.signature(thing)
-    kind = "class" if inspect.isclass(thing) else "def"
-    if inspect.iscoroutinefunction(thing):
-        kind = "async def"
+    kind = "async def" if inspect.iscoroutinefunction(thing) else "def"
+    kind = "class" if inspect.isclass(thing) else kind
     parts: list[str] = []
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not any(p[0] == "*" for p in parts):
@@ -159,8 +156,7 @@ def drop_limits(annotation: Any) -> Any:
 
 def write_docstring(thing: Any) -> str:
     """Write a docstring as Markdown: its sections become lists."""
-    inherited = inspect.isclass(thing) and "__doc__" not in vars(thing)
-    text = "" if inherited else inspect.getdoc(thing) or ""
+    text = inspect.getdoc(thing) or "" if thing.__doc__ else ""  # not that of a parent
     if text.startswith(f"{thing.__name__}("):  # a dataclass without one
         return ""
     text = SECTION.sub(r"\n**\1**\n", text)
@@ -182,7 +178,7 @@ def write_lists() -> Iterator[str]:
     yield "\n## Exit codes\n\n| code | |\n|---|---|"
     for code in " ".join(codes[1].split()).split("; "):
         yield "| {} | {} |".format(*code.split(" ", 1))
-    yield "\n## Metrics\n\n[Explained](../metrics.md); [judges](../judges.md#names) have a page of their own.\n"
+    yield "\n## Metrics\n\n[Explained](../metrics.md) beside [judges](../judges.md#names).\n"
     yield from (f"- `{one.form}`" for one in label_metrics.SHIPPED.values())
     yield "- `FILE.py:FUNCTION`, `MODULE:FUNCTION`\n\n## Rubrics\n"
     for name in shipped_rubrics():

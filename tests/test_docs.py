@@ -296,6 +296,24 @@ def test_links_resolve():
                 assert anchor in anchors[there], f"{page}: {target}"
 
 
+def test_every_page_is_in_the_navigation_and_on_the_first_page():
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]
+    for page in (one.name for one in PAGES if one.parent.name == "docs"):
+        assert re.search(rf"[ -] {re.escape(page)}$", navigation, re.MULTILINE), page
+        assert page == "index.md" or f"]({page}" in TEXTS["docs/index.md"], page
+
+
+def test_packages_of_the_site_are_pinned_as_all_others():
+    pins, others = (
+        dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / name).read_text("utf-8"), re.MULTILINE))
+        for name in ("docs/constraints.txt", "constraints.txt")
+    )
+    assert "mkdocs-material" in pins
+    assert {name: pins[name] for name in pins.keys() & others} == {
+        name: others[name] for name in pins.keys() & others
+    }
+
+
 def headings(text):
     """The anchors that a page's headings have, as the usual viewers make them."""
     titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
