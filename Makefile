@@ -75,7 +75,7 @@ bench: $(READY)
 # The site in build/site, with what is generated from the code; broken links fail.
 docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
-	@echo "The site: file://$(CURDIR)/build/site/index.html"
+	@echo "Look at it (search needs HTTP): $(BIN)/python -m http.server --directory build/site"
 
 .venv/.docs: docs/constraints.txt $(READY)
 	$(PIP) --no-deps --require-hashes -r docs/constraints.txt

@@ -299,7 +299,7 @@ def test_links_resolve():
 def test_every_page_is_in_the_navigation_and_on_the_first_page():
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]
     for page in (one.name for one in PAGES if one.parent.name == "docs"):
-        assert re.search(rf"[ -] {re.escape(page)}$", navigation, re.MULTILINE), page
+        assert re.search(rf" {re.escape(page)}$", navigation, re.MULTILINE), page
         assert page == "index.md" or f"]({page}" in TEXTS["docs/index.md"], page
 
 
