@@ -191,11 +191,9 @@ def percents(low: float, high: float | None) -> str:
     return f"{100 * low:.1f} to {100 * (high or 0):.1f}"
 
 
-def draw_aggregates(
-    found: Mapping[str, Aggregates], threshold: float | None = None, *, worst: bool = True
-) -> list[Block]:
+def draw_aggregates(found: Mapping[str, Aggregates], threshold: float | None = None) -> list[Block]:
     """What a person is shown of them; nothing where there is one record alone. `threshold`: from
-    which score a record passes, if that is known. `worst`: with the names of the lowest."""
+    which score a record passes, if that is known."""
     if sum(one.records for one in found.values()) < 2:
         return []
     several = len(found) > 1
@@ -222,23 +220,7 @@ def draw_aggregates(
     note = f"Only scored records count; intervals are of 95 %{drawn}.{verdict}"
     title, star = "Variants" if several else "Result", "Highest mean score"
     table = Table(title, columns, rows, frozenset(best), note, star=star)
-    return [table, *(_draw_worst(found, several=several) if worst else [])]
-
-
-def _draw_worst(found: Mapping[str, Aggregates], *, several: bool) -> list[Block]:
-    lowest = sorted(
-        (score, place, name, variant)
-        for variant, one in found.items()
-        for place, (name, score) in enumerate(one.worst)
-    )[:WORST]
-    if not lowest:
-        return []
-    columns = [Column("record"), *([Column("variant")] if several else [])]
-    rows = [
-        (wording.shorten(name, NAME_SHOWN), *([variant] if several else []), score)
-        for score, _, name, variant in lowest
-    ]
-    return [Table("Lowest scores", [*columns, Column("score", "number", 3)], rows)]
+    return [table]
 
 
 def aggregates_data(found: Mapping[str, Aggregates]) -> list[dict[str, Any]]:

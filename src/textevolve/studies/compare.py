@@ -440,7 +440,7 @@ _FIGURES = ("mean", "pass_rate")
 
 def _draw(found: Comparison) -> str:
     """What a notebook shows."""
-    figures = draw_aggregates(aggregate(map(find_row, found.outputs)), worst=False)
+    figures = draw_aggregates(aggregate(map(find_row, found.outputs)))
     return html_fragment(Report("Comparison", found.sentence, [*figures, *_blocks(found)]))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any, TypeGuard, cast
+from typing import IO, TYPE_CHECKING, Any
 
 from textevolve.errors import InputError
 from textevolve.reach import is_confined
@@ -21,6 +21,7 @@ from textevolve.studies.aggregates import Aggregates, aggregates_data
 from textevolve.studies.driver import models_asked
 from textevolve.studies.gates import UNGATED, Gated, draw_gates
 from textevolve.studies.results import draw_results, read_figures
+from textevolve.studies.run_list import field_names
 from textevolve.studies.stored import Records, StoredSpec, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, StudySpec
 
@@ -91,18 +92,15 @@ def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord)
 def _say_settings(spec: StudySpec) -> str:
     """The options that are not as usual, but for long texts and for what other facts tell."""
     options = spec.model_dump(mode="json", exclude_defaults=True, exclude={"model", "models"})
-    shown = {
-        name: ", ".join(value) if isinstance(value, list) else str(value)
+    texts = {
+        name: str(value) if isinstance(value, int | float) else ", ".join(field_names(value))
         for name, value in options.items()
-        if isinstance(value, str | int | float) or _is_names(value)
     }
     return "; ".join(
-        f"{name.replace('_', ' ')} {wording.shorten(text, 80)}" for name, text in shown.items()
+        f"{name.replace('_', ' ')} {wording.shorten(text, 80)}"
+        for name, text in texts.items()
+        if text
     )
-
-
-def _is_names(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(one, str) for one in cast(list[Any], value))
 
 
 def _list_other_models(study: AnyStudy, spec: StudySpec, stored: StoredSpec) -> list[str]:

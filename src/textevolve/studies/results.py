@@ -96,21 +96,20 @@ def draw_results(
     """The variants with their intervals, the cells to look at first, and the outputs of the case
     on which the two best variants differ most. `place`: the address below which cases stand by
     their numbers; without it they are rows of the report's matrix."""
-    cells = study.rows is not None
-    blocks = draw_aggregates(figures, find_threshold(study, spec), worst=not cells)
-    if not cells or not blocks:
-        return blocks
-    variants = tuple(filter(None, figures))
+    blocks = draw_aggregates(figures, find_threshold(study, spec))
+    if not blocks:
+        return []
+    variants, cells = tuple(filter(None, figures)), study.rows is not None
     rows: list[MatrixRow] = []
     links: list[str] = []
     for kept in _find_first(store, run_id):
-        shown = show_rows(study, run_id, variants or tuple(filter(None, figures)), [kept])
+        shown = show_rows(study, run_id, variants, [kept])
         rows += shown if variants else [_only_best(row) for row in shown]
-        links += [str(kept.position + 1) if place else row.id for row in shown]
-    heads = name_entries(rows, variants)
+        links += [str(kept.position + 1) if place else row.id * cells for row in shown]
     if rows:
+        heads = name_entries(rows, variants)
         blocks.append(matrices.draw_first(rows, heads, links, place or "#row-"))
-    if len(variants) > 1:
+    if cells and len(variants) > 1:
         blocks += _draw_difference(study, spec, store, run_id, figures)
     return blocks
 
@@ -127,8 +126,7 @@ def _find_first(store: Store, run_id: str) -> Iterator[Kept]:
 def _only_best(row: MatrixRow) -> MatrixRow:
     """The row with the entry alone whose score is that of the record."""
     entries = [one for one in row.entries if one is not None]
-    best = max(entries, key=lambda one: -1.0 if main_score(one) is None else main_score(one) or 0.0)
-    return replace(row, entries=[best])
+    return replace(row, entries=[max(entries, key=lambda one: main_score(one) or 0.0)])
 
 
 def _draw_difference(

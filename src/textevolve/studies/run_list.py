@@ -13,11 +13,12 @@ from pathlib import PurePath
 from typing import Any, cast
 
 from textevolve.report import wording
-from textevolve.report.blocks import Estimate
+from textevolve.report.blocks import IntervalChart
 from textevolve.store import records
 from textevolve.store.records import Standing, VariantScore
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
+from textevolve.studies.aggregates import Aggregates
 from textevolve.studies.results import read_figures
 
 ROWS_FROM = ("data", "cases", "items", "labelled", "documents", "trace", "source")
@@ -109,28 +110,20 @@ def find_history(run: RunRecord, every: Sequence[RunRecord]) -> list[RunRecord]:
     return [one for one in every if key and one.status == "finished" and study_key(one) == key]
 
 
-@dataclass(frozen=True, slots=True)
-class StudyHistory:
-    """The main figure of each variant in the runs of a study, the oldest first: `title` says which
-    figure that is."""
-
-    title: str
-    runs: Sequence[RunRecord]
-    lines: Mapping[str, Sequence[Estimate | None]]
-
-
-def read_history(store: Store, runs: Sequence[RunRecord], variants: Iterable[str]) -> StudyHistory:
-    """Read the pass rate of variants in the last of these runs that have any of them, or the mean
-    score where nothing says what passed; `runs`: the newest first."""
-    names = set(variants)
-    figures = {run.id: read_figures(store, run.id) for run in runs[:HISTORY]}
-    shown = [run for run in runs[:HISTORY] if names & figures[run.id].keys()][::-1]
-    judged = all(one.verdicts for run in shown for one in figures[run.id].values() if one.scored)
-    lines: dict[str, list[Estimate | None]] = {}
+def read_history(
+    store: Store, runs: Sequence[RunRecord], variants: Iterable[str]
+) -> list[IntervalChart]:
+    """Read the pass rate of each variant in the last of these runs, or the mean score where nothing
+    says what passed: a chart for each, whose rows are the runs, the oldest first. `runs`: the
+    newest first."""
+    figures = {run.id: read_figures(store, run.id) for run in runs[:HISTORY][::-1]}
+    judged = all(one.verdicts for own in figures.values() for one in own.values() if one.scored)
+    charts: list[IntervalChart] = []
     for name in variants:
-        known = [figures[run.id].get(name) for run in shown]
-        lines[name] = [one and (one.pass_rate if judged else one.mean) for one in known]
-    return StudyHistory("Pass rate" if judged else "Mean score", shown, lines)
+        known = {id: own.get(name, Aggregates()) for id, own in figures.items()}
+        rows = [(id, one.pass_rate if judged else one.mean) for id, one in known.items()]
+        charts.append(IntervalChart(name, rows, "percent" if judged else "number"))
+    return charts
 
 
 def study_key(run: RunRecord) -> tuple[str, ...]:
@@ -143,14 +136,14 @@ def study_key(run: RunRecord) -> tuple[str, ...]:
 def data_of(run: RunRecord) -> str:
     """The files of rows that a run reads, or the beginning of its only case."""
     for name in ROWS_FROM:
-        if names := _names(_spec(run).get(name)):
+        if names := field_names(_spec(run).get(name)):
             return ", ".join(names) if name != "cases" else names[0]
     return ""
 
 
 def subject_of(run: RunRecord) -> str:
     spec = _spec(run)
-    told = {name: ", ".join(_names(spec.get(name))) for name in (*SUBJECTS, *JUDGES)}
+    told = {name: ", ".join(field_names(spec.get(name))) for name in (*SUBJECTS, *JUDGES)}
     subject = next((told[name] for name in SUBJECTS if told[name]), "")
     judges = ", ".join(told[name] for name in JUDGES if told[name])
     return " by ".join(filter(None, (subject, judges)))
@@ -161,10 +154,10 @@ def _spec(run: RunRecord) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], spec) if isinstance(spec, Mapping) else {}
 
 
-def _names(value: Any) -> list[str]:
+def field_names(value: Any) -> list[str]:
     """The names in a field: itself, its `name`, or those of its members."""
     if isinstance(value, Mapping):
-        return _names(cast(Mapping[str, Any], value).get("name"))
+        return field_names(cast(Mapping[str, Any], value).get("name"))
     if isinstance(value, list | tuple):
-        return [name for one in cast(Sequence[Any], value) for name in _names(one)]
+        return [name for one in cast(Sequence[Any], value) for name in field_names(one)]
     return [value] if isinstance(value, str) and value else []

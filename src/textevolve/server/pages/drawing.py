@@ -19,7 +19,7 @@ import textevolve
 from textevolve.report import wording
 from textevolve.report.blocks import Block
 from textevolve.report.cells import shade
-from textevolve.report.charts import draw_history
+from textevolve.report.charts import draw_intervals
 from textevolve.report.html import draw_blocks, open_templates
 from textevolve.report.images import say_image
 from textevolve.report.matrices import first_text, main_score, say_entry
@@ -147,7 +147,7 @@ def _environment() -> Environment:
     filters |= {
         "counted": wording.count,
         "described": say_image,
-        "history": draw_history,
+        "intervals": draw_intervals,
         "short_models": wording.shorten_models,
         "figured": wording.number,
         "first_words": first_text,

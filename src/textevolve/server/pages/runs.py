@@ -466,8 +466,8 @@ def show_history(request: Request, opened: Opened, caller: RunReader) -> Respons
     """The main figure of the runs of the same study, of those that the caller sees."""
     store = server_of(request).store
     every = store.read(served.find_runs, caller.namespaces)
-    history = read_history(store, find_history(opened.run, every), opened.standing.scores)
-    return draw(request, "run_history.html", run=opened.run, history=history)
+    charts = read_history(store, find_history(opened.run, every), opened.standing.scores)
+    return draw(request, "run_history.html", run=opened.run, charts=charts)
 
 
 @router.get("/runs/{which}/totals")
