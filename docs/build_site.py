@@ -44,7 +44,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Config, files: Files) -> str:
     """Link files outside of `docs` in the repository, and keep the text for `llms.txt`."""
-    markdown = markdown.replace("](../", f"]({config['repo_url']}/blob/main/")
+    repository = config["extra"]["social"][0]["link"]
+    markdown = markdown.replace("](../", f"]({repository}/blob/main/")
     page.meta["text"] = markdown
     return markdown
 
