@@ -198,27 +198,37 @@ def _graded_row(planned: Planned, output: Output) -> Mapping[str, Any]:
 
 async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, list[Output]]:
     """The dialogue of a user with what answers, and each answer. It ends where a turn fails."""
-    user, chat, answers = planned.user, list[ChatTurn](), list[Output]()
-    player = UsageMeter(bench.model_of(user.model)) if isinstance(user, SimulatedUser) else None
-    ending: ConversationEnd = ""
+    user, judging, ending = planned.user, Usage(), ""
+    chat, messages, answers = list[ChatTurn](), list[Message](), list[Output]()
     failure: Failure | None = None
     while failure is None:
-        message = await attempt(_speak(bench, planned, player, tuple(chat)))
-        if isinstance(message, Failure):
-            failure = replace(message, reason=f"the simulated user: {message.reason}")
-            break
-        text, ending = message
-        if not text:
+        if isinstance(user, tuple):
+            text = "".join(user[len(answers) : len(answers) + 1])
+        else:
+            player, sample = UsageMeter(bench.model_of(user.model)), planned.empty.sample
+            persists = bench.mode == "rehearsed"
+            move = await attempt(
+                write_message(user, player, tuple(chat), sample, persists=persists)
+            )
+            judging += player.usage
+            if isinstance(move, Failure):
+                failure = replace(move, reason=f"the simulated user: {move.reason}")
+                break
+            text, ending = move
+        if not text or planned.at_turn is None:
             break
         chat.append(ChatTurn(USER, text))
-        answer = await _make(bench, _at_turn(planned, chat))
-        failure = answer.failure
+        messages.append(Message("user", (text,), () if messages else planned.empty.images))
+        answer = await _make(bench, replace(planned, request=planned.at_turn(messages)))
         answers.append(answer)
-        chat += [] if failure else [ChatTurn(ASSISTANT, answer.text)]
+        if (failure := answer.failure) is None:
+            chat.append(ChatTurn(ASSISTANT, answer.text))
+            messages.append(Message("assistant", (answer.text,)))
     if failure is not None:
         failure = replace(failure, reason=f"turn {len(chat) // 2 + 1}: {failure.reason}")
     trajectory = join_trajectories([answer.trajectory for answer in answers])
     context = join_passages(trajectory.contexts) if trajectory else ""
+    pairs = zip(chat[::2], chat[1::2], strict=False)
     output = replace(
         planned.empty,
         text=write_chat(tuple(chat)) if len(chat) > 1 else "",
@@ -227,38 +237,12 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         failure=failure,
         cut=any(answer.cut for answer in answers),
         usage=sum((answer.usage for answer in answers), Usage()),
-        judging=player.usage if player else Usage(),
+        judging=judging,
         seconds=sum(answer.seconds or 0.0 for answer in answers) if answers else None,
-        turns=tuple(
-            ConversationTurn(said.text, answer.text)
-            for said, answer in zip(chat[::2], answers, strict=False)
-        ),
+        turns=tuple(ConversationTurn(said.text, reply.text) for said, reply in pairs),
         ending=ending,
     )
     return output, tuple(chat), answers
-
-
-async def _speak(
-    bench: Workbench, planned: Planned, player: UsageMeter | None, chat: Chat
-) -> tuple[str, ConversationEnd]:
-    """The user's next message; empty where the conversation has ended."""
-    user, number = planned.user, len(chat) // 2
-    if isinstance(user, tuple) or player is None:
-        return ("".join(user[number : number + 1]) if isinstance(user, tuple) else ""), ""
-    _require_time(bench)
-    sample, persists = planned.empty.sample, bench.mode == "rehearsed"
-    return await write_message(user, player, chat, sample, persists=persists)
-
-
-def _at_turn(planned: Planned, chat: Sequence[ChatTurn]) -> Planned:
-    """What is asked at a turn, with the messages so far."""
-    messages = list[Message]()
-    for turn in chat:
-        images = () if messages else planned.empty.images
-        role = "user" if turn.speaker == USER else "assistant"
-        messages.append(Message(role, (turn.text,), images))
-    request = planned.at_turn(messages) if planned.at_turn else planned.request
-    return replace(planned, request=request)
 
 
 async def _grade_turns(
@@ -285,8 +269,7 @@ async def _grade_turns(
         grades = {name: _with_verdict(name, one, scorers) for name, one in seen.grades.items()}
         turns.append(ConversationTurn(before[-1].text, seen.text, grades))
     grades = {name: join_grades([turn.grades[name] for turn in turns]) for name in turns[0].grades}
-    whole, graded = write_chat(chat), tuple(turns)
-    return replace(output, text=whole, turns=graded, grades=grades, judging=used)
+    return replace(output, text=write_chat(chat), turns=tuple(turns), grades=grades, judging=used)
 
 
 def _with_verdict(name: str, grade: Grade, scorers: Scorers) -> Grade:

@@ -115,22 +115,16 @@ def turn_row(row: Mapping[str, Any], messages: Sequence[Message], *, whole: bool
 
 
 def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
-    """The trajectory of a conversation by those of its answers. Calls, or steps, that an answer
-    does not report are not known of the whole."""
+    """The trajectory of a conversation by those of its answers. Its calls are unknown where an
+    answer does not report any."""
     known = [one for one in turns if one is not None]
-    if not known:
-        return None
-    reported = len(known) == len(turns)
     calls = [one.tool_calls for one in known]
-    steps = [one.steps for one in known]
-    return Trajectory(
-        tuple(dict.fromkeys(passage for one in known for passage in one.contexts)),
-        tuple(call for own in calls for call in own or ())
-        if reported and None not in calls
-        else None,
-        sum(number or 0 for number in steps) if reported and None not in steps else None,
-        tuple(error for one in known for error in one.errors),
-    )
+    joined = tuple(call for own in calls for call in own or ())
+    unknown = len(known) < len(turns) or None in calls
+    contexts = dict.fromkeys(passage for one in known for passage in one.contexts)
+    errors = tuple(error for one in known for error in one.errors)
+    whole = Trajectory(tuple(contexts), None if unknown else joined, errors=errors)
+    return whole if known else None
 
 
 def join_grades(grades: Sequence[Grade]) -> Grade:
