@@ -85,8 +85,6 @@ def draw_agreement(
 ) -> Iterator[Block]:
     yield _draw_accuracy(summary) if summary.people is None else _draw_responses(summary)
     yield from _draw_calibration(items, summary)
-    if any(judge.position for judge in summary.judges):
-        yield _draw_position(summary)
     yield _draw_spent(summary, samples)
     if summary.comparisons:
         yield _draw_comparisons(summary)
@@ -100,13 +98,19 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
         Column("kappa", "number"),
         Column("ties", "percent", 1),
         Column("covered", "percent", 0),
+        Column("same winner", "percent", 1),
+        Column("first won", "percent", 1),
     )
-    rows: list[tuple[Cell, ...]] = [
-        (j.name, estimate(j.accuracy), *map(finite, (j.kappa.value, j.ties)), j.coverage)
-        for j in summary.judges
-    ]
-    rows += [(name, finite(share), "", "", "") for name, share in summary.blind_answers]
-    note = BLIND_NOTE.format("three")
+    rows: list[tuple[Cell, ...]] = []
+    for j in summary.judges:
+        bias = (j.position.consistency.value, j.position.first) if j.position else (math.nan,) * 2
+        shares = map(finite, (j.kappa.value, j.ties, j.coverage, *bias))
+        rows.append((j.name, estimate(j.accuracy), *shares))
+    rows += [(name, finite(share), *[""] * 5) for name, share in summary.blind_answers]
+    note = (
+        f"{BLIND_NOTE.format('three')} Same winner: in both orders. First won: share of all"
+        " verdicts won by the text that stood first; 50 % is fair to a pair."
+    )
     return Table("Agreement with people", columns, rows, note=note)
 
 
@@ -146,24 +150,6 @@ def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Itera
         event = "people pass a response (taking the score for it)"
     missing = f"Without log-odds, so without a probability: {', '.join(without)}."
     return draw_calibrations(found, event, missing if without else "")
-
-
-def _draw_position(summary: AgreementSummary) -> Table:
-    columns = (
-        Column("judge"),
-        Column("same winner", "percent", 1),
-        Column("first won", "percent", 1),
-    )
-    rows = [
-        (judge.name, estimate(judge.position.consistency), finite(judge.position.first))
-        for judge in summary.judges
-        if judge.position
-    ]
-    note = (
-        "Same winner: in both orders. First won: share of all verdicts won by the text that stood"
-        " first; 50 % is fair to a pair."
-    )
-    return Table("Position bias: what the order of the texts does", columns, rows, note=note)
 
 
 def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:

@@ -189,7 +189,6 @@ def report(_spec: AssertionsSpec, summary: Assertions) -> Report:
     """The tests as the rows of a matrix, those first that somebody has to look at."""
     facts = {
         "Judges": ", ".join(sorted({one.demand.judge for one in summary.made})),
-        "Used": _describe_usage(summary.usage),
     }
     ordered = sorted(summary.made, key=lambda one: VERDICTS.index(one.verdict))
     matrix = Matrix("Tests", ("output",), map(make_row, ordered))

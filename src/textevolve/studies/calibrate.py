@@ -194,7 +194,6 @@ def report(_spec: object, found: CalibrationResult) -> Report:
         "Rows": f"{found.rows[0]} for training, {found.rows[1]} held out",
         "Search": f"{wording.count(len(found.nodes), 'template')} in"
         f" {wording.count(found.rounds, 'round')}, {wording.count(found.tried, 'trial')}",
-        "Used": wording.spent(found.usage),
     }
     return Report(f"Calibration of {what}", describe_outcome(found), blocks, facts)
 

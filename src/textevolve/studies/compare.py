@@ -234,12 +234,9 @@ def _scores(tallies: Mapping[str, _Tally]) -> Mapping[str, RowScores]:
 
 
 def report(_spec: CompareSpec, found: Comparison) -> Report:
-    used = sum((v.usage for v in found.variants), Usage())
     facts = {
         "Rows": f"{found.rows:,}",
         "Score": shown(found.decides),
-        "Without a score": wording.count(found.failed, "output") if found.failed else "",
-        "Used for outputs": wording.spent(used) if used.calls else "",
         "Used for judging": wording.spent(found.judging) if found.judging.calls else "",
     }
     told = {name: said for name, said in facts.items() if said}
@@ -254,7 +251,7 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     if len(names) > 1:
         yield _scorers(found, names)
     yield from turn_tables({v.variant: (v.turns, v.endings) for v in found.variants})
-    if any(v.seconds is not None or v.cut or v.scored < v.outputs for v in found.variants):
+    if any(v.seconds is not None or v.cut for v in found.variants):
         yield _spending(found)
     names = [v.variant for v in found.variants]
     yield Matrix("Outputs", names, matrix_rows(found.outputs, names))
@@ -305,8 +302,6 @@ def _scorers(found: Comparison, names: list[str]) -> Table:
 def _spending(found: Comparison) -> Table:
     columns = (
         Column("variant"),
-        Column("outputs", "count"),
-        Column("without a score", "count"),
         Column("cut at the limit", "count"),
         Column("prompt tokens", "count"),
         Column("output tokens", "count"),
@@ -317,9 +312,8 @@ def _spending(found: Comparison) -> Table:
     for one in found.variants:
         used = one.usage
         tokens = (used.prompt_tokens, used.completion_tokens) if used.calls else (None, None)
-        counts = (one.outputs, one.outputs - one.scored, one.cut)
         cost = used.cost if used.calls else None
-        rows.append([wording.shorten_models(one.variant), *counts, *tokens, one.seconds, cost])
+        rows.append([wording.shorten_models(one.variant), one.cut, *tokens, one.seconds, cost])
     return Table("What the outputs took", columns, rows)
 
 

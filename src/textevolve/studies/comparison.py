@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from textevolve.bench.variants import say_differences
 from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Report, Table
-from textevolve.statistics.comparisons import ALPHA, PairedDifference, compare_pairs
+from textevolve.statistics.comparisons import PairedDifference, compare_pairs
+from textevolve.studies.aggregates import aggregate
 from textevolve.studies.baseline import refuse_other_cases
 from textevolve.studies.results import read_columns
 from textevolve.studies.study import Row
@@ -61,7 +62,7 @@ def compare_runs(first: Iterable[Row], second: Iterable[Row], seed: int = 0) -> 
     Raises:
         InputError: the runs share no case of a variant that both scored.
     """
-    before, after = _scores(first), _scores(second)
+    before, after = (_average(rows) for rows in (first, second))
     if len(before) == len(after) == 1:
         before, after = {"": next(iter(before.values()))}, {"": next(iter(after.values()))}
     shared = dict[str, dict[str, tuple[float, float]]]()
@@ -80,15 +81,8 @@ def compare_runs(first: Iterable[Row], second: Iterable[Row], seed: int = 0) -> 
     return RunComparison(scores, shared, len(keys[0] ^ keys[1]))
 
 
-def _scores(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
-    scores: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        if row.score is not None and row.case:
-            scores.setdefault(row.variant, {}).setdefault(row.case, []).append(row.score)
-    return {
-        variant: {case: fmean(values) for case, values in cases.items()}
-        for variant, cases in scores.items()
-    }
+def _average(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
+    return {v: means for v, one in aggregate(rows).items() if (means := one.case_means())}
 
 
 def report_comparison(found: RunComparison, names: tuple[str, str]) -> Report:
@@ -124,26 +118,15 @@ def report_comparison(found: RunComparison, names: tuple[str, str]) -> Report:
     if most:
         heads = (Column("case"), *(Column(n, "number", 3) for n in (*names, "difference")))
         tables.append(Table("Cases that differ most", heads, most))
-    sentences = [_sentence(variant, one, names) for variant, one in found.scores.items()]
-    return Report(f"{second} compared with {first}", " ".join(sentences), tables)
+    sides = {f"{variant} in {second}" if variant else second: variant for variant in found.scores}
+    said = say_differences({name: found.scores[side] for name, side in sides.items()}, first)
+    return Report(f"{second} compared with {first}", said, tables)
 
 
 def _note(found: RunComparison) -> str:
     left = wording.count(found.left_out, "case")
     skipped = f" {left} with a score in one run alone left out." if found.left_out else ""
     return f"By sign flips over cases, with 95 % intervals.{skipped}"
-
-
-def _sentence(variant: str, one: PairedDifference, names: tuple[str, str]) -> str:
-    size, of = f"{abs(one.difference):.3f}", f"{variant}: " if variant else ""
-    if one.p > ALPHA:
-        number = wording.count(one.items, "case")
-        return f"{of}No significant difference on {number} ({size}, p {one.p:.3f})."
-    better, worse = names[::-1] if one.difference > 0 else names
-    ends = (
-        "" if one.low is None or one.high is None else f"95 % {one.low:+.3f} to {one.high:+.3f}, "
-    )
-    return f"{of}{better} scores {size} higher than {worse} ({ends}p {one.p:.3f})."
 
 
 @dataclass(frozen=True, slots=True)

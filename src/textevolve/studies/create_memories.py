@@ -274,7 +274,6 @@ def _facts(spec: CreateMemoriesSpec, found: Creation) -> dict[str, str]:
     told = ", ".join(f"{number:,} {fate}" for fate, number in found.dialogues.items())
     facts = {
         "Dialogues": f"{spec.data}: {told or 'none'}",
-        "Used": wording.spent(found.usage),
     }
     return {name: said for name, said in facts.items() if said}
 

@@ -118,7 +118,6 @@ def report(spec: EscalationSpec, found: Escalated) -> Report:
         "Items": f"{len(found.items):,}; {found.selection.items:,} of use, one a question",
         "First judge": f"{name_first(spec)}, right in {_share(found.first)}",
         "Second judge": f"{spec.then}, right in {_share(found.second)}",
-        "Used": f"{wording.count(found.usage.calls, 'call')}, {wording.spent(found.usage)}",
     }
     reasons = dict.fromkeys(one.failure.reason for one in found.items if one.failure)
     if reasons:

@@ -49,13 +49,10 @@ from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
-    Column,
     Matrix,
     MatrixRow,
     Note,
     Report,
-    Section,
-    Table,
 )
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
@@ -87,21 +84,6 @@ from textevolve.wiring import Workbench
 
 IN_FULL = 1000
 """Of how many cases the texts and all that was said are shown."""
-
-LEGEND = {
-    "Score": "Weighted mean of all agents' scores over rounds and components, from 0 to 1 as of"
-    " every other judge. In the debate the agents score from 0 to 10.",
-    "Softmax": "The candidates' shares under the softmax of s_norm: the same scores from 0 to 10,"
-    " each component times its weight, as in exported tables.",
-    "Round 1": "What the agents said before they had debated. Where it equals the end, the debate"
-    " changed nothing.",
-    "± agents": "Standard deviation over the agents.",
-    "CV": "Standard deviation over mean of the agents' scores in one round, of the candidate on"
-    " which they differ most. At or below the threshold c the debate ends.",
-    "Coverage": "Share of the turns that gave scores. A turn that failed is missing; it is never"
-    " counted as a zero.",
-    "Response 1, 2, ...": "Names drawn by lot, under which the agents knew the candidates.",
-}
 
 
 @dataclass
@@ -149,25 +131,20 @@ def report_evaluations(found: Evaluations, facts: Mapping[str, str]) -> Report:
         (judged,) = found.chosen
         title = wording.shorten(str(judged.case.input), 90)
         whole = {**facts_of(judged), **facts}
-        return Report(title, say_verdict(judged), _with_legend(show_case(judged), found), whole)
-    blocks = _with_legend(_show_many(found), found)
-    decided = {"Decided by": say_decided(found.decided)} if found.decided else {}
-    said = say_scores(found.scores, "case")
-    return Report("Results of a run", said, blocks, {**facts, **decided})
-
-
-def _with_legend(blocks: Iterable[Block], found: Evaluations) -> Iterator[Block]:
-    yield from blocks
+        return Report(title, say_verdict(judged), show_case(judged), whole)
+    more = {"Decided by": say_decided(found.decided)} if found.decided else {}
     if found.debates:
-        yield Section("How to read this", (), facts=LEGEND, folded=True)
+        share, failed = found.coverage / found.debates, wording.count(found.failed_turns, "turn")
+        more["Coverage"] = f"{wording.percent(share, 1)}, {failed} failed"
+        more["Debate"] = f"{wording.count(found.turned, 'winner')} not that of round 1"
+    said = say_scores(found.scores, "case")
+    return Report("Results of a run", said, _show_many(found), {**facts, **more})
 
 
 def _show_many(found: Evaluations) -> Iterator[Block]:
     if found.candidates > 1:
         said = "A case's score is that of its best candidate; it passed where a candidate did."
         yield Note(said, "dim")
-    if found.debates:
-        yield _debates(found)
     if found.total > len(found.chosen):
         shown = wording.count(len(found.chosen), "case")
         yield Note(f"Shown: the first {shown} of {found.total:,}; the figures cover all.", "dim")
@@ -179,18 +156,6 @@ def _rows(found: Evaluations, columns: int) -> Iterator[MatrixRow]:
     for row in map(whole_row, found.chosen):
         missing = (None,) * (columns - len(row.entries))
         yield replace(row, entries=(*row.entries, *missing))
-
-
-def _debates(found: Evaluations) -> Table:
-    columns = (
-        Column("debates", "count"),
-        Column("coverage", "percent", 1),
-        Column("winner not that of round 1", "count"),
-        Column("failed turns", "count"),
-    )
-    share = found.coverage / found.debates
-    row = (found.debates, share, found.turned, found.failed_turns)
-    return Table("Debates", columns, [row])
 
 
 OF_ANY_JUDGE = ("seed", "threshold")

@@ -326,14 +326,10 @@ def _table(result: DebateResult) -> Table:
         Column("candidate"),
         Column("score", "score", 3),
         Column("passed"),
-        Column("softmax", "percent", 1),
-        Column("round 1", "number", 3),
         Column("± agents", "number", 3),
         *(Column(wording.shorten(n, NAME_SHOWN), "score", 2) for n in result.components),
     ]
-    nothing = np.full(len(result.case.candidates), np.nan)
-    points = (result.round_one, result.spread if result.tensor.values.size else nothing)
-    first, spread = (arithmetic.unit_scores(one, result.weights).tolist() for one in points)
+    spread = arithmetic.unit_scores(result.spread, result.weights).tolist()
     rows: list[tuple[Cell, ...]] = []
     for j, text in enumerate(result.case.candidates):
         components: dict[str, float] = metrics["components"][j] or {}
@@ -342,14 +338,15 @@ def _table(result: DebateResult) -> Table:
                 f"{wording.letter(j)}  {wording.shorten(text, LABEL_SHOWN)}",
                 metrics["scores"][j],
                 metrics["passed"][j],
-                metrics["probabilities"][j],
-                first[j],
                 spread[j],
                 *(_to_unit(components.get(name)) for name in result.components),
             )
         )
     stands_out = frozenset(best) if len(rows) > 1 else frozenset[int]()
-    note = f"Scores from 0 to 1; passed from {result.profile.threshold:g} on."
+    note = (
+        f"Scores from 0 to 1; passed from {result.profile.threshold:g} on. ± agents: standard"
+        " deviation over the agents."
+    )
     return Table("Scores", columns, rows, best=stands_out, note=note, star="Highest score")
 
 

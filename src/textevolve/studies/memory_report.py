@@ -89,7 +89,6 @@ def _facts(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> dict[str, str
         "Judge": spec.judge or "",
         "Answers by": spec.answer_model or "",
         "Time": ", ".join(took),
-        "Used": wording.spent(found.usage),
     }
     return {name: said for name, said in facts.items() if said}
 
@@ -112,7 +111,7 @@ def _blocks(found: MemoryEvaluation) -> Iterator[Block]:
             if _is_known(pairs[name])
         ]
         if rows:
-            yield _table(title, rows, brief=True)
+            yield _table(title, rows)
     yield _coverage(found)
     if found.failures:
         yield _failures(found)
@@ -126,18 +125,14 @@ def _cell(one: MetricEstimate) -> Estimate:
     return Estimate(one.value, one.low, one.high)
 
 
-def _table(title: str, rows: Pairs, note: str = "", *, brief: bool = False) -> Table:
-    """`brief`: without the intervals of what is valid, which leaves room for longer names."""
+def _table(title: str, rows: Pairs, note: str = "") -> Table:
     columns = (
         Column(""),
         Column("all", "number", 3),
         Column("valid", "number", 3),
         Column("of", "count", 1),
     )
-    cells = [
-        (name, _cell(pair.all), pair.valid.value if brief else _cell(pair.valid), pair.all.of)
-        for name, pair in rows
-    ]
+    cells = [(name, _cell(pair.all), _cell(pair.valid), pair.all.of) for name, pair in rows]
     return Table(title, columns, cells, note=note)
 
 

@@ -73,7 +73,6 @@ def _sentence(found: NodeStatistics) -> str:
 def _blocks(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
     if found.statistics.by_evaluator:
         yield _by_evaluator(found.statistics)
-        yield from _without_score(found.statistics)
     if found.unused:
         columns = (Column("not used"), Column("why"))
         yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in found.unused])
@@ -98,13 +97,6 @@ def _by_evaluator(found: NodeStatistics) -> Table:
         for name, one in statistics.items()
     ]
     return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in told)], rows)
-
-
-def _without_score(found: NodeStatistics) -> Iterator[Note]:
-    """Why the first node has no score, for each evaluator to which that happened."""
-    for name, one in found.by_evaluator.items():
-        if one.reason:
-            yield Note(f"no score by {name}: {wording.shorten(one.reason, 300)}", "dim")
 
 
 def _tree(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
