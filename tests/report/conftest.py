@@ -17,7 +17,6 @@ from textevolve.report.blocks import (
     Diff,
     Entry,
     Estimate,
-    IntervalChart,
     Matrix,
     MatrixRow,
     Note,
@@ -68,7 +67,6 @@ def make_blocks(text: str = "plain", *more: str) -> list[Block]:
         Table(text, columns, rows, frozenset({0}), text, links=[text, ""]),
         Table(other, [Column("none")], []),
         make_matrix(text, other),
-        IntervalChart(text, [(text, Estimate(0.5, 0.4, 0.6)), (other, Estimate(None))]),
         Tree(text, [Branch(text, other, "good", [Branch(other), Branch("", text, "bad")])]),
         Diff(text, f"one\n{text}\nthree", f"one\n{other}\nthree"),
         Transcript(

@@ -62,15 +62,6 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class IntervalChart:
-    """A dot with its interval for each label, on an axis from 0 to 1."""
-
-    title: str
-    rows: Sequence[tuple[str, Estimate]]
-    format: Format = "number"
-
-
-@dataclass(frozen=True, slots=True)
 class Branch:
     """One node of a tree: what it is called, what is noted beside it, and what grows from it."""
 
@@ -184,9 +175,7 @@ class Matrix:
     rows: Iterable[MatrixRow]
 
 
-Block: TypeAlias = (
-    Table | Matrix | IntervalChart | Tree | Diff | Transcript | Texts | Note | Section
-)
+Block: TypeAlias = Table | Matrix | Tree | Diff | Transcript | Texts | Note | Section
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where the marks of a chart go: plain numbers, which the templates draw as inline SVG.
+"""Where the marks of a chart go: plain numbers, which templates of pages draw as inline SVG.
 
 Nothing here knows of HTML. Places along an axis are percentages of its length, so that a chart is
 as wide as there is room. A value that is missing has no place.
@@ -10,16 +10,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from textevolve.report.blocks import Column, Format, IntervalChart, Table
+from textevolve.report.blocks import Estimate, Format
 from textevolve.report.cells import cell_parts
-
-COLOURS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    at: float
-    label: str
+class IntervalChart:
+    """A dot with its interval for each label, on an axis from 0 to 1."""
+
+    title: str
+    rows: Sequence[tuple[str, Estimate]]
+    format: Format = "number"
 
 
 def place(value: float | None) -> float | None:
@@ -27,10 +28,6 @@ def place(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
     return round(100 * min(1.0, max(0.0, value)), 2)
-
-
-def _tick(value: float, format: Format) -> str:
-    return f"{100 * value:g} %" if format == "percent" else f"{value:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +42,7 @@ class IntervalMark:
     high: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    rows: Sequence[IntervalMark]
-    ticks: Sequence[Tick]
-
-
-def draw_intervals(chart: IntervalChart) -> Intervals:
+def draw_intervals(chart: IntervalChart) -> list[IntervalMark]:
     rows: list[IntervalMark] = []
     for label, estimate in chart.rows:
         said, ends = cell_parts(estimate, chart.format)
@@ -59,9 +50,4 @@ def draw_intervals(chart: IntervalChart) -> Intervals:
         # An interval around no figure would be read as one.
         left, right = (None if middle is None else place(e) for e in (estimate.low, estimate.high))
         rows.append(IntervalMark(label, said, ends, middle, left, right))
-    return Intervals(rows, [Tick(at, _tick(at / 100, chart.format)) for at in (0, 50, 100)])
-
-
-def as_table(chart: IntervalChart) -> Table:
-    """The figures of a chart, for renderers that draw none."""
-    return Table(chart.title, (Column(""), Column("value", chart.format)), chart.rows)
+    return rows

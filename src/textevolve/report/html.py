@@ -17,13 +17,12 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from textevolve.report import cells, charts, matrices, matrix_page, wording
+from textevolve.report import cells, matrices, matrix_page, wording
 from textevolve.report.blocks import (
     Block,
     Cell,
     Column,
     Diff,
-    IntervalChart,
     Matrix,
     Note,
     Report,
@@ -38,6 +37,7 @@ from textevolve.report.differences import find_differences
 
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 600
+COLOURS = 6
 DEEPEST_HEADING = 6
 RESERVED = ("main", "rows", "standing", "trouble", "calls", "history", "results")
 """Ids of other parts of pages."""
@@ -121,9 +121,6 @@ def _draw(block: Block, level: int, anchors: Anchors) -> Markup:
     match block:
         case Table():
             return _macro("show_table", block, level, anchors)
-        case IntervalChart():
-            drawn = charts.draw_intervals(block)
-            return _macro("show_intervals", block, drawn, anchors, of="charts.html")
         case Tree():
             return _macro("show_tree", block, walk(block.roots), level, anchors)
         case Diff():
@@ -131,7 +128,7 @@ def _draw(block: Block, level: int, anchors: Anchors) -> Markup:
             return _macro("show_diff", block, pieces, level, anchors)
         case Transcript():
             speakers = dict.fromkeys(said.speaker for said in block.utterances)
-            colours = {name: n % charts.COLOURS for n, name in enumerate(speakers)}
+            colours = {name: n % COLOURS for n, name in enumerate(speakers)}
             return _macro("show_transcript", block, colours, level, anchors)
         case Texts():
             return _macro("show_texts", block, level, anchors)

@@ -1,7 +1,7 @@
 """A report as GitHub-flavoured Markdown, in which no text from outside can begin markup.
 
 Whole texts and differences stand in fences longer than any fence in them; everything else is
-escaped. Charts are tables of their figures.
+escaped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
-from textevolve.report import blocks, cells, charts, matrices, wording
+from textevolve.report import blocks, cells, matrices, wording
 from textevolve.report.blocks import Block, Report, Section, walk
 from textevolve.report.differences import find_differences
 
@@ -103,8 +103,6 @@ def _draw(block: Block) -> Iterator[str]:
     match block:
         case blocks.Table():
             yield from _draw_table(block)
-        case blocks.IntervalChart():
-            yield from _draw_table(charts.as_table(block))
         case blocks.Tree():
             yield _draw_tree(block)
         case blocks.Diff():

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
-from textevolve.report import blocks, charts, matrices, wording
+from textevolve.report import blocks, matrices, wording
 from textevolve.report.blocks import Block, Report, Section, Tone, walk
 from textevolve.report.differences import find_differences
 from textevolve.report.terminal_tables import (
@@ -87,8 +87,6 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
             yield from draw_table(block, console)
         case blocks.Matrix():
             yield from draw_table(matrices.as_table(block, MATRIX_ROWS), console)
-        case blocks.IntervalChart():
-            yield from draw_table(charts.as_table(block), console)
         case blocks.Tree():
             yield from _draw_tree(block)
         case blocks.Diff():

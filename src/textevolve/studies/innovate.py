@@ -175,9 +175,6 @@ def difference(before: list[float], after: list[float], seed: int = 0) -> Statis
 def report(spec: InnovateSpec, found: Innovated) -> Report:
     made = found.innovation
     facts = {"Judge": judge_of(spec)}
-    if made.best is not None:
-        scores = ", ".join(wording.number(attempt.score, 3) for attempt in made.attempts)
-        facts["Tuned on"] = f"{scores} (means over the outputs that each was tuned on)"
     if made.before and made.after:
         facts["Before"] = _say(found.before, f"{len(made.before)} fresh outputs")
         facts["After"] = _say(found.after, f"{len(made.after)} fresh outputs")

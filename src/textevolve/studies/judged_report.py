@@ -279,11 +279,7 @@ def _show_debate(result: DebateResult) -> Iterator[Block]:
 def _texts(judged: Judged) -> Section:
     """The input and the candidates in full."""
     texts = [("Input", judged.case.input)]
-    for j, text in enumerate(judged.case.candidates):
-        known = ""
-        if isinstance(judged, DebateResult) and judged.labels:
-            known = f", known to the agents as Response {judged.labels[j]}"
-        texts.append((f"{wording.letter(j)}{known}", text))
+    texts += [(wording.letter(j), text) for j, text in enumerate(judged.case.candidates)]
     texts += trajectory_texts(judged.case.trajectory)
     return Section("Input and candidates", [Texts("", texts)], folded=True)
 
@@ -395,7 +391,6 @@ def _note(turn: Turn) -> str:
     parts += [f"shown in the order {shown}"] if shown else []
     parts += [f"answer read: {turn.parse_mode}"] if turn.parse_mode else []
     parts += [debate_words.decided(turn.decided_by)] if turn.decided_by else []
-    parts += [wording.count(turn.sanitized, "forged mark")] if turn.sanitized else []
     return ", ".join(parts)
 
 

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any, cast
 
 from textevolve.report import wording
-from textevolve.report.blocks import IntervalChart
+from textevolve.report.charts import IntervalChart
 from textevolve.store import records
 from textevolve.store.records import Standing, VariantScore
 from textevolve.store.repository import Store
