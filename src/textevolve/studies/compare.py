@@ -235,7 +235,6 @@ def _scores(tallies: Mapping[str, _Tally]) -> Mapping[str, RowScores]:
 
 def report(_spec: CompareSpec, found: Comparison) -> Report:
     facts = {
-        "Rows": f"{found.rows:,}",
         "Score": shown(found.decides),
         "Used for judging": wording.spent(found.judging) if found.judging.calls else "",
     }

@@ -422,18 +422,17 @@ def summarise_all(records: Iterable[Judged]) -> Evaluations:
 
 
 def report(spec: EvaluateSpec, found: Evaluations) -> Report:
-    if spec.judge is not None:
-        facts = {"Judge": spec.judge, "Rubric": spec.rubric or ""}
-    else:
-        profile = _profile_of(spec)
-        facts = {
-            "Profile": f"{profile.name}: at most {profile.rounds} rounds, {profile.protocol}",
-            "Models of agents": ", ".join(
-                f"{agent.name}: {agent.model}" for agent in profile.agents if agent.model
-            ),
-            "Scores decided by": profile.decider or "",
-            "Seed": str(profile.seed),
-        }
+    if spec.judge is not None:  # the run's settings have it
+        return report_evaluations(found, {})
+    profile = _profile_of(spec)
+    facts = {
+        "Profile": f"{profile.name}: at most {profile.rounds} rounds, {profile.protocol}",
+        "Models of agents": ", ".join(
+            f"{agent.name}: {agent.model}" for agent in profile.agents if agent.model
+        ),
+        "Scores decided by": profile.decider or "",
+        "Seed": str(profile.seed),
+    }
     return report_evaluations(found, {name: said for name, said in facts.items() if said})
 
 

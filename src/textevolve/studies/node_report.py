@@ -58,10 +58,10 @@ def summarise(records: Iterable[Record], most: int) -> NodesResult:
     return NodesResult(statistics, shown, unused)
 
 
-def report(found: NodesResult, facts: Mapping[str, str], *, most: int, states: bool) -> Report:
+def report(found: NodesResult, *, most: int, states: bool) -> Report:
     """`most`: nodes that the tree has; `states`: with the beginning of inputs and outputs."""
     sentence = _sentence(found.statistics)
-    return Report("Nodes of an agent", sentence, _blocks(found, most, states), facts)
+    return Report("Nodes of an agent", sentence, _blocks(found, most, states))
 
 
 def _sentence(found: NodeStatistics) -> str:

@@ -230,16 +230,14 @@ def note(event: Event) -> str | None:
 
 
 def report(
-    spec: NodesSpec,
+    _spec: NodesSpec,
     found: NodesResult,
     *,
     most: int = node_report.TREE_NODES,
     states: bool = False,
 ) -> Report:
     """With a tree of at `most` so many nodes; `states`: with their inputs and outputs."""
-    facts = {"Trace": spec.trace, "Judges": ", ".join(spec.judge)}
-    told = {name: said for name, said in facts.items() if said}
-    return node_report.report(found, told, most=most, states=states)
+    return node_report.report(found, most=most, states=states)
 
 
 def data(spec: NodesSpec, found: NodesResult) -> Mapping[str, Any]:

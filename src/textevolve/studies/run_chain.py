@@ -171,12 +171,11 @@ def find_row(made: ChainRun) -> Row:
 
 
 def report(_spec: ChainSpec, found: ChainRuns) -> Report:
-    rows, used = len(found.runs), found.usage
+    rows = len(found.runs)
     failed = f", {found.failed} without" if found.failed else ""
     said = f"{wording.count(rows - found.failed, 'row')} with outputs{failed}."
-    facts = {"Used": wording.spent(used)} if used.calls else {}
     name = found.runs[0].trace.name if found.runs else found.chain
-    return Report(f"Chain {name}", said, _blocks(found), facts)
+    return Report(f"Chain {name}", said, _blocks(found))
 
 
 def _blocks(found: ChainRuns) -> Iterator[Block]:
