@@ -20,5 +20,4 @@ def reply(question: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    for line in sys.stdin:
-        print(json.dumps(reply(json.loads(line)["question"])), flush=True)
+    print(json.dumps(reply(json.load(sys.stdin)["question"])))

@@ -53,18 +53,11 @@ class Trajectory:
 
     def as_row(self) -> dict[str, Any]:
         """Return what is known as the columns of a row, for metrics and tables."""
-        row: dict[str, Any] = {"contexts": list(self.contexts)} if self.contexts else {}
-        for name, calls in (
-            ("tool_calls", self.tool_calls),
-            ("expected_tools", self.expected_tools),
-        ):
-            row |= {} if calls is None else {name: [_without_none(asdict(c)) for c in calls]}
-        row |= {"errors": list(self.errors)} if self.errors else {}
-        return row | ({} if self.steps is None else {"steps": self.steps})
-
-
-def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+        row = {name: value for name, value in asdict(self).items() if value not in (None, ())}
+        for name in ("tool_calls", "expected_tools"):
+            if (calls := getattr(self, name)) is not None:
+                row[name] = [{n: v for n, v in asdict(c).items() if v is not None} for c in calls]
+        return row
 
 
 def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
@@ -73,7 +66,9 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
     Raises:
         InputError: a field cannot be read; names `where`.
     """
-    stated = {name: _parse(one) for name in STATED if (one := values.get(name)) not in (None, "")}
+    stated = {
+        name: parse_text(one) for name in STATED if (one := values.get(name)) not in (None, "")
+    }
     if not stated:
         return None
     steps, errors = stated.get("steps"), _as_list(stated.get("errors"))
@@ -81,13 +76,12 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
         listed = cast("list[Any]", steps)
         errors += filter(None, map(_find_error, _list_objects(listed)))
         steps = len(listed)
-    elif isinstance(steps, str) and steps.isdecimal():
-        steps = int(steps)
-    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 0):
+    elif steps is not None and not str(steps).isdecimal():
         raise InputError(f"{where}: steps must be a list or a number, not {steps!r:.60}")
     calls = {n: read_tool_calls(stated[n], where) for n in STATED if "tool" in n and n in stated}
     passages = read_contexts(stated["contexts"], where) if "contexts" in stated else ()
-    return Trajectory(passages, steps=steps, errors=tuple(map(str, errors)), **calls)
+    taken = None if steps is None else int(str(steps))
+    return Trajectory(passages, steps=taken, errors=tuple(map(str, errors)), **calls)
 
 
 def _as_list(value: object) -> list[Any]:
@@ -103,7 +97,7 @@ def _list_objects(value: object) -> list[dict[str, Any]]:
 
 def read_contexts(value: object, where: str) -> tuple[str, ...]:
     """Read passages: a text, a list of texts or of objects with one, or JSON of these."""
-    parsed = _parse(value)
+    parsed = parse_text(value)
     items = cast("list[Any]", parsed) if isinstance(parsed, list | tuple) else [parsed]
     texts: list[str] = []
     for item in items:
@@ -121,7 +115,7 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
 def read_tool_calls(value: object, where: str) -> tuple[ToolUse, ...]:
     """Read tool calls as we, OpenAI, Anthropic or LangChain write them, names alone, the messages
     of a chat with its calls, or JSON of these."""
-    parsed = _parse(value)
+    parsed = parse_text(value)
     if isinstance(parsed, str) and not parsed.lstrip().startswith(("[", "{")):
         parsed = parsed.split(",")
     if not isinstance(parsed, list | tuple):
@@ -136,7 +130,7 @@ def _list_calls(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
     """List the calls of a chat, each once, with its result in a message of a tool."""
     calls: dict[str, Any] = {}
     for message in messages:
-        for call in _list_objects(_parse(message.get("tool_calls"))):
+        for call in _list_objects(parse_text(message.get("tool_calls"))):
             calls.setdefault(str(call.get("id") or f"#{len(calls)}"), call)
         if (id := str(message.get("tool_call_id"))) in calls:
             known = {"result": message.get("content"), "error": _find_error(message)}
@@ -152,9 +146,7 @@ def _read_call(item: Any, where: str) -> ToolUse:
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"{where}: a tool call must be an object with a name, not {item!r:.60}")
     arguments = next((call[one] for one in ARGUMENT_NAMES if call.get(one) is not None), None)
-    if isinstance(arguments, str):
-        with suppress(ValueError, RecursionError):
-            arguments = json.loads(arguments or "{}")
+    arguments = parse_text(arguments or {}) if isinstance(arguments, str) else arguments
     if _is_deep({**call, "": arguments}, MOST_LEVELS):
         raise InputError(f"{where}: a call of {name:.60} is nested too deeply")
     return ToolUse(name.strip(), arguments, _as_text(call.get("result")), _find_error(call))
@@ -174,13 +166,11 @@ def _find_error(step: Mapping[str, Any]) -> str | None:
     return _as_text(step.get("content") or "error" if error is True else error)
 
 
-def _parse(value: object) -> object:
-    """Return the array or object that a JSON text holds; other values as they are."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        try:
+def parse_text(value: Any) -> Any:
+    """Return the array, object or text that a JSON text holds; other values as they are."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{", '"'):
+        with suppress(ValueError, RecursionError):
             return json.loads(value)
-        except (ValueError, RecursionError):
-            pass
     return value
 
 

@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import time
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -269,26 +269,14 @@ def ask(target, body="{}", objects=None, settings=None):
 
 
 def test_errors_of_functions_say_what_to_do(home):
-    with closing(asyncio.new_event_loop()) as loop:
-        bound = loop.create_future()
-
-    def blocking(row):
-        with closing(asyncio.new_event_loop()) as other:
-            other.run_until_complete(bound)
-
     def broken(row):
         raise ValueError("no such customer")
 
-    def away(row):
-        raise ConnectionError("refused")
-
-    for function, kind, said in (
-        (blocking, AnswerError, "make it an `async def` function"),
-        (broken, AnswerError, "raised ValueError: no such customer"),
-        (away, UnavailableError, "refused"),
-        (lambda row: object(), AnswerError, "Unable to serialize unknown type"),
+    for function, said in (
+        (broken, "broken raised ValueError: no such customer"),
+        (lambda row: object(), "Unable to serialize unknown type"),
     ):
-        with pytest.raises(kind, match=said):
+        with pytest.raises(AnswerError, match=said):
             ask(Target(target="python:x.f"), objects={"python:x.f": function})
     with pytest.raises(InputError, match="cannot be loaded"):
         ask(Target(target="python:nowhere.f"))
@@ -306,23 +294,18 @@ for number, line in enumerate(sys.stdin):
 @pytest.mark.parametrize(
     ("body", "outcome"),
     [
-        ("print(json.dumps({'answer': number}))", ['{"answer": 0}', '{"answer": 1}']),
-        ("print(json.dumps(number)); break", ["0", "0"]),  # started anew for each
-        ("print('hello')", "one line of JSON for each line that is read"),
-        (
-            "print(1); print(2); sys.stdout.flush(); import time; time.sleep(.1)",
-            "one line of JSON for each line",
-        ),
+        ("print(json.dumps({'answer': number}))", ['{"answer": 0}'] * 2),  # started anew
+        ("print('hello'); print(2)", ['"hello\\n2"'] * 2),
         ("raise SystemExit(row['none'])", "KeyError: 'none'"),
     ],
 )
-def test_a_program_answers_lines(home, body, outcome):
+def test_a_program_answers_a_line(home, body, outcome):
     (home / "app.py").write_text(PROGRAM.format(body=body))
     target = Target(target="cmd:python3 app.py")
     if isinstance(outcome, list):
         assert ask(target) == outcome
         return
-    with pytest.raises(AccessError, match=outcome):
+    with pytest.raises(AnswerError, match=outcome):
         ask(target)
 
 
@@ -330,7 +313,7 @@ def test_programs_that_are_not_there_or_stay_silent_end_in_a_sentence(home):
     with pytest.raises(AccessError, match="cannot be started"):
         ask(Target(target="cmd:no-such-program --x"))
     began = time.monotonic()
-    with pytest.raises(UnavailableError, match="does it flush each line"):
+    with pytest.raises(UnavailableError, match=r"no answer in 0\.3 s"):
         ask(Target(target="cmd:sleep 600", timeout=0.3))
     assert time.monotonic() - began < 20
 
@@ -370,7 +353,7 @@ def test_answers_are_read_by_paths_and_events_are_joined():
     assert read(messages, answer="messages.-1.content").text == "last"
     with pytest.raises(AnswerError, match='"error": "quota"'):
         read({"error": "quota"})
-    with pytest.raises(AnswerError, match="the output is empty"):
+    with pytest.raises(AnswerError, match="no field 'answer or output' in its answer: null"):
         asyncio.run(ask_target(silent, Target(target="cmd:x"), Request(messages=())))
     with pytest.raises(AnswerError, match="tool calls must be a list"):
         read({"answer": "a", "tool_calls": 3})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel
 
 from textevolve.errors import AnswerError
 from textevolve.llm.fence import draw_nonce, fenced
@@ -54,12 +54,6 @@ def user_prompt() -> Template:
 class _Move(BaseModel):
     state: Literal["continues", "reached", "gives_up"]
     message: str
-
-    @model_validator(mode="after")
-    def _speaks(self) -> _Move:
-        if self.state == "continues" and not self.message.strip():
-            raise ValueError("the message is empty, and the state is continues")
-        return self
 
 
 async def write_message(

@@ -1,7 +1,7 @@
 """Calls of applications under test, as models: a request in, the whole answer out as JSON.
 
-A program reads JSON lines and writes a line for each. One process has one call at a time, and is
-started anew where it has ended. Retries, limits, budget and journal stand around these models.
+A program is started for each call, reads its JSON and writes the answer. Retries, limits, budget
+and journal stand around these models.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import IO, Any, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from textevolve.errors import (
     AccessError,
@@ -34,25 +32,23 @@ from textevolve.errors import (
     SettingsError,
     UnavailableError,
 )
-from textevolve.evaluation import Usage, mend_text
+from textevolve.evaluation import Usage
 from textevolve.events import Listener
 from textevolve.llm.chains.callables import Callee, take_callee
-from textevolve.llm.connections import MIB, JsonService
+from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response
 from textevolve.llm.providers import find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
 from textevolve.settings import Settings
-from textevolve.user_code import OWN, is_async, load_object, own_object
+from textevolve.trajectory import parse_text
+from textevolve.user_code import OWN, UserCodeError, load_object, own_object
 
 IN_FLIGHT = 8
 """Calls of one target at once, unless it or the settings say otherwise."""
-WATCHED = 0.01
-"""Seconds in which a second line is looked for, which would be the answer to the next row."""
-EXIT_GRACE = 2.0
-"""Seconds that a program has to end by itself once its input is closed."""
-_LOOP = re.compile(r"event loop|different loop|future attached", re.IGNORECASE)
+TargetCall: TypeAlias = Callable[[str], Awaitable[tuple[str, str]]]
+"""From the body of a request to the answer as JSON, and its finish reason."""
 
 
 def open_target_model(
@@ -69,18 +65,16 @@ def open_target_model(
         SettingsError: a key or a variable of its headers is missing.
     """
     check_targets([target])
-    seconds, at_once = target.timeout or settings.timeouts.total, settings.concurrency or IN_FLIGHT
+    seconds = target.timeout or settings.timeouts.total
     if target.target.startswith(OWN):
-        call = _call_function(target.label, load_target(target.target, objects))
+        call = _call_function(load_target(target.target, objects))
     elif target.target.startswith(COMMAND):
-        program = LineProgram(target, settings.largest_answer * MIB)
-        stack.push_async_callback(program.aclose)
-        call, at_once = program.ask, 1
+        call = _call_program(target)
     else:
         call = _call_service(target, seconds, settings, stack)
     return Limited(
         TargetModel(target, call, seconds),
-        target.concurrency or at_once,
+        target.concurrency or settings.concurrency or IN_FLIGHT,
         buckets=make_buckets(target.requests_per_minute, None),
         whose=target.label,
         listener=listener,
@@ -90,10 +84,10 @@ def open_target_model(
 
 @dataclass(frozen=True, slots=True)
 class TargetModel:
-    """A target as a model. `call`: from a body to the answer as JSON, and its finish reason."""
+    """A target as a model."""
 
     target: Target
-    call: Callable[[str], Awaitable[tuple[str, str]]]
+    call: TargetCall
     seconds: float
 
     @property
@@ -101,21 +95,19 @@ class TargetModel:
         return self.target.journal_name
 
     async def __call__(self, request: Request, /) -> Response:
-        began, label = perf_counter(), self.target.label
+        began = perf_counter()
         try:
             async with asyncio.timeout(self.seconds):
                 text, reason = await self.call(request.messages[-1].text)
         except TimeoutError:
-            hint = ": does it flush each line?" if self.target.target.startswith(COMMAND) else ""
-            reason = f"{label}: no answer in {self.seconds:g} s{hint}"
-        else:
-            return Response(text, reason, Usage(calls=1), seconds=perf_counter() - began)
-        raise UnavailableError(reason)
+            reason = f"{self.target.label}: no answer in {self.seconds:g} s"
+            raise UnavailableError(reason) from None
+        return Response(text, reason, Usage(calls=1), seconds=perf_counter() - began)
 
 
 def _call_service(
     target: Target, seconds: float, settings: Settings, stack: AsyncExitStack
-) -> Callable[[str], Awaitable[tuple[str, str]]]:
+) -> TargetCall:
     parts = urlsplit(target.target)
     base = f"{parts.scheme}://{parts.netloc}"
     path = target.target[len(base) :]
@@ -135,11 +127,11 @@ def _call_service(
     async def call(body: str) -> tuple[str, str]:
         headers, raw = await service.send(path, body.encode())
         kind = headers.get("Content-Type", "")
+        text = raw.decode("utf-8", "replace")
         if kind.startswith("text/event-stream"):
-            return json.dumps(split_events(raw.decode("utf-8", "replace"))), EVENTS
-        if "json" in kind:
-            return json.dumps(service.read_json(path, raw)), "stop"
-        return json.dumps(parse_text(raw.decode("utf-8", "replace"))), "stop"
+            return json.dumps(split_events(text)), EVENTS
+        answer = service.read_json(path, raw) if "json" in kind else parse_text(text)
+        return json.dumps(answer), "stop"
 
     return call
 
@@ -153,14 +145,6 @@ def split_events(text: str) -> list[Any]:
         if data and data.strip() != "[DONE]":
             events.append(parse_text(data))
     return events
-
-
-def parse_text(text: str) -> Any:
-    """Read a text that may be JSON: an object, an array or a string in quotes; else as it is."""
-    if text.lstrip()[:1] in ('"', "[", "{"):
-        with suppress(ValueError, RecursionError):
-            return json.loads(text)
-    return text
 
 
 def load_target(name: str, objects: Mapping[str, object]) -> Callee:
@@ -181,7 +165,7 @@ def load_target(name: str, objects: Mapping[str, object]) -> Callee:
     return take_callee(function)
 
 
-def _call_function(label: str, callee: Callee) -> Callable[[str], Awaitable[tuple[str, str]]]:
+def _call_function(callee: Callee) -> TargetCall:
     async def call(body: str) -> tuple[str, str]:
         try:
             answer = await callee.call(_match_arguments(callee, json.loads(body)))
@@ -189,12 +173,7 @@ def _call_function(label: str, callee: Callee) -> Callable[[str], Awaitable[tupl
         except (ModelError, BudgetError, TimeoutError):
             raise
         except Exception as error:
-            said = f"{label} raised {type(error).__name__}: {one_line(str(error))}"
-            if _LOOP.search(said) and not is_async(callee.target):
-                said += "; it runs in a thread, without the event loop of its objects: make it an"
-                said += " `async def` function"
-            failed = UnavailableError if isinstance(error, ConnectionError) else AnswerError
-            raise failed(mend_text(said)) from error
+            raise UserCodeError(callee.target, error) from error
 
     return call
 
@@ -211,105 +190,28 @@ def _match_arguments(callee: Callee, body: Any) -> Any:
     return {needed[0]: cast("Any", body)}
 
 
-@dataclass
-class ProgramProcess:
-    """A process that answers one line after the other. `line`: the next that it writes."""
+def _call_program(target: Target) -> TargetCall:
+    command, pipe = shlex.split(target.target.removeprefix(COMMAND)), asyncio.subprocess.PIPE
 
-    process: asyncio.subprocess.Process
-    errors: IO[bytes]
-    line: asyncio.Task[bytes]
-
-    async def exchange(self, body: str) -> str:
-        """Return the line for a line; empty where the process has ended.
-
-        Raises:
-            ValueError: it is too long, or is no JSON, or another one follows.
-        """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with suppress(ConnectionError):
-            self.process.stdin.write(f"{body}\n".encode())
-            await self.process.stdin.drain()
-        line = (await self.line).decode().strip()
-        if line:
-            self.line = asyncio.create_task(self.process.stdout.readline())
-            await asyncio.wait([self.line], timeout=WATCHED)
-            from_json(line)
-            if self.line.done() and self.line.result():
-                raise ValueError(line)
-        return line
-
-    async def end(self, patience: float = 0.0) -> str:
-        """End the process with its children, and return the last line of its errors."""
-        self.line.cancel()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.process.wait(), patience)
-        if self.process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            await self.process.wait()
-        with self.errors:
-            self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 2000))
-            lines = self.errors.read().decode("utf-8", "replace").strip().splitlines()
-        return one_line(lines[-1]) if lines else "it wrote nothing about errors"
-
-
-class LineProgram:
-    """A program that answers JSON lines, in as many processes as there are calls at once."""
-
-    def __init__(self, target: Target, largest: int) -> None:
-        self._label, self._largest = target.label, largest
-        self._command = shlex.split(target.target.removeprefix(COMMAND))
-        self._idle: list[ProgramProcess] = []
-        self._answered = False
-
-    async def aclose(self) -> None:
-        await asyncio.gather(*(process.end(EXIT_GRACE) for process in self._idle))
-
-    async def ask(self, body: str) -> tuple[str, str]:
-        """
-        Raises:
-            AccessError: the program cannot be started, or does not write a JSON line for each line.
-            AnswerError: it ended.
-        """
-        while True:
-            fresh = not self._idle
-            running = await self._start() if fresh else self._idle.pop()
-            try:
-                line = await running.exchange(body)
-            except ValueError as error:
-                await running.end()
-                raise AccessError(
-                    f"{self._label}: write one line of JSON for each line that is read, and all"
-                    f" else to standard error ({one_line(str(error))})"
-                ) from None
-            except BaseException:
-                await running.end()
-                raise
-            if line:
-                self._answered = True
-                self._idle.append(running)
-                return line, "stop"
-            said = f"{self._label}: the program ended: {await running.end(EXIT_GRACE)}"
-            if fresh:
-                raise (AnswerError if self._answered else AccessError)(said)
-
-    async def _start(self) -> ProgramProcess:
-        errors, pipe = tempfile.TemporaryFile(), asyncio.subprocess.PIPE  # noqa: SIM115
+    async def call(body: str) -> tuple[str, str]:
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=pipe,
-                stdout=pipe,
-                stderr=errors,
-                limit=self._largest,
-                start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
             )
         except OSError as error:
-            errors.close()
-            raise AccessError(f"{self._label}: cannot be started ({error.strerror})") from None
-        assert process.stdout is not None
-        return ProgramProcess(process, errors, asyncio.create_task(process.stdout.readline()))
+            reason = f"{target.label}: cannot be started ({error.strerror})"
+            raise AccessError(reason) from None
+        try:
+            answer, errors = await process.communicate(f"{body}\n".encode())
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        if process.returncode:
+            last = one_line(errors[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2])
+            reason = f"{target.label}: ended with {process.returncode}: {last}"
+            raise AnswerError(reason)
+        return json.dumps(parse_text(answer.decode("utf-8", "replace").strip())), "stop"
+
+    return call

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+from textevolve.trajectory import parse_text
+
 RawMessage: TypeAlias = Mapping[str, Any]
 
 USER, ASSISTANT = "User", "Assistant"
@@ -47,11 +49,7 @@ def read_chat(value: object) -> Chat | None:
 
 def read_texts(value: object) -> tuple[str, ...]:
     """Read a list of texts, or its JSON; empty if it is something else."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return ()
+    value = parse_text(value)
     texts = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
     found = tuple(text for text in texts if isinstance(text, str))
     return found if len(found) == len(texts) else ()
@@ -59,22 +57,11 @@ def read_texts(value: object) -> tuple[str, ...]:
 
 def list_messages(value: object) -> Sequence[RawMessage] | None:
     """Return the messages of a list, or of its JSON; None if it is something else."""
-    if isinstance(value, str):
-        value = _parse(value)
+    value = parse_text(value)
     if not isinstance(value, list | tuple):
         return None
     messages = cast("Sequence[object]", value)
     return cast("Sequence[RawMessage]", messages) if all(map(_is_message, messages)) else None
-
-
-def _parse(text: str) -> object:
-    """What a text is that may be the JSON of a list of objects."""
-    if not re.match(r"\s*\[\s*\{", text):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _is_message(value: object) -> bool:

@@ -6,7 +6,6 @@ Names are compared without regard to case, and spaces, hyphens and underscores a
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from textevolve.errors import InputError
+from textevolve.trajectory import parse_text
 
 INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
 CHATS = ("messages", "conversation", "conversations", "chat")
@@ -152,11 +152,9 @@ def join_passages(value: object) -> str:
     """A context as one text: a text as it is, of a list of texts, or of its JSON, the passages with
     a blank line between them, so that one that has such lines loses them; else empty."""
     if isinstance(value, str):
-        try:
-            found: object = json.loads(value) if value.lstrip().startswith("[") else None
-        except (ValueError, RecursionError):
-            found = None
-        return join_passages(found) or (value if value.strip() else "")
+        parsed = parse_text(value)
+        joined = "" if isinstance(parsed, str) else join_passages(parsed)
+        return joined or (value if value.strip() else "")
     listed = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
     texts = [_BLANK.sub("\n", one.strip()) for one in listed if isinstance(one, str)]
     return "\n\n".join(filter(None, texts)) if len(texts) == len(listed) else ""

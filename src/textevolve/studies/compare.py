@@ -189,7 +189,7 @@ class _Tally:
             usage=self.usage,
             seconds=median(self.seconds) if self.seconds else None,
             turns=self.turns.summarise(),
-            endings=self.turns.endings,
+            endings=dict(self.turns.endings),
         )
 
 

@@ -56,7 +56,6 @@ from textevolve.studies.chained import ask_chain, chain_response, chains_among, 
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import (
     TURN_COLUMNS,
-    TURNS,
     ConversationTurn,
     Grade,
     check_conversations,
@@ -156,11 +155,10 @@ async def fill_cells(
 
 
 async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> Output:
-    answers: Sequence[Output] = ()
     if planned.user:
         output, chat, answers = await _converse(bench, planned)
     else:
-        output = await _make(bench, planned)
+        output, answers = await _make(bench, planned), ()
         chat = read_chat(output.text) if scorers.each_turn else None
     if scorers.each_turn and output.failure is None:
         output = await _grade_turns(scorers, planned, output, chat or (), answers)
@@ -266,17 +264,9 @@ async def _grade_turns(
         )
         seen = await _grade_output(scorers, planned, seen, each_turn=True)
         used += seen.judging
-        grades = {name: _with_verdict(name, one, scorers) for name, one in seen.grades.items()}
-        turns.append(ConversationTurn(before[-1].text, seen.text, grades))
+        turns.append(ConversationTurn(before[-1].text, seen.text, seen.grades))
     grades = {name: join_grades([turn.grades[name] for turn in turns]) for name in turns[0].grades}
     return replace(output, text=write_chat(chat), turns=tuple(turns), grades=grades, judging=used)
-
-
-def _with_verdict(name: str, grade: Grade, scorers: Scorers) -> Grade:
-    """The grade of a turn, which the threshold of whoever decides passes."""
-    if name != scorers.decides or scorers.threshold is None or grade.score is None:
-        return grade
-    return replace(grade, passed=grade.score >= scorers.threshold)
 
 
 async def _make(bench: Workbench, planned: Planned) -> Output:
@@ -401,8 +391,6 @@ def _conclude(output: Output, scorers: Scorers) -> Output:
     if decided.failure is not None or decided.score is None:
         return replace(output, failure=decided.failure)
     own, threshold = decided.passed, scorers.threshold
-    if scorers.decides in scorers.each_turn:
-        threshold = None  # it passes each turn
     passed = own if threshold is None else decided.score >= threshold
     grades = {scorers.decides: decided, **output.grades}
     return replace(output, score=decided.score, passed=passed, reason=decided.reason, grades=grades)
@@ -536,10 +524,9 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
         texts = [spec.system, *(text for _, text in prompt.templates)]
         check_spelling("\n".join(texts), own, f"prompt {prompt.name}")
         if not (talks or prompt.placeholders(own) or IMAGES in columns):
-            hint = f"; as a conversation '{TURNS}' must be a list of texts" if TURNS in own else ""
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
-                f" {', '.join(own)}{hint}"
+                f" {', '.join(own)}"
             )
     shown = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, own)
     if not shown and judges_of(spec):

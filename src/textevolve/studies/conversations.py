@@ -18,7 +18,7 @@ from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, check_text
 from textevolve.llm.model import Message
-from textevolve.report.blocks import Block, Cell, Column, Table
+from textevolve.report.blocks import Block, Column, Table
 from textevolve.rows import Placed
 from textevolve.rows.chats import read_texts
 from textevolve.statistics.intervals import Statistic
@@ -78,8 +78,7 @@ def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
     needs = f"a column '{TURNS}' with a list of the user's messages, or 'goal' with --user-model"
     if not any(user for _, _, user in users):
         if spec.user_model is not None or (spec.each_turn and not spec.outputs):
-            flag = "--user-model" if spec.user_model is not None else "--each-turn"
-            raise InputError(f"{flag}: no row is a conversation, which has {needs}")
+            raise InputError(f"no row is a conversation, which has {needs}")
         return False
     if chains := chains_among(*spec.models):
         raise InputError(f"{chains[0]}: a chain takes columns, and holds no conversation")
@@ -99,8 +98,8 @@ def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
         script = user if isinstance(user, tuple) else ()
         for number, text in enumerate(script, 1):
             check_text(f"{where}: turn {number}", text)
-        labels = read_texts(row.get(spec.label or ""))
-        if spec.each_turn and script and labels and len(labels) != len(script):
+        labels = read_texts(row.get(spec.label or "")) if spec.each_turn else ()
+        if script and labels and len(labels) != len(script):
             counts = f"{len(labels)} texts for {len(script)} turns"
             raise InputError(f"{where}: the label '{spec.label}' has {counts}")
     return True
@@ -117,14 +116,14 @@ def turn_row(row: Mapping[str, Any], messages: Sequence[Message], *, whole: bool
 def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
     """The trajectory of a conversation by those of its answers. Its calls are unknown where an
     answer does not report any."""
-    known = [one for one in turns if one is not None]
+    known = [one or Trajectory() for one in turns]
     calls = [one.tool_calls for one in known]
-    joined = tuple(call for own in calls for call in own or ())
-    unknown = len(known) < len(turns) or None in calls
-    contexts = dict.fromkeys(passage for one in known for passage in one.contexts)
-    errors = tuple(error for one in known for error in one.errors)
-    whole = Trajectory(tuple(contexts), None if unknown else joined, errors=errors)
-    return whole if known else None
+    joined = Trajectory(
+        tuple(dict.fromkeys(passage for one in known for passage in one.contexts)),
+        None if None in calls else tuple(call for own in calls for call in own or ()),
+        errors=tuple(error for one in known for error in one.errors),
+    )
+    return joined if any(turns) else None
 
 
 def join_grades(grades: Sequence[Grade]) -> Grade:
@@ -142,53 +141,40 @@ def join_grades(grades: Sequence[Grade]) -> Grade:
 @dataclass(frozen=True, slots=True)
 class TurnFigures:
     """Figures by one metric or judge of the answers at one turn of a variant's conversations: their
-    number, `mean` score and `pass_rate`, and in how many this is the first turn that failed."""
+    number, `mean` score and `pass_rate`."""
 
     scorer: str
     turn: int
     answers: int
     mean: Statistic
     pass_rate: Statistic
-    first_failed: int
 
 
 @dataclass
 class TurnTally:
     """The turns of one variant while its conversations go by."""
 
-    scores: dict[tuple[str, int], dict[str, list[float]]] = field(
+    grades: dict[tuple[str, int], dict[str, list[Grade]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
-    passes: dict[tuple[str, int], dict[str, list[bool]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-    first_failed: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
-    endings: dict[str, int] = field(default_factory=dict[str, int])
+    endings: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, row: str, turns: Sequence[ConversationTurn], ending: ConversationEnd) -> None:
-        if ending:
-            self.endings[ending] = self.endings.get(ending, 0) + 1
-        failed = set[str]()
+        self.endings.update([ending] * bool(ending))
         for number, turn in enumerate(turns, 1):
             for name, grade in turn.grades.items():
-                if grade.score is None:
-                    continue
-                passed = bool(grade.passed)
-                self.scores[name, number][row].append(grade.score)
-                self.passes[name, number][row].append(passed)
-                self.first_failed[name, number] += not passed and name not in failed
-                failed |= set() if passed else {name}
+                if grade.score is not None:
+                    self.grades[name, number][row].append(grade)
 
     def summarise(self) -> tuple[TurnFigures, ...]:
         return tuple(
             TurnFigures(
                 *key,
-                sum(map(len, scores.values())),
-                mean_score(scores),
-                pass_rate(self.passes[key]),
-                self.first_failed[key],
+                sum(map(len, rows.values())),
+                mean_score({row: [one.score or 0.0 for one in own] for row, own in rows.items()}),
+                pass_rate({row: [bool(one.passed) for one in own] for row, own in rows.items()}),
             )
-            for key, scores in sorted(self.scores.items())
+            for key, rows in sorted(self.grades.items())
         )
 
 
@@ -196,30 +182,28 @@ def turn_tables(
     variants: Mapping[str, tuple[Sequence[TurnFigures], Mapping[str, int]]],
 ) -> Iterator[Block]:
     """The figures by turn of each variant, and how its conversations ended, where there are any."""
-    figures = [(name, one) for name, (turns, _) in variants.items() for one in turns]
     columns = (
         Column("variant"),
+        Column("scorer"),
         Column("turn", "count"),
         Column("answers", "count"),
         Column("mean score", "number", 3),
         Column("passed", "percent", 1),
-        Column("first to fail", "count"),
     )
-    note = "First to fail: in how many conversations this turn is the first that did not pass."
-    for scorer in dict.fromkeys(one.scorer for _, one in figures):
-        rows: list[list[Cell]] = [
-            [
-                name,
-                one.turn,
-                one.answers,
-                estimate(one.mean),
-                estimate(one.pass_rate),
-                one.first_failed,
-            ]
-            for name, one in figures
-            if one.scorer == scorer
-        ]
-        yield Table(f"By turn: {scorer.removeprefix(OWN)}", columns, rows, note=note)
+    rows = [
+        (
+            name,
+            one.scorer.removeprefix(OWN),
+            one.turn,
+            one.answers,
+            estimate(one.mean),
+            estimate(one.pass_rate),
+        )
+        for name, (turns, _) in variants.items()
+        for one in turns
+    ]
+    if rows:
+        yield Table("By turn", columns, rows)
     ends = list(dict.fromkeys(end for _, endings in variants.values() for end in endings))
     if ends:
         heads = (Column("variant"), *(Column(end, "count") for end in ends))

@@ -160,13 +160,12 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
 
 
 def _find_text(target: Target, part: object) -> str | None:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, dict) and not target.answer:
-        return column_text(part)
-    paths = (target.answer,) if target.answer else ANSWER_FIELDS
-    values = (_find_path(cast("object", part), path) for path in paths)
-    value = next((one for one in values if one is not None), None)
+    value = part
+    if target.answer:
+        value = _find_path(part, target.answer)
+    elif isinstance(part, dict):
+        fields = cast("dict[str, object]", part)
+        value = next((fields[name] for name in ANSWER_FIELDS if name in fields), None)
     return None if value is None else column_text(value)
 
 
