@@ -15,12 +15,12 @@ from scipy import stats
 
 from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
-from textevolve.report.blocks import Estimate
+from textevolve.report.blocks import Estimate, Table
 from textevolve.statistics.intervals import betting_interval, wilson_interval
 from textevolve.studies import evaluate
 from textevolve.studies.aggregates import Aggregates, aggregate
 from textevolve.studies.cells import estimate
-from textevolve.studies.gates import Gated, GateOutcome, Gates, check_gates
+from textevolve.studies.gates import Gated, GateOutcome, Gates, check_gates, draw_gates
 from textevolve.studies.junit_cases import junit_suites
 from textevolve.studies.study import RecordStatus, Row
 
@@ -258,3 +258,49 @@ def test_junit_has_failures_exactly_where_a_gate_fails(least: float, outcomes: s
     }
     assert found == {("old", "skipped"), *(("new", outcome) for outcome in outcomes)}
     assert gated.holds == (outcomes == {"skipped"})
+
+
+def test_a_difference_is_the_mean_over_cases_and_needs_scores_from_0_to_1() -> None:
+    before, now = of(0.2, 0.4, 0.6), of(0.5, 0.4, 0.6)
+    found = check(now, before, no_worse_than="main", margin=1)
+    assert found.value == pytest.approx(0.1)
+    for beyond in (1.5, -0.5):
+        found = check(of(0.5, beyond), of(0.5, 0.5), no_worse_than="main")
+        assert (found.holds, found.value) == (False, None)
+        assert "scores lie outside 0 to 1" in found.found
+    lost = check(of(*[0.5] * 9), of(*[0.75] * 9), no_worse_than="main", margin=0.25)
+    assert lost.found.endswith("not above -0.25")
+    apart = [replace(row, case=f"new {row.case}") for row in now]
+    (_, found) = check_gates(apart, Gates(no_worse_than="main", max_failed=3), before)
+    assert (found.holds, found.found) == (
+        False,
+        "not compared with main: no case is scored in both",
+    )
+
+
+def test_figures_are_told_with_the_interval_that_they_have() -> None:
+    assert check(of(0.5), min_mean=0.5).found == "mean 0.500 (no interval), at least 0.5"
+    several = check(of(0.4, 0.5, 0.6), min_mean=0.5).found
+    assert several == "mean 0.500 (95 % 0.252 to 0.748), at least 0.5"
+
+
+def test_last_holds_without_an_earlier_run_unless_a_variant_has_that_name() -> None:
+    (first,) = check_gates(of(0.5, 0.5), Gates(no_worse_than="last"))
+    assert (first.holds, first.found) == (True, "no earlier run of the kind to compare with")
+    rows = [*of(*[0.9] * 9, variant="last"), *of(*[0.1] * 9, variant="new")]
+    (new,) = check_gates(rows, Gates(no_worse_than="last"))
+    assert (new.variant, new.holds) == ("new", False)
+
+
+def test_the_table_of_gates_has_variants_only_where_there_are_some() -> None:
+    (plain,) = draw_gates(check_gates(of(0.5), Gates(min_mean=0.5)))
+    assert isinstance(plain, Table)
+    assert len(plain.columns) == 3
+    rows = [*of(0.5, variant="one"), *of(0.4, variant="two")]
+    for shown in (rows, rows[:1]):
+        (table,) = draw_gates(check_gates(shown, Gates(min_mean=0.5)))
+        assert isinstance(table, Table)
+        assert [row[1:3] for row in table.rows] == [("one", "holds"), ("two", "fails")][
+            : len(shown)
+        ]
+    assert draw_gates([]) == []
