@@ -335,7 +335,7 @@ def _table(result: DebateResult) -> Table:
                 metrics["scores"][j],
                 metrics["passed"][j],
                 spread[j],
-                *(_to_unit(components.get(name)) for name in result.components),
+                *(components[n] / TOP if n in components else None for n in result.components),
             )
         )
     stands_out = frozenset(best) if len(rows) > 1 else frozenset[int]()
@@ -346,25 +346,14 @@ def _table(result: DebateResult) -> Table:
     return Table("Scores", columns, rows, best=stands_out, note=note, star="Highest score")
 
 
-def _to_unit(points: float | None) -> float | None:
-    return None if points is None else points / TOP
-
-
 def _round(result: DebateResult, r: int) -> Section:
     cv, voters = result.convergence[r], result.voters[r]
     said = debate_words.round_text(result.profile, r, cv, result.certainty, voters)
     blocks: list[Block] = [Note(said)]
-    spoken: list[Utterance] = []
     for turn in (turn for turn in result.turns if turn.round == r):
+        blocks.append(Transcript("", [_utter(result, turn)]))
         if turn.scores is not None:
-            known = dict(enumerate(result.labels))
-            blocks.append(Transcript("", [*spoken, _utter(result, turn)]))
-            blocks.append(turn_table(turn, result.profile, known))
-            spoken = []
-        else:
-            spoken.append(_utter(result, turn))
-    if spoken:
-        blocks.append(Transcript("", spoken))
+            blocks.append(turn_table(turn, result.profile, dict(enumerate(result.labels))))
     if r < len(result.summaries) and result.summaries[r]:
         blocks.append(Texts("Summary for the next round", [("", result.summaries[r])]))
     return Section(f"Round {r + 1}", blocks)
