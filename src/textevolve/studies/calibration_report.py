@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Cell, Column, Table
+from textevolve.report.blocks import Block, Cell, Column, Section, Table
 from textevolve.statistics.calibration import Calibration
 from textevolve.studies.cells import estimate, finite
 
@@ -16,8 +16,8 @@ from textevolve.studies.cells import estimate, finite
 def draw_calibrations(
     found: Mapping[str, Calibration], event: str, missing: str = ""
 ) -> Iterator[Block]:
-    """The figures of each by its name. `event`: what the probabilities are of; `missing`: who has
-    none, and why, as a sentence."""
+    """Draw the figures of each judge, and how often what it said came true. `event`: what the
+    probabilities are of; `missing`: who has none, and why, as a sentence."""
     if not found:
         return
     columns = (
@@ -44,3 +44,19 @@ def draw_calibrations(
         f" {wording.percent(most.base_rate)}."
     )
     yield Table("Calibration", columns, rows, note=f"{note} {missing}".rstrip())
+    points = [
+        (name, point.probability, estimate(point.observed), point.count)
+        for name, one in found.items()
+        for point in one.curve
+    ]
+    curve = Table(
+        "",
+        (
+            Column("judge"),
+            Column("probability", "percent", 0),
+            Column("came true", "percent", 0),
+            Column("items"),
+        ),
+        points,
+    )
+    yield Section("Calibration curve", [curve], folded=True)
