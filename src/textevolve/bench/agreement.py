@@ -18,10 +18,10 @@ import numpy as np
 from textevolve.bench.credit import (
     ALWAYS_FAIL,
     ALWAYS_PASS,
+    BLIND,
     TIED,
-    credit_place,
+    blind_credits,
     share_winners,
-    top_credit,
     winner_of,
 )
 from textevolve.bench.escalation import mean_figure
@@ -195,11 +195,8 @@ class AgreementSummary:
         if self.people is not None:
             passed = self.people.passed
             return [(ALWAYS_PASS, passed), (ALWAYS_FAIL, 1 - passed)]
-        return [
-            ("always the first", self.always_first),
-            ("always the shorter text", self.always_shorter),
-            ("always the longer text", self.always_longer),
-        ]
+        shares = (self.always_first, self.always_shorter, self.always_longer)
+        return list(zip(BLIND, shares, strict=True))
 
     def judge(self, name: str) -> JudgeSummary:
         return next(judge for judge in self.judges if judge.name == name)
@@ -297,14 +294,15 @@ def summarise(
     groups = [question_of(item) for item in items]
     labelled = [item for item in items if item.labelled]
     are_single = any(item.is_single for item in items)
-    several = [] if are_single else labelled
+    blind = {name: mean_present(credits) for name, credits in blind_credits(labelled).items()}
+    first, shorter, longer = (blind.get(name, math.nan) for name in BLIND)
     return AgreementSummary(
         items=len(items),
         labelled=len(labelled),
         groups=len(set(groups)),
-        always_first=mean_present([credit_place(0, item.human) for item in several]),
-        always_shorter=_by_length(several, -1),
-        always_longer=_by_length(several, 1),
+        always_first=first,
+        always_shorter=shorter,
+        always_longer=longer,
         judges=tuple(
             _Measure(items, list(of.values()), by_judge[name], groups, seed).all()
             for name, of in outcomes.items()
@@ -360,12 +358,6 @@ def validate_threshold(
         use = held & ~np.isnan(scores + people + threshold)
         passed[use] = scores[use] >= threshold
     return passed
-
-
-def _by_length(items: Sequence[Item], sign: int) -> float:
-    """What choosing the longest text (sign 1) or the shortest (-1) would score."""
-    lengths = ([float(sign * len(text)) for text in item.candidates] for item in items)
-    return mean_present([top_credit(n, i.human) for n, i in zip(lengths, items, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from textevolve.bench.items import Item
 from textevolve.statistics.intervals import TIE, Array, Numbers, paired
 
 TIED = -1
 ALWAYS_PASS, ALWAYS_FAIL = "always pass", "always fail"
+BLIND = ("always the first", "always the shorter text", "always the longer text")
 
 
 def winner_of(scores: Sequence[float]) -> int:
@@ -35,13 +37,6 @@ def top_credit(scores: Numbers, human: Numbers) -> float:
         return float("nan")
     best, wanted = (s >= s.max() - TIE for s in (ours, theirs))
     return float((best & wanted).sum() / max(best.sum(), wanted.sum()))
-
-
-def credit_place(place: int, human: Sequence[float]) -> float:
-    """Credit of choosing one place; nothing where the item has no such place."""
-    if place >= len(human):
-        return 0.0
-    return top_credit([float(index == place) for index in range(len(human))], human)
 
 
 def label_credit(passed: bool | None, human: float) -> float:
@@ -67,3 +62,19 @@ def share_winners(scores: Sequence[float], human: Sequence[float], places: int) 
     rest = 1 - same.sum()
     table = np.diag(same)
     return table + np.outer(ours - same, theirs - same) / rest if rest > TIE else table
+
+
+def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
+    """Return the credit on each item of the answers that read nothing: of single responses always
+    pass and always fail, else the first, the shortest and the longest text (in characters)."""
+    if any(item.is_single for item in items):
+        sides = {ALWAYS_PASS: True, ALWAYS_FAIL: False}
+        return {n: [label_credit(side, i.human[0]) for i in items] for n, side in sides.items()}
+    first = [[0.0, *[-1.0] * (len(item.candidates) - 1)] for item in items]
+    shorter = [[-float(len(text)) for text in item.candidates] for item in items]
+    longer = [[-length for length in lengths] for lengths in shorter]
+    scores = zip(BLIND, (first, shorter, longer), strict=True)
+    return {
+        n: [top_credit(*pair) for pair in zip(s, (i.human for i in items), strict=True)]
+        for n, s in scores
+    }

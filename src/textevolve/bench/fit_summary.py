@@ -13,13 +13,12 @@ from typing import Literal
 
 import numpy as np
 
-from textevolve.bench.credit import ALWAYS_FAIL, ALWAYS_PASS, credit_place
+from textevolve.bench.credit import blind_credits
 from textevolve.bench.escalation import ThresholdSelection, mean_figure, select_threshold
 from textevolve.bench.fitting import (
     Combination,
     CrossValidation,
     LabelledSignals,
-    Labels,
     Problem,
     choose_ridge,
     cross_validate,
@@ -60,7 +59,7 @@ class Fit:
     signal. `blind`: answers that read nothing. `loss` of an item in natural logarithms, compared
     with that of knowing nothing."""
 
-    labels: Labels
+    labels: Literal["pairs", "ratings"]
     items: int
     questions: int
     left_out: int
@@ -83,28 +82,25 @@ class Fit:
     @property
     def are_single(self) -> bool:
         """Whether it is fitted to single responses."""
-        return self.blind[0][0] == ALWAYS_PASS
+        return self.labels == "ratings"
 
 
 def fit_signals(
     data: LabelledSignals,
-    labels: Labels,
     *,
     precision: float = 0.9,
     confidence: float = 0.95,
-    good: float | None = None,
     seed: int = 0,
 ) -> Fit:
     """Fit the signals to the labels, with a threshold from which the judge is right with
-    `precision`, as far as `confidence` allows. `good`: of ratings, the grade from which a text is
-    good.
+    `precision`, as far as `confidence` allows.
 
     Raises:
         InputError: there are too few items to cross-validate, or nothing can be learnt from them.
     """
     groups = data.groups
     require_enough(len(data.items), len(set(groups)))
-    problem = pose_problem(data, labels, good)
+    problem = pose_problem(data)
     validation = cross_validate(problem, seed)
     credits = data.credits(validation.utilities)
     alone = {name: _credit_alone(problem, validation, n) for n, name in enumerate(data.names)}
@@ -130,9 +126,10 @@ def fit_signals(
         mean_present(credits - alone[best]),
         difference_interval(credits, alone[best], groups, seed=seed),
     )
-    blind = tuple((name, mean_figure(c, groups, seed=seed)) for name, c in _blind(data).items())
+    answers = blind_credits(data.items).items()
+    blind = tuple((name, mean_figure(c, groups, seed=seed)) for name, c in answers)
     return Fit(
-        labels=labels,
+        labels="ratings" if data.are_single else "pairs",
         items=len(data.items),
         questions=len(set(groups)),
         left_out=data.left_out,
@@ -148,7 +145,7 @@ def fit_signals(
         loss_of_nothing=nothing.loss / size,
         calibration=_calibrate(problem, validation, seed),
         selection=_select(problem, validation, credits, (precision, confidence), seed),
-        good=problem.good,
+        good=1.0 if data.are_single else None,
         intercept=whole.intercept,
         warnings=tuple(_warn(data.names, agreement, best, difference, blind)),
     )
@@ -190,21 +187,9 @@ def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> 
     return data.credits(look.utilities)
 
 
-def _blind(data: LabelledSignals) -> dict[str, Array]:
-    if data.are_single:
-        sides = {ALWAYS_PASS: 0.0, ALWAYS_FAIL: -1.0}
-        return {n: data.credits(np.full(len(data.owner), side)) for n, side in sides.items()}
-    lengths = np.array([len(text) for item in data.items for text in item.candidates], dtype=float)
-    return {
-        "always the first": np.array([credit_place(0, item.human) for item in data.items]),
-        "always the shorter text": data.credits(-lengths),
-        "always the longer text": data.credits(lengths),
-    }
-
-
 def _calibrate(problem: Problem, validation: CrossValidation, seed: int) -> Calibration:
-    """Of pairs that the first is the better one, without people's ties; of ratings that a text is
-    good."""
+    """Of pairs that the first is the better one, without people's ties; of single responses that
+    people pass them."""
     rows = problem.rows
     decided = rows.shares != 0.5
     odds = rows.take(validation.utilities)[decided]
@@ -221,19 +206,17 @@ def _select(
 ) -> ThresholdSelection:
     """The lowest score from which the judge is right as often as its promise says."""
     data = problem.data
-    groups: Sequence[str] = data.groups
-    if problem.good is None:
-        scores = data.top_scores(validation.utilities)
+    if data.are_single:
+        scores, credits = logistic(validation.utilities), data.human
     else:
-        scores, credits = logistic(validation.utilities), problem.rows.shares
-        groups = [data.groups[int(item)] for item in data.owner]
+        scores = data.top_scores(validation.utilities)
     return select_threshold(
         scores,
         credits,
-        groups,
+        data.groups,
         agreement=promise[0],
         confidence=promise[1],
-        thresholds=CERTAINTIES if problem.good is None else SCORES,
+        thresholds=SCORES if data.are_single else CERTAINTIES,
         seed=seed,
     )
 
@@ -270,10 +253,7 @@ def describe_guarantee(fit: Fit) -> str:
     """The promise of the threshold in one sentence, or why there is none."""
     selection = fit.selection
     if selection.threshold is not None:
-        what, right = "choices", "agree with people"
-        if fit.good is not None:
-            what, right = "texts", f"have a grade of {fit.good:g} or more"
-            right = "pass" if fit.are_single else right
+        what, right = ("texts", "pass") if fit.are_single else ("choices", "agree with people")
         return (
             f"With a confidence of {selection.confidence:.0%}, at least {selection.agreement:.0%}"
             f" of new {what} like the labelled ones {right} where the score is"

@@ -1,7 +1,7 @@
 """Labelled items with the values of each signal, weighted so that they agree with people, and
 cross-validated by question. Which judges are asked is decided above.
 
-Pairs: a logistic regression on differences; ratings: one on whether a text is good. Both
+Pairs: a logistic regression on differences; single responses: one on whether people pass them. Both
 standardise within the training part of each fold, and choose the strength of their ridge by folds
 within that part, so that the figures of a fold were learnt without it; they are in
 `fit_summary.py`.
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,6 @@ from textevolve.statistics.regression import (
 from textevolve.statistics.resampling import Array
 
 Numbering: TypeAlias = NDArray[np.intp]
-Labels: TypeAlias = Literal["pairs", "ratings"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,23 +140,10 @@ def gather_signals(
     )
 
 
-def kind_of_labels(items: Iterable[Item]) -> Labels:
-    """Ratings, as soon as an item's labels are neither a winner, nor votes, nor places."""
-    comparisons = all(_is_comparison(item.human) for item in items if item.labelled)
-    return "pairs" if comparisons else "ratings"
-
-
-def _is_comparison(human: Sequence[float]) -> bool:
-    if len(human) == 1:
-        return False
-    places = all(label < 0 for label in human)
-    return places or math.isclose(sum(human), 1.0) or set(human) == {0.5}
-
-
 @dataclass(frozen=True)
 class LabelRows:
     """The rows of a regression, of texts by their numbers: of pairs each two candidates of an item,
-    `first` minus `second`; of ratings each text alone, where `second` is None.
+    `first` minus `second`; single responses each alone, where `second` is None.
 
     `shares`: 1 where people prefer the first, or find it good, 0.5 for a tie. `counts`: each item
     of pairs counts as one. `owner`: each row's item."""
@@ -186,24 +171,16 @@ def pair_rows(data: LabelledSignals) -> LabelRows:
     return LabelRows(first, second, shares, 2 / (sizes * (sizes - 1)), owner)
 
 
-def rating_rows(data: LabelledSignals, good: float | None = None) -> tuple[LabelRows, float]:
-    """The rows of ratings, and the grade from which a text is good: unless it is given, that of the
-    upper half of the scale.
+def response_rows(data: LabelledSignals) -> LabelRows:
+    """The rows of single responses: each with the share of people who pass it.
 
     Raises:
-        InputError: all texts are good, or none is.
+        InputError: people pass all responses, or none.
     """
-    grades = np.unique(data.human)
-    least = (grades[0] + grades[-1]) / 2 if good is None else good
-    above = grades[grades >= least - TIE]
-    if not len(above) or len(above) == len(grades):
-        raise InputError(
-            f"good must be a grade above {grades[0]:g} and up to {grades[-1]:g}, not {least:g}"
-        )
-    passed = (data.human >= above[0] - TIE).astype(np.float64)
-    shares = data.human if data.are_single else passed
+    if np.ptp(data.human) <= TIE:
+        raise InputError("all responses have the same label: there is nothing to learn from them")
     every = np.arange(len(data.owner))
-    return LabelRows(every, None, shares, np.ones(len(every)), data.owner), float(above[0])
+    return LabelRows(every, None, data.human, np.ones(len(every)), data.owner)
 
 
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -232,12 +209,10 @@ class Combination:
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold the signals and the rows of labels that a fit is made from. `good`: the lowest grade of
-    a good text, for ratings; None for pairs."""
+    """Hold the signals and the rows of labels that a fit is made from."""
 
     data: LabelledSignals
     rows: LabelRows
-    good: float | None = None
 
     def fit(self, items: Mask, columns: Sequence[int], ridge: float) -> Combination:
         """Fitted to some of the items with some of the signals; the others weigh nothing."""
@@ -247,12 +222,12 @@ class Problem:
         kept = items[self.rows.owner]
         design, counts = self.rows.take(self.data.values)[kept][:, chosen], self.rows.counts[kept]
         ridges = np.full(len(chosen), ridge)
-        if self.good is not None:
+        if self.data.are_single:
             design = design - means[chosen]
         scale = np.sqrt((counts @ design**2) / counts.sum())
         scales[chosen] = np.where(scale > TIE, scale, 1.0)
         design = design / scales[chosen]
-        if self.good is not None:
+        if self.data.are_single:
             design = np.column_stack([design, np.ones(len(design))])
             ridges = np.append(ridges, UNPENALISED)
         fitted = fit_logistic(design, self.rows.shares[kept], counts, ridges)
@@ -267,14 +242,12 @@ class Problem:
         return -self.rows.counts[kept] * loss
 
 
-def pose_problem(data: LabelledSignals, labels: str, good: float | None = None) -> Problem:
+def pose_problem(data: LabelledSignals) -> Problem:
     """
     Raises:
-        InputError: all ratings are the same, or `good` is none of them.
+        InputError: single responses all have the same label.
     """
-    if labels == "pairs":
-        return Problem(data, pair_rows(data))
-    return Problem(data, *rating_rows(data, good))
+    return Problem(data, response_rows(data) if data.are_single else pair_rows(data))
 
 
 def draw_folds(groups: Numbering, folds: int, seed: int) -> Numbering:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -27,14 +27,11 @@ from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
 from textevolve.texts.numbers import read_number
 
-V = TypeVar("V")
-
 LABELS = ("winner", "label", "scores", "ranking")
 LABEL, HUMAN, ANNOTATOR = "label", "human", "label_"
 """Columns with the label of a single response; an annotator's begins with the last."""
 GOOD = ("pass", "passed", "good", "true", "yes", "correct")
 BAD = ("fail", "failed", "bad", "false", "no", "incorrect")
-FIRST, SECOND, TIE = (1.0, 0.0), (0.0, 1.0), (0.5, 0.5)
 
 _NUMBERED = re.compile(r"candidate[_ ]?(\d+)$")
 _NUMBERS = TypeAdapter(list[Annotated[float, Field(strict=True, allow_inf_nan=False)]])
@@ -72,15 +69,6 @@ class Item:
         return not any(map(math.isnan, self.human))
 
 
-@dataclass(frozen=True, slots=True)
-class ItemFormat:
-    """A kind of rows: `fields` are those by which it is known, `read` makes an item of a row, its
-    place and its number; None: nobody judged it."""
-
-    fields: tuple[str, ...]
-    read: Callable[[Row, str, str], Item | None]
-
-
 def load_items(
     path: str | Path, renamed: Mapping[str, str] | None = None, good: str | None = None
 ) -> list[Item]:
@@ -111,28 +99,23 @@ def _read_items(rows: Iterator[Placed], path: Path, good: str | None) -> list[It
     first = next(rows, None)
     if first is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
-    kind = _recognise(*first)
-    read, least = FORMATS[kind].read, None
-    if kind == "single":
+    read, least = _recognise(*first), None
+    if single := read is _read_single:
         least, words = _read_good(good)
         read = partial(_read_single, words=words)
-    # A set that has no name is called by its file, or its folder if that is a `dataset.json`.
-    name = (path.parent.name if path.stem == "dataset" else "") or path.stem
     items: dict[str, Item] = {}
     places: dict[str, str] = {}
     for number, (where, row) in enumerate(chain([first], rows), 1):
         item = read(row, where, str(number))
         if item is None:
             continue
-        if kind == "llmbar":  # whose rows have neither id nor subset
-            item = replace(item, id=f"{name}-{number}", subset=name)
         if item.id in items:
             raise InputError(f"{where}: the id '{item.id}' is that of {places[item.id]}, too")
         places[item.id] = where
         items[item.id] = item if item.group else replace(item, group=hash_text(item.input))
     if not items:
         raise InputError(f"{path}: no labelled items: no row has a label, or a known answer")
-    return _grade(items.values(), least) if kind == "single" else list(items.values())
+    return _grade(items.values(), least) if single else list(items.values())
 
 
 def _read_good(good: str | None) -> tuple[float | None, frozenset[str]]:
@@ -222,19 +205,22 @@ def draw_side(key: str) -> bool:
     return bool(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] & 1)
 
 
-def _recognise(where: str, row: Row) -> str:
+def _recognise(where: str, row: Row) -> Callable[[Row, str, str], Item | None]:
+    """Return the reader of a row's format."""
     there = {name for name, value in row.items() if value is not None}
     roles = find_roles(tuple(there), letters=True)
-    plain = bool(roles.inputs or roles.chats) and bool(roles.lists or roles.outputs[1:])
-    matches = {"plain": plain, "single": bool(roles.outputs or roles.chats)}
-    for name, format in FORMATS.items():
-        if matches.get(name, there.issuperset(format.fields)):
-            return name
-    known = "; ".join(f"{name}: {', '.join(form.fields)}" for name, form in FORMATS.items())
+    for fields, reader in FORMATS.items():
+        if there.issuperset(fields):
+            return reader
+    if (roles.inputs or roles.chats) and (roles.lists or roles.outputs[1:]):
+        return _read_plain
+    if roles.outputs or roles.chats:
+        return _read_single
     raise InputError(
         f"{where}: of no known format, with the fields {', '.join(sorted(there)) or '(none)'};"
-        f" there are {known}, candidates (or candidate_1, ...; or a, b), winner (or label; or"
-        f" scores; or ranking); or output, {LABEL} (or {ANNOTATOR}NAME of each annotator)"
+        f" there are {'; '.join(', '.join(fields) for fields in FORMATS)};"
+        " input, candidates (or candidate_1, ...; or a, b), winner (or label; or scores; or"
+        f" ranking); input, output, {LABEL} (or {ANNOTATOR}NAME of each annotator)"
     )
 
 
@@ -267,24 +253,11 @@ def _take_name(row: Row, name: str, default: str = "") -> str:
     return default if value is None else str(value)
 
 
-def choose(row: Row, name: str, where: str, choices: Mapping[str, V]) -> V:
-    """Look up the value of a field, as text, in `choices`."""
-    value = row.get(name)
-    if value is None:
-        raise InputError(f"{where}: '{name}' is missing")
-    if isinstance(value, bool) or str(value).strip() not in choices:
-        *most, last = choices
-        raise InputError(
-            f"{where}: '{name}' must be {', '.join(most)} or {last}, not {_cut(value)}"
-        )
-    return choices[str(value).strip()]
-
-
 def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
     """Return a number for each candidate from `winner` (or `label`), `scores` or `ranking`.
 
-    `winner`: a number from 1, a letter from a, or "tie". `ranking`: places, 1 is the best, equal
-    ones are ties.
+    `winner`: a number from 1, a letter from a (also as in "A>B"), or "tie". `ranking`: places, 1
+    is the best, equal ones are ties.
     """
     labels = [name for name in LABELS if row.get(name) is not None]
     if len(labels) != 1:
@@ -298,7 +271,7 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
             won = tuple(float(place == other) for other in range(candidates))
             spellings = (str(place + 1), f"{place + 1}.0", chr(ord("a") + place))
             choices |= dict.fromkeys(spellings, won)
-        key = "" if isinstance(value, bool) else str(value).strip().lower()
+        key = "" if isinstance(value, bool) else str(value).lower().partition(">")[0].strip()
         if key not in choices:
             raise InputError(
                 f"{where}: '{name}' must be a candidate's number from 1 to {candidates}, its letter"
@@ -403,34 +376,12 @@ def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> 
         ) from None
 
 
-def _read_llmbar(row: Row, where: str, number: str) -> Item:
-    texts = (take_text(row, "output_1", where), take_text(row, "output_2", where))
-    human = choose(row, "label", where, {"1": FIRST, "2": SECOND})
-    return Item(number, take_text(row, "input", where), texts, human)
-
-
-def _read_judgebench(row: Row, where: str, number: str) -> Item:
-    source, original = _take_name(row, "source"), _take_name(row, "original_id")
-    return Item(
-        _take_name(row, "pair_id", number),
-        take_text(row, "question", where),
-        (take_text(row, "response_A", where), take_text(row, "response_B", where)),
-        choose(row, "label", where, {"A>B": FIRST, "B>A": SECOND, "A=B": TIE}),
-        group=f"{source}/{original}" if original else "",
-        subset="mmlu-pro" if source.startswith("mmlu-pro") else source,
-    )
-
-
 def _read_rewardbench(row: Row, where: str, number: str) -> Item:
+    """Read a pair in an order drawn by its id: no place must be the right answer by itself."""
     subset = _take_name(row, "subset")
     id = "/".join(filter(None, (subset, _take_name(row, "id", number))))
     texts = (take_text(row, "chosen", where), take_text(row, "rejected", where))
-    item = Item(id, take_text(row, "prompt", where), texts, FIRST, subset=subset)
-    return _place(item)
-
-
-def _place(item: Item) -> Item:
-    """Return a pair in an order drawn by its id: no place must be the right answer by itself."""
+    item = Item(id, take_text(row, "prompt", where), texts, (1.0, 0.0), subset=subset)
     if not draw_side(f"place: {item.id}"):
         return item
     return replace(item, candidates=item.candidates[::-1], human=item.human[::-1])
@@ -438,7 +389,6 @@ def _place(item: Item) -> Item:
 
 NOUL = {"true": "Yes", "false": "No"}
 """The two options of a yes / no question by their names in JevBench's files, and as candidates."""
-_SPELLINGS = {**NOUL, "yes": "Yes", "no": "No"}
 
 
 def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
@@ -447,28 +397,24 @@ def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
     tell its answer."""
     if row.get("expected") is None:
         return None
-    question: object = row.get("question")
-    if not isinstance(question, Mapping):
+    question: Any = row["question"]
+    if not isinstance(question, dict):
         raise InputError(f"{where}: 'question' must be an object, not {type(question).__name__}")
     asked = cast(Row, question)
-    kind = choose(asked, "type", where, {name: name for name in ("noul", "choice", "score")})
-    options = _describe_options(kind, asked.get("criteria"), row.get("labels"))
-    instructions = _write(asked.get("instructions"))
-    if not instructions.strip():
-        raise InputError(f"{where}: the question's 'instructions' are missing")
-    if len(options) < 2:
-        raise InputError(f"{where}: a question needs two options or more, not {len(options)}")
+    options = _describe_options(asked.get("type"), asked.get("criteria"), row["labels"])
     name = str(row["expected"])
-    name = _SPELLINGS.get(name.lower(), name) if kind == "noul" else name
-    if name not in options:
+    if asked.get("type") == "noul":
+        name = NOUL.get(name.lower(), name.capitalize())
+    if name not in options or len(options) < 2:
         known = f"{', '.join(options):.200}"
         raise InputError(
             f"{where}: the expected answer {_cut(row['expected'])} is none of: {known}"
         )
     id = _take_name(row, "id", number)
+    texts = (_write(row["state"]), _write(asked.get("instructions")))
     return Item(
         id,
-        "\n\n".join(filter(str.strip, (_write(row.get("state")), instructions))),
+        "\n\n".join(filter(str.strip, texts)),
         tuple(key if text in ("", key) else f"{key}: {text}" for key, text in options.items()),
         tuple(float(option == name) for option in options),
         group=_take_name(row, "group") or id,
@@ -476,20 +422,19 @@ def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
     )
 
 
-def _describe_options(kind: str, criteria: object, labels: object) -> dict[str, str]:
+def _describe_options(kind: object, criteria: Any, labels: Any) -> dict[str, str]:
     """Return the descriptions of a question's options by name, in the order of `labels` for a
     choice."""
     known: dict[str, Any] = {}
     if isinstance(criteria, list):
-        listed = cast("list[Any]", criteria)
-        levels = {str(level): text for level, text in enumerate(listed)}
-        known = dict.fromkeys(map(str, listed)) if kind == "choice" else levels
-    elif isinstance(criteria, Mapping):
+        levels = enumerate(cast("list[Any]", criteria))
+        known = {str(text if kind == "choice" else level): text for level, text in levels}
+    elif isinstance(criteria, dict):
         known = {str(name): text for name, text in cast(Row, criteria).items()}
     if kind == "noul":
         known = {name: known.get(key) for key, name in NOUL.items()}
-    elif kind == "choice" and isinstance(labels, list) and labels:
-        known = {str(label): known.get(str(label)) for label in cast("list[Any]", labels)}
+    elif kind == "choice" and isinstance(labels, list):
+        known = {str(label): known.get(str(label)) for label in cast("list[Any]", labels)} or known
     return {name: _write(text) for name, text in known.items()}
 
 
@@ -500,11 +445,8 @@ def _write(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-FORMATS: Mapping[str, ItemFormat] = {
-    "llmbar": ItemFormat(("input", "output_1", "output_2", "label"), _read_llmbar),
-    "judgebench": ItemFormat(("question", "response_A", "response_B", "label"), _read_judgebench),
-    "rewardbench": ItemFormat(("prompt", "chosen", "rejected"), _read_rewardbench),
-    "jevbench": ItemFormat(("state", "question", "labels"), _read_jevbench),
-    "plain": ItemFormat(("input",), _read_plain),
-    "single": ItemFormat(("input", "output", LABEL), _read_single),
+FORMATS = {
+    ("prompt", "chosen", "rejected"): _read_rewardbench,
+    ("state", "question", "labels"): _read_jevbench,
 }
+"""The readers of sets whose rows are not plain, by the fields that they are known by."""

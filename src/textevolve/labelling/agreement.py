@@ -8,36 +8,31 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any
 
 from textevolve.labelling.tasks import SKIP, GivenLabel, LabelItem, TaskSpec, scores_of
 from textevolve.statistics.agreement import krippendorff_alpha
-from textevolve.statistics.clusters import cluster_share
 from textevolve.statistics.intervals import Statistic
 
 
 @dataclass(frozen=True, slots=True)
 class LabellerFigures:
-    """One person. `others`: the share of answers that another person gave."""
+    """The numbers of answers of one person."""
 
     name: str
     labelled: int
     skipped: int
-    others: Statistic
 
 
 @dataclass(frozen=True, slots=True)
 class PeopleAgreement:
-    """`labelled`: items with a label; `shared`: those with labels of two people or more. `same`:
-    the share of equal answers among each two to one item; `alpha`: Krippendorff's. `disputed`:
-    places of items on which people differ. `wins`: the mean score of each variant, and its number
-    of items."""
+    """`labelled`: items with a label; `shared`: those with labels of two people or more.
+    `alpha`: Krippendorff's. `disputed`: places of items on which people differ. `wins`: the mean
+    score of each variant, and its number of items."""
 
     items: int
     labelled: int
     shared: int
-    same: Statistic
     alpha: Statistic
     people: tuple[LabellerFigures, ...]
     disputed: tuple[int, ...]
@@ -66,9 +61,8 @@ def agree(
         items=len(labelled),
         labelled=sum(bool(item.classes) for item in rated),
         shared=len(shared),
-        same=_share_of_equal_answers(shared),
         alpha=_alpha(spec, shared, seed),
-        people=tuple(_describe_labeller(labels, shared, name) for name in names),
+        people=tuple(_describe_labeller(labels, name) for name in names),
         disputed=tuple(item.place for item in shared if len(set(item.classes.values())) > 1),
         wins=_count_wins(spec, labelled),
     )
@@ -96,17 +90,6 @@ def _rate(spec: TaskSpec, item: LabelItem, labels: Iterable[GivenLabel]) -> Rate
     return RatedItem(item.place, item.input, classes)
 
 
-def _share_of_equal_answers(items: Iterable[RatedItem], name: str | None = None) -> Statistic:
-    """Compare each two answers to an item; with `name` only those of one person with others'."""
-    equal, groups = list[float](), list[str]()
-    for item in items:
-        for (first, a), (second, b) in combinations(item.classes.items(), 2):
-            if name is None or name in (first, second):
-                equal.append(float(a == b))
-                groups.append(item.input)
-    return cluster_share(equal, groups)
-
-
 def _alpha(spec: TaskSpec, items: Sequence[RatedItem], seed: int) -> Statistic:
     """Compute Krippendorff's alpha: of squared differences for levels, else nominal."""
     ratings = [tuple(item.classes.values()) for item in items]
@@ -114,13 +97,10 @@ def _alpha(spec: TaskSpec, items: Sequence[RatedItem], seed: int) -> Statistic:
     return krippendorff_alpha(ratings, len(spec.answers), groups, squared=squared, seed=seed)
 
 
-def _describe_labeller(
-    labels: Sequence[GivenLabel], shared: Sequence[RatedItem], name: str
-) -> LabellerFigures:
+def _describe_labeller(labels: Sequence[GivenLabel], name: str) -> LabellerFigures:
     answers = [label.answer for label in labels if label.labeller == name]
     skipped = answers.count(SKIP)
-    others = _share_of_equal_answers(shared, name)
-    return LabellerFigures(name, len(answers) - skipped, skipped, others)
+    return LabellerFigures(name, len(answers) - skipped, skipped)
 
 
 def _count_wins(

@@ -86,8 +86,13 @@ def measure_calibration(
         InputError: a number lies outside [0, 1], there is not one outcome for each probability, or
             not one bin.
     """
-    said, came = _pairs(probabilities, outcomes)
-    clusters = _clusters(probabilities, outcomes, groups)
+    said, came = paired(probabilities, outcomes)
+    present = ~np.isnan(said + came)
+    clusters = group_numbers(groups, present.size)[present]
+    said, came = said[present], came[present]
+    for name, side in (("probability", said), ("outcome", came)):
+        if side.size and not (side.min() >= 0 and side.max() <= 1):
+            raise InputError(f"each {name} must lie in [0, 1]")
     numbers = _numbers_of_bins(said, bins)
     bin_masks = [numbers == number for number in np.unique(numbers)]
     names = clusters.tolist()
@@ -109,27 +114,6 @@ def measure_calibration(
 def bins_for(items: int) -> int:
     """`BINS`, or fewer, so that `LEAST_IN_BIN` pairs are in each; never fewer than two."""
     return max(2, min(BINS, items // LEAST_IN_BIN))
-
-
-def _pairs(probabilities: Numbers, outcomes: Numbers) -> tuple[Array, Array]:
-    """Both sides of the pairs that are whole."""
-    present = _present(probabilities, outcomes)
-    said, came = (side[present] for side in paired(probabilities, outcomes))
-    for name, side in (("probability", said), ("outcome", came)):
-        if side.size and not (side.min() >= 0 and side.max() <= 1):
-            raise InputError(f"each {name} must lie in [0, 1]")
-    return said, came
-
-
-def _present(probabilities: Numbers, outcomes: Numbers) -> NDArray[np.bool_]:
-    said, came = paired(probabilities, outcomes)
-    return ~(np.isnan(said) | np.isnan(came))
-
-
-def _clusters(probabilities: Numbers, outcomes: Numbers, groups: Groups | None) -> NDArray[np.intp]:
-    """The number of the group of each whole pair."""
-    present = _present(probabilities, outcomes)
-    return group_numbers(groups, present.size)[present]
 
 
 def _numbers_of_bins(said: Array, bins: int | None) -> NDArray[np.intp]:

@@ -10,7 +10,7 @@ import datetime
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import model_validator
 
@@ -22,7 +22,7 @@ from textevolve.bench.fit_summary import (
     format_points,
     require_enough,
 )
-from textevolve.bench.fitting import gather_signals, kind_of_labels
+from textevolve.bench.fitting import gather_signals
 from textevolve.bench.items import Item, items_of, question_of
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
@@ -43,7 +43,6 @@ from textevolve.studies import labelled_items
 from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate
 from textevolve.studies.labelled_items import (
-    Grade,
     ItemVerdict,
     LabelledItemsSpec,
     Orders,
@@ -51,7 +50,6 @@ from textevolve.studies.labelled_items import (
     item_of,
 )
 from textevolve.studies.study import Asks, Row, Study, json_codec
-from textevolve.texts.numbers import read_number
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -106,8 +104,7 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
     )
     columns = (Column("judge"), Column("agreement", "percent", 1))
     yield Table("Agreement with people", columns, rows, note=note)
-    pairs = fit.labels == "pairs"
-    event = "the first of two texts is the better one" if pairs else "a text is good"
+    event = "a text is good" if fit.are_single else "the first of two texts is the better one"
     yield from draw_calibrations({"the fit": fit.calibration}, event, "All of it is out of fold.")
 
 
@@ -134,18 +131,6 @@ class FitSpec(LabelledItemsSpec):
         "both",
         "Ask about each item in both orders of its texts, or only as given.",
         group="Judging",
-    )
-    labels: Literal["auto", "pairs", "ratings"] = option(
-        "auto",
-        "What the labels say: who is better (pairs), or how good each text is (ratings).",
-        group="Statistics",
-    )
-    good: Grade | None = option(
-        None,
-        "Of ratings: the grade from which a text is good, or of single responses the labels of good"
-        " ones, with commas between them. Unset: the upper half of the scale; pass, good, true.",
-        group="Statistics",
-        metavar="LABEL,...|GRADE",
     )
     precision: float = option(
         0.9,
@@ -266,23 +251,14 @@ def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
         tuple(items.values()), [record.found.verdict for record in verdicts], names
     )
     labelled = len(data.items) + data.left_out
-    labels = kind_of_labels(items.values()) if spec.labels == "auto" else spec.labels
     promise = {"precision": spec.precision, "confidence": spec.confidence}
     try:
-        good = None if data.are_single else _read_grade(spec.good)
-        fit = fit_signals(data, labels, **promise, good=good, seed=spec.seed)
+        fit = fit_signals(data, **promise, seed=spec.seed)
     except InputError as error:
         missing = [f"{name} is missing on {n}" for name, n in data.missing.items() if n]
         return FittedSignals(labelled, reason="; ".join([str(error), *missing]))
     date = datetime.date.fromisoformat(verdicts[0].date)
     return FittedSignals(labelled, fit, file_of(fit, models, spec.orders, date))
-
-
-def _read_grade(text: str | None) -> float | None:
-    try:
-        return None if text is None else read_number(text)
-    except ValueError:
-        raise InputError(f"good must be a grade of the ratings, not '{text}'") from None
 
 
 def report(_spec: FitSpec, result: FittedSignals) -> Report:

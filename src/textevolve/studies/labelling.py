@@ -38,6 +38,7 @@ from textevolve.labelling.tasks import (
 from textevolve.reach import allow_namespace, also_reach
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts
+from textevolve.report.cells import cell_text
 from textevolve.report.data import write_rows
 from textevolve.rows.cases import RowReading, read_cases
 from textevolve.rows.columns import Columns
@@ -189,7 +190,6 @@ PEOPLE = (
     Column("who"),
     Column("labelled", "count"),
     Column("skipped", "count"),
-    Column("same as others", "percent", 0),
 )
 VARIANTS = (Column("variant"), Column("by people", "percent", 0), Column("items", "count"))
 DISPUTED_SHOWN = 50
@@ -220,21 +220,16 @@ def describe_agreement(figures: PeopleAgreement) -> str:
             f"{wording.count(figures.labelled, 'item')} labelled, none by two people yet, so how"
             " far people agree is not known."
         )
-    alpha = estimate(figures.alpha)
-    interval = "" if alpha.low is None else f" ({alpha.low:.2f} to {alpha.high:.2f})"
-    beyond = "" if alpha.value is None else f"; Krippendorff's alpha {alpha.value:.2f}{interval}"
-    return (
-        f"Two answers to one item are the same {wording.percent(figures.same.value)} of the time,"
-        f" over {wording.count(figures.shared, 'item')}{beyond}."
-    )
+    alpha = cell_text(estimate(figures.alpha), Column("", "number"))
+    shared = wording.count(figures.shared, "item")
+    differ = f"people differ on {len(figures.disputed):,} of {shared} that two or more labelled"
+    return f"Krippendorff's alpha {alpha}: {differ}."
 
 
 def _draw_tables(figures: PeopleAgreement) -> Iterator[Block]:
     if figures.people:
-        people = [
-            (one.name, one.labelled, one.skipped, estimate(one.others)) for one in figures.people
-        ]
-        yield Table("People", PEOPLE, people, note="Brackets: 95 % intervals.")
+        people = [(one.name, one.labelled, one.skipped) for one in figures.people]
+        yield Table("People", PEOPLE, people)
     if figures.wins:
         rows = [(name, mean, number) for name, (mean, number) in figures.wins.items()]
         rows.sort(key=lambda row: -row[1])

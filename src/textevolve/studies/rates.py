@@ -70,8 +70,8 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
     rows = list(read_rows(spec.labelled, "row", _is_column))
     by_human = any(HUMAN in row for _, row in rows)
     for where, row in rows:
-        human = _take_verdict(row, HUMAN, where) if by_human else _take_labels(row, where)
-        judged = _take_verdict(row, field, where)
+        human = _take_verdict(row, [HUMAN] if by_human else label_columns(row), where)
+        judged = _take_verdict(row, [field], where)
         if human is None:
             continue
         key = _key_of(row, where)
@@ -104,7 +104,7 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
         key = _key_of(row, where)
         if key in verdicts:
             raise InputError(f"{where}: '{key[0]}' is there already; ids must differ")
-        verdicts[key] = _take_verdict(row, field, where)
+        verdicts[key] = _take_verdict(row, [field], where)
     if field is None or all(verdict is None for verdict in verdicts.values()):
         raise InputError(
             f"{spec.judged}: no row has a verdict in '{field or ' or '.join(FIELDS)}'; name the"
@@ -123,29 +123,15 @@ def _key_of(row: FileRow, where: str) -> TextKey:
     return where if id is None else str(id), number
 
 
-def _take_labels(row: FileRow, where: str) -> float | None:
-    """Return the share of passes among the labels of a single response."""
-    grades = [take_label(row, name, where) for name in label_columns(row)]
-    labels = [
-        float(grade > 0) if math.isinf(grade) else grade for grade in grades if grade is not None
-    ]
-    if any(not 0 <= label <= 1 for label in labels):
-        raise InputError(f"{where}: a label must be pass or fail, or a number from 0 to 1")
-    return fmean(labels) if labels else None
-
-
-def _take_verdict(row: FileRow, name: str, where: str) -> float | None:
-    """Yes is 1 and no is 0; None where the field is missing or empty."""
-    value: Any = row.get(name)
-    if value is None or value == "":
-        return None
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return float(value.lower() == "true")
-    if isinstance(value, bool | int | float) and 0 <= value <= 1:
-        return float(value)
-    raise InputError(
-        f"{where}: '{name}' must be true, false or a number from 0 to 1, not {value!r:.40}"
-    )
+def _take_verdict(row: FileRow, names: Iterable[str], where: str) -> float | None:
+    """Return the mean of verdicts or labels: a pass is 1, a failure 0. None without any."""
+    grades = [grade for name in names if (grade := take_label(row, name, where)) is not None]
+    verdicts = [float(grade > 0) if math.isinf(grade) else grade for grade in grades]
+    if any(not 0 <= verdict <= 1 for verdict in verdicts):
+        raise InputError(
+            f"{where}: {' and '.join(names)} must be pass or fail, or a number from 0 to 1"
+        )
+    return fmean(verdicts) if verdicts else None
 
 
 async def run(
