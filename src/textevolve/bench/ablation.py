@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from textevolve.bench.agreement import AgreementSummary
-from textevolve.bench.escalation import mean_figure
+from textevolve.bench.escalation import format_points, mean_figure
 from textevolve.bench.items import Item, question_of
 from textevolve.bench.verdicts import ItemOutcome
 from textevolve.debate.result import DebateResult
@@ -99,7 +99,9 @@ def weigh_debate(
     credits = [vector([o.credit for o in outcomes[n].values()]) for n in (debate, rival)]
     both = ~np.isnan(credits[0] + credits[1])
     groups = [question_of(item) for item, kept in zip(items, both, strict=True) if kept]
-    low, high = seen.difference.interval.low, seen.difference.interval.high
+    sign = 1 if seen.first == debate else -1
+    value, interval = sign * seen.difference.value, seen.difference.interval
+    low, high = sorted((sign * interval.low, sign * interval.high))
     if math.isnan(low) or not (seen.better and seen.worse):
         low, high = _bound_difference((credits[0] - credits[1])[both], len(set(groups)))
     answer: PayoffAnswer = "cannot be told"
@@ -107,7 +109,7 @@ def weigh_debate(
         answer = "pays"
     elif high < minimum_effect:
         answer = "does not pay"
-    size = max(abs(seen.difference.value), minimum_effect)
+    size = max(abs(value), minimum_effect)
     spent = [summary.judge(name).per_item.tokens for name in (debate, rival)]
     return Payoff(
         answer=answer,
@@ -118,7 +120,7 @@ def weigh_debate(
             mean_figure(credits[0][both], groups, seed=summary.seed),
             mean_figure(credits[1][both], groups, seed=summary.seed),
         ),
-        difference=Statistic(seen.difference.value, Interval(low, high)),
+        difference=Statistic(value, Interval(low, high)),
         p=seen.permutation,
         minimum_effect=minimum_effect,
         items_needed=items_needed(*credits, size=size),
@@ -138,16 +140,14 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
 
 def say_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
     """The answer in one plain sentence; `names`: what judges are called in it."""
-    gap, ends = payoff.difference.value, payoff.difference.interval
-    figures = f"(difference {_points(gap)}, {_points(ends.low)} to {_points(ends.high)}"
-    figures += f", p {payoff.p:.2g})"
     said = {
-        "pays": f"the debate pays here {figures}",
-        "does not pay": f"the debate does not pay here {figures}",
-        "cannot be told": f"whether the debate pays here cannot be told {figures}",
+        "pays": "the debate pays here",
+        "does not pay": "the debate does not pay here",
+        "cannot be told": "whether the debate pays here cannot be told",
     }[payoff.answer]
+    said += f": {format_points(payoff.difference)}, p {payoff.p:.2g}"
     if payoff.answer == "cannot be told" and not math.isnan(payoff.items_needed):
-        size = max(abs(gap), payoff.minimum_effect)
+        size = max(abs(payoff.difference.value), payoff.minimum_effect)
         said += f"; a difference of {100 * size:.0f} points takes"
         said += f" about {payoff.items_needed:,.0f} items to be found"
     if not math.isnan(payoff.tokens):
@@ -156,8 +156,3 @@ def say_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
     judge, rival = (names.get(name, name) for name in (payoff.debate, payoff.rival))
     ours, theirs = (f"{100 * figure.value:.0f} %" for figure in payoff.accuracy)
     return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {said}."
-
-
-def _points(share: float) -> str:
-    rounded = round(100 * share)
-    return f"{rounded:+d}" if rounded else "0"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -202,25 +202,10 @@ class AgreementSummary:
         return next(judge for judge in self.judges if judge.name == name)
 
     def compare(self, first: str, second: str) -> JudgeComparison:
-        """The comparison of two judges, turned around where it was made the other way."""
-        for found in self.comparisons:
-            if (found.first, found.second) == (first, second):
-                return found
-            if (found.first, found.second) == (second, first):
-                return _turn_around(found)
-        raise InputError(f"'{first}' and '{second}' were not compared")
-
-
-def _turn_around(given: JudgeComparison) -> JudgeComparison:
-    seen, ends = given.difference, given.difference.interval
-    return replace(
-        given,
-        first=given.second,
-        second=given.first,
-        difference=Statistic(-seen.value, Interval(-ends.high, -ends.low, ends.reason)),
-        better=given.worse,
-        worse=given.better,
-    )
+        """Return the comparison of two judges, whichever of them stands first in it."""
+        return next(
+            each for each in self.comparisons if {each.first, each.second} == {first, second}
+        )
 
 
 def calibrate_judge(

@@ -73,8 +73,6 @@ def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
     first = [[0.0, *[-1.0] * (len(item.candidates) - 1)] for item in items]
     shorter = [[-float(len(text)) for text in item.candidates] for item in items]
     longer = [[-length for length in lengths] for lengths in shorter]
-    scores = zip(BLIND, (first, shorter, longer), strict=True)
-    return {
-        n: [top_credit(*pair) for pair in zip(s, (i.human for i in items), strict=True)]
-        for n, s in scores
-    }
+    people = [item.human for item in items]
+    answers = zip(BLIND, (first, shorter, longer), strict=True)
+    return {name: list(map(top_credit, scores, people)) for name, scores in answers}

@@ -293,6 +293,14 @@ def mean_figure(values: Numbers, groups: Groups | None, seed: int = 0) -> Statis
     return Statistic(mean_present(values), interval)
 
 
+def format_points(figure: Statistic) -> str:
+    """A difference of shares in points of 100, with its interval."""
+    ends, points = figure.interval, f"{100 * figure.value:+.1f} points"
+    if math.isnan(ends.low):
+        return f"{points} (no interval: {ends.reason})"
+    return f"{points} ({100 * ends.low:+.1f} to {100 * ends.high:+.1f})"
+
+
 def _spent_share(asked: Array, alone: Array) -> float:
     """The sum as a share of the second judge's, over the items of which both are known."""
     known = ~np.isnan(asked + alone)

@@ -14,7 +14,12 @@ from typing import Literal
 import numpy as np
 
 from textevolve.bench.credit import blind_credits
-from textevolve.bench.escalation import ThresholdSelection, mean_figure, select_threshold
+from textevolve.bench.escalation import (
+    ThresholdSelection,
+    format_points,
+    mean_figure,
+    select_threshold,
+)
 from textevolve.bench.fitting import (
     Combination,
     CrossValidation,
@@ -239,14 +244,6 @@ def _warn(
             f"{name.capitalize()} agrees with people in {value:.0%} of these items, and the fit in"
             f" {agreement.value:.0%}: it has shown nothing."
         )
-
-
-def format_points(figure: Statistic) -> str:
-    """A difference of shares in points of 100, with its interval."""
-    ends, points = figure.interval, f"{100 * figure.value:+.1f} points"
-    if math.isnan(ends.low):
-        return f"{points} (no interval: {ends.reason})"
-    return f"{points} ({100 * ends.low:+.1f} to {100 * ends.high:+.1f})"
 
 
 def describe_guarantee(fit: Fit) -> str:

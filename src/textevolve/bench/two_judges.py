@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from textevolve.bench.ablation import first_round
-from textevolve.bench.credit import label_credit, top_credit
 from textevolve.bench.escalation import (
     SPENT,
     THRESHOLDS,
@@ -23,7 +22,7 @@ from textevolve.bench.escalation import (
     select_threshold,
 )
 from textevolve.bench.items import question_of
-from textevolve.bench.verdicts import ItemQuestion, TextOrder
+from textevolve.bench.verdicts import ItemQuestion, TextOrder, credit_of, read_verdict
 from textevolve.errors import InputError
 from textevolve.evaluation import (
     Evaluation,
@@ -31,10 +30,8 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     attempt,
-    check_results,
 )
 from textevolve.judges.cascade import certainty_of
-from textevolve.judges.judged import ranks_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import Statistic, mean_present
@@ -147,15 +144,8 @@ async def ask_both(
 def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> Taken:
     if isinstance(evaluation, Failure):
         return Taken(failure=evaluation)
-    failure = next((one for one in evaluation.result if isinstance(one, Failure)), None)
-    human = question.item.human[:: 1 if question.order == "given" else -1]
-    ranks = [rank for rank in ranks_of(evaluation.result) if rank is not None]
-    if question.item.is_single:
-        (result,) = check_results(evaluation.result, 1)
-        passed = None if isinstance(result, Failure) else result.passed
-        return Taken(label_credit(passed, human[0]), evaluation.usage, failure)
-    credit = top_credit(ranks, human) if len(ranks) == len(human) else math.nan
-    return Taken(credit, evaluation.usage, failure)
+    verdict = read_verdict(evaluation, question)
+    return Taken(credit_of(question.item, verdict), verdict.usage, verdict.failure)
 
 
 def weigh_escalation(

@@ -180,18 +180,31 @@ async def _ask(
         none = (None,) * len(item.candidates)
         verdict = Verdict("", item.id, order, none, Usage(), passed, evaluation, sample)
         return [replace(verdict, judge=name) for name in names]
-    verdicts: list[Verdict] = []
-    for name in names:
-        seen = evaluation if name == question.judge else views[name][1](evaluation)
-        results = check_results(seen.result, len(item.candidates))
-        scores = ranks_of(results)[:: 1 if order == "given" else -1]
-        failure = next((r for r in results if isinstance(r, Failure)), None)
-        seconds, odds = float(getattr(seen, "seconds", passed)), has_log_odds(seen.result)
-        verdict = Verdict(name, item.id, order, scores, seen.usage, seconds, failure, sample, odds)
-        if item.is_single and isinstance(result := results[0], EvaluationResult):
-            verdict = replace(verdict, score=result.score, passed=result.passed)
-        verdicts.append(verdict)
-    return verdicts
+    own = read_verdict(evaluation, question, passed)
+    seen = [(name, views[name][1](evaluation)) for name in names[1:]]
+    return [own, *(read_verdict(e, replace(question, judge=n), passed) for n, e in seen)]
+
+
+def read_verdict(evaluation: Evaluation, question: ItemQuestion, passed: float = 0.0) -> Verdict:
+    """Return what an evaluation says of an item; `passed`: the seconds that went by."""
+    item, order, sample = question.item, question.order, question.sample
+    results = check_results(evaluation.result, len(item.candidates))
+    scores = ranks_of(results)[:: 1 if order == "given" else -1]
+    failure = next((r for r in results if isinstance(r, Failure)), None)
+    seconds, odds = getattr(evaluation, "seconds", passed), has_log_odds(evaluation.result)
+    used = evaluation.usage, float(seconds), failure
+    verdict = Verdict(question.judge, item.id, order, scores, *used, sample, odds)
+    if item.is_single and isinstance(result := results[0], EvaluationResult):
+        return replace(verdict, score=result.score, passed=result.passed)
+    return verdict
+
+
+def credit_of(item: Item, verdict: Verdict) -> float:
+    """Return the credit of a verdict, NaN without a whole verdict, or without people's."""
+    if item.is_single:
+        return label_credit(verdict.passed, item.human[0])
+    scores = [math.nan if score is None else score for score in verdict.scores]
+    return top_credit(scores, item.human)
 
 
 def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[str, int]:

@@ -15,6 +15,7 @@ from textevolve.bench.escalation import (
     SPENT,
     Point,
     ThresholdSelection,
+    format_points,
 )
 from textevolve.bench.two_judges import (
     Escalated,
@@ -138,12 +139,11 @@ def explain_selection(spec: EscalationSpec, found: Escalated) -> str:
     if made.threshold is None or found.chosen is None:
         return f"No threshold holds {aim}: {made.reason}."
     point = found.chosen
-    gap, ends = point.difference.value, point.difference.interval
     return (
         f"For {aim} {name_first(spec)} may stand from a certainty of {made.threshold:.6g} on. On"
         f" these items that decides {wording.percent(point.share.value, 1)} at once and takes"
-        f" {_say_spent(point)}, for a difference of {_points(gap)}"
-        f" ({_points(ends.low)} to {_points(ends.high)}) points to asking {spec.then} about all."
+        f" {_say_spent(point)}, for a difference of {format_points(point.difference)} to asking"
+        f" {spec.then} about all."
         f" {_last(made)} It holds for new items like these, not for others. To use it:"
         f" {use_threshold(spec, made.threshold)}"
     )
@@ -153,13 +153,6 @@ def _say_spent(point: Point) -> str:
     shares = [(name, getattr(point, name)) for name in SPENT]
     known = [f"{wording.percent(v, 1)} of the {name}" for name, v in shares if math.isfinite(v)]
     return ", ".join(known) or "calls that are not known"
-
-
-def _points(share: float) -> str:
-    """A difference of two shares, in points of 100."""
-    if finite(share) is None:
-        return wording.DASH
-    return f"{100 * share:+.1f}" if abs(share) >= 0.0005 else "0.0"
 
 
 def _last(made: ThresholdSelection) -> str:

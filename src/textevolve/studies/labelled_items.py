@@ -14,9 +14,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator
 
-from textevolve.bench.credit import label_credit, top_credit
 from textevolve.bench.items import Item, read_items
-from textevolve.bench.verdicts import Verdict, View, count_samples, orders_of, stream_verdicts
+from textevolve.bench.verdicts import (
+    Verdict,
+    View,
+    count_samples,
+    credit_of,
+    orders_of,
+    stream_verdicts,
+)
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.evaluators import check_absolute
@@ -197,21 +203,11 @@ def find_row(found: ItemVerdict) -> Row:
         key=f"{verdict.judge}/{verdict.order}/{verdict.sample}/{verdict.item}",
         position=found.position,
         case=verdict.item,
-        score=credit_of(found),
+        score=finite(credit_of(found.item, verdict)),
         status=failure.kind if failure else "scored",
         reason=f"{verdict.judge}: {failure.reason}" if failure else "",
         variant=verdict.judge,
     )
-
-
-def credit_of(found: ItemVerdict) -> float | None:
-    """None without a whole verdict, or without people's."""
-    if found.item.is_single:
-        return finite(label_credit(found.verdict.passed, found.item.human[0]))
-    scores = [score for score in found.verdict.scores if score is not None]
-    if len(scores) < len(found.item.candidates) or not found.item.labelled:
-        return None
-    return top_credit(scores, found.item.human)
 
 
 def flatten(found: ItemVerdict) -> Iterator[dict[str, Any]]:
@@ -225,7 +221,7 @@ def flatten(found: ItemVerdict) -> Iterator[dict[str, Any]]:
         "status": verdict.failure.kind if verdict.failure else "scored",
         "scores": list(verdict.scores),
         "unit": "log-odds" if verdict.log_odds else "score",
-        "credit": credit_of(found),
+        "credit": finite(credit_of(found.item, verdict)),
         **({} if verdict.passed is None else {"passed": verdict.passed}),
         "calls": verdict.usage.calls,
         "tokens": verdict.usage.tokens,
