@@ -57,7 +57,7 @@ def test_a_debate_that_is_better_pays():
     assert found.difference.value == 0.5
     said = say_payoff(found, {"debate": "the debate", "rival 0": "the jury"})
     assert said.startswith("On these 40 items the debate was right in 100 % and the jury in 50 %: ")
-    assert "the debate pays here (difference +50, +" in said
+    assert "the debate pays here: +50.0 points (+" in said
     assert said.endswith("and the debate took 5.0 times the tokens.")
 
 

@@ -18,7 +18,6 @@ from textevolve.bench.fitting import (
     LabelledSignals,
     cross_validate,
     gather_signals,
-    kind_of_labels,
     pose_problem,
 )
 from textevolve.bench.items import Item
@@ -30,19 +29,18 @@ seeds = st.integers(0, 10_000)
 
 
 def simulate(
-    seed=0, items=60, weights=(1.5, 0.5, 0.0), sizes=(2,), graded=False, names=None, each=2
+    seed=0, items=60, weights=(1.5, 0.5, 0.0), sizes=(2,), single=False, names=None, each=2
 ):
     """Signals whose weighted sum, with noise, people go by; `each` items are on one question."""
     rng = np.random.default_rng(seed)
     made, values = [], []
     for n in range(items):
-        size = int(rng.choice(sizes))
+        size = 1 if single else int(rng.choice(sizes))
         rows = rng.normal(size=(size, len(weights)))
         felt = rows @ np.array(weights) + 0.5 * rng.logistic(size=size)
-        if graded:
-            human = tuple(float(x) for x in np.digitize(felt, [-1, 0, 1]))
-        else:
-            human = tuple(-float((felt > x).sum()) - 1 for x in felt)
+        human = tuple(-float((felt > x).sum()) - 1 for x in felt)
+        if single:
+            human = (float(felt[0] > 0),)
         texts = tuple("word " * int(rng.integers(1, 30)) for _ in range(size))
         made.append(Item(str(n), f"input {n}", texts, human, f"g{n // each}"))
         values.append(rows)
@@ -56,7 +54,7 @@ def changed(data, **what):
 
 @given(seeds)
 def test_credits_at_once_are_those_of_each_item(seed):
-    data = simulate(seed, items=12, sizes=(2, 3, 4), graded=True)
+    data = simulate(seed, items=12, sizes=(2, 3, 4))
     scores = np.round(data.values[:, 0])
     start = 0
     for item, credit in zip(data.items, data.credits(scores), strict=True):
@@ -66,17 +64,16 @@ def test_credits_at_once_are_those_of_each_item(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("graded", [False, True])
-def test_what_is_said_of_an_item_was_learnt_without_its_question(graded):
-    data = simulate(graded=graded)
-    labels = "ratings" if graded else "pairs"
-    found = cross_validate(pose_problem(data, labels), seed=0)
+@pytest.mark.parametrize("single", [False, True])
+def test_what_is_said_of_an_item_was_learnt_without_its_question(single):
+    data = simulate(single=single)
+    found = cross_validate(pose_problem(data), seed=0)
     held = found.folds == found.folds[0]
     turned = tuple(
-        replace(item, human=item.human[::-1]) if out else item
+        replace(item, human=(1 - item.human[0],) if single else item.human[::-1]) if out else item
         for item, out in zip(data.items, held, strict=True)
     )
-    other = cross_validate(pose_problem(changed(data, items=turned), labels), seed=0)
+    other = cross_validate(pose_problem(changed(data, items=turned)), seed=0)
     texts = held[data.owner]
     np.testing.assert_array_equal(found.utilities[texts], other.utilities[texts])
     assert not np.allclose(found.utilities[~texts], other.utilities[~texts])
@@ -93,28 +90,11 @@ def test_the_order_of_candidates_and_the_unit_of_a_signal_change_nothing(seed):
     )
     scaled = changed(data, values=data.values * np.array([10.0, 0.1, 3.0]) + 5)
     every = np.ones(30, dtype=bool)
-    fits = [pose_problem(one, "pairs").fit(every, range(3), 3.0) for one in (data, turned, scaled)]
+    fits = [pose_problem(one).fit(every, range(3), 3.0) for one in (data, turned, scaled)]
     for other in fits[1:]:
         np.testing.assert_allclose(fits[0].weights, other.weights, atol=1e-6)
     first, third = fits[0].utilities(data.values), fits[2].utilities(scaled.values)
     np.testing.assert_allclose(first, third, atol=1e-6)
-
-
-def problem_of(graded):
-    return "ratings" if graded else "pairs"
-
-
-@pytest.mark.parametrize(
-    ("human", "kind"),
-    [
-        ([(1.0, 0.0), (0.5, 0.5)], "pairs"),
-        ([(-1.0, -2.0, -3.0)], "pairs"),
-        ([(1.0, 0.0), (4.0, 5.0)], "ratings"),
-    ],
-)
-def test_what_labels_say_is_seen_by_them(human, kind):
-    items = [Item(str(n), "?", ("a",) * len(one), one) for n, one in enumerate(human)]
-    assert kind_of_labels(items) == kind
 
 
 def test_an_item_without_a_signal_leaves_and_is_counted():
@@ -135,10 +115,10 @@ def test_an_item_without_a_signal_leaves_and_is_counted():
     assert data.scores == {"one", "two"}
 
 
-@pytest.mark.parametrize("graded", [False, True])
-def test_a_fit_finds_what_people_go_by(graded):
-    data = simulate(5, items=200, weights=(1.0, 1.0, 0.0), graded=graded)
-    fit = fit_signals(data, problem_of(graded), precision=0.7)
+@pytest.mark.parametrize("single", [False, True])
+def test_a_fit_finds_what_people_go_by(single):
+    data = simulate(5, items=300, weights=(1.0, 1.0, 0.0), single=single)
+    fit = fit_signals(data, precision=0.7)
     weights = [signal.weight for signal in fit.signals]
     assert weights[0] > 0.5 > abs(weights[2])
     assert weights[1] > 0.5
@@ -150,11 +130,11 @@ def test_a_fit_finds_what_people_go_by(graded):
     assert parse_fitted(file.text, "my.judge") == file
     assert file.threshold.holds == (fit.selection.threshold is not None)
     assert "70%" in file.threshold.guarantee
-    assert file.labels["items"] == 200
+    assert file.labels["items"] == 300
 
 
-def warned(data, labels="pairs"):
-    return " ".join(fit_signals(data, labels).warnings)
+def warned(data):
+    return " ".join(fit_signals(data).warnings)
 
 
 def test_a_fit_no_better_than_its_best_signal_says_so_by_name():
@@ -164,4 +144,4 @@ def test_a_fit_no_better_than_its_best_signal_says_so_by_name():
 
 def test_too_few_items_are_refused():
     with pytest.raises(InputError, match="too few labelled items to fit: 12 on 6 questions"):
-        fit_signals(simulate(items=12), "pairs")
+        fit_signals(simulate(items=12))

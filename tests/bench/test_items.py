@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from textevolve.bench.items import FORMATS, Item, load_items, question_of, split_items
+from textevolve.bench.items import Item, load_items, question_of, split_items
 from textevolve.errors import InputError
 
 LLMBAR = {"input": "Sort 3, 1, 2.", "output_1": "1, 2, 3", "output_2": "3, 2, 1", "label": 1}
@@ -101,10 +101,8 @@ def refusal(path):
 
 def test_llmbar(tmp_path):
     rows = [LLMBAR, LLMBAR | {"input": "Sort b, a.", "label": 2}]
-    one, two = load_items(write(tmp_path, *rows, name="natural.json"))
-    assert one == Item(
-        "natural-1", "Sort 3, 1, 2.", ("1, 2, 3", "3, 2, 1"), (1, 0), one.group, "natural"
-    )
+    one, two = load_items(write(tmp_path, *rows))
+    assert one == Item("1", "Sort 3, 1, 2.", ("1, 2, 3", "3, 2, 1"), (1, 0), one.group)
     assert two.human == (0, 1)
     assert one.group != two.group
 
@@ -115,11 +113,13 @@ def test_judgebench(tmp_path):
         JUDGEBENCH | {"pair_id": "f", "label": "A>B"},
         JUDGEBENCH | {"pair_id": "g", "original_id": "9", "source": "livebench-math"},
     ]
-    items = load_items(write(tmp_path, *rows))
+    renamed = {"id": "pair_id", "group": "original_id", "subset": "source"}
+    items = load_items(write(tmp_path, *rows), renamed)
     assert [i.id for i in items] == ["8d1c", "f", "g"]
     assert [i.human for i in items] == [(0, 1), (1, 0), (0, 1)]
-    assert items[0].group == items[1].group == "mmlu-pro-health/6603"
-    assert [i.subset for i in items] == ["mmlu-pro", "mmlu-pro", "livebench-math"]
+    assert items[0].candidates == ("C. CCCCC", "D. DDDDD")
+    assert [i.group for i in items] == ["6603", "6603", "9"]
+    assert items[2].subset == "livebench-math"
 
 
 def test_jevbench_rows(tmp_path):
@@ -155,7 +155,6 @@ def test_rewardbench_hides_the_chosen_text(tmp_path):
         ({"winner": "Tie"}, (0.5, 0.5, 0.5)),
         ({"winner": None, "label": "c"}, (0, 0, 1)),
         ({"winner": None, "scores": [0.5, 7, -1]}, (0.5, 7, -1)),
-        ({"winner": None, "ranking": [2, 1, 3]}, (-2, -1, -3)),
     ],
 )
 def test_plain_labels(tmp_path, label, human):
@@ -181,7 +180,7 @@ def bad(**changes):
             bad(winner=4),
             "'winner' must be a candidate's number from 1 to 3, its letter or 'tie', not 4",
         ),
-        (bad(winner=None, ranking=[0, 1, 2]), "'ranking' must hold places from 1 to 3"),
+        (bad(winner=None, scores=[0, 1]), "'scores' must be a list of 3 finite numbers"),
         (bad(candidates=None, candidate_1="x", candidate_3="y"), "'candidate_2' is missing"),
     ],
 )
@@ -194,7 +193,7 @@ def test_bad_plain_rows(tmp_path, row, said):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (LLMBAR | {"label": 3}, "'label' must be 1 or 2, not 3"),
+        (LLMBAR | {"label": 3}, "'label' must be a candidate's number from 1 to 2"),
         (NOUL | {"id": "bad", "expected": "maybe"}, "answer 'maybe' is none of: Yes, No"),
         (REWARDBENCH | {"id": 31, "chosen": [{"role": "user"}]}, "'chosen' must be text, not list"),
     ],
@@ -229,11 +228,7 @@ def test_examples_in_the_docs_load(tmp_path):
     (example,) = re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
     path = tmp_path / "pairs.jsonl"
     path.write_text(example)
-    first, prime, tie, scored, ranked = load_items(path)
+    first, prime, tie, scored, referenced = load_items(path)
     assert [first.human, prime.human, tie.human] == [(1, 0), (0, 1), (0.5, 0.5)]
-    assert [scored.human, ranked.human] == [(5, 1, 3), (-1, -2, -2)]
-    assert (prime.id, prime.subset, ranked.reference) == ("prime", "sums", "a b c")
-
-
-def test_every_format_is_described():
-    assert all(f"\n| `{name}` |" in PAGE.read_text() for name in FORMATS)
+    assert [scored.human, referenced.human] == [(5, 1, 3), (1, 0, 0)]
+    assert (prime.id, prime.subset, referenced.reference) == ("prime", "sums", "a b c")

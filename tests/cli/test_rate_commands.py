@@ -50,7 +50,11 @@ def test_texts_without_a_verdict_are_left_out_and_counted(home, cli):
 @pytest.mark.parametrize(
     ("large", "small", "reason"),
     [
-        ('{"id": 1, "judged": 2}', "", "many.jsonl:1: 'judged' must be true, false or a number"),
+        (
+            '{"id": 1, "judged": 2}',
+            "",
+            "many.jsonl:1: judged must be pass or fail, or a number from 0 to 1",
+        ),
         ('{"id": 1, "verdict": 1}', "", "no row has a verdict in 'judged or passed'"),
         ('{"id": 1, "judged": 1}', '{"id": 1}', "few.jsonl: no row has 'human'"),
     ],

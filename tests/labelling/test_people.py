@@ -55,16 +55,14 @@ def test_people_are_described_one_by_one_and_two_by_two():
     found = agree(PAIRS, items, labels)
     ann, bob = found.people
     assert (found.items, found.labelled, found.shared, found.disputed) == (4, 4, 3, (1,))
-    assert found.same.value == pytest.approx(2 / 3)
     assert (ann.labelled, ann.skipped, bob.labelled, bob.skipped) == (4, 0, 3, 1)
-    assert ann.others.value == bob.others.value == pytest.approx(2 / 3)
     assert found.wins == {"x": (0.5, 4), "y": (0.5, 4)}
 
 
 def test_nothing_labelled_is_no_figure():
     found = agree(PAIRS, [item(0)], [])
     assert (found.labelled, found.people) == (0, ())
-    assert math.isnan(found.same.value)
+    assert math.isnan(found.alpha.value)
 
 
 def test_rows_are_means_of_answers_and_leave_out_what_nobody_answered():

@@ -27,7 +27,7 @@ from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
 from textevolve.texts.numbers import read_number
 
-LABELS = ("winner", "label", "scores", "ranking")
+LABELS = ("winner", "label", "scores")
 LABEL, HUMAN, ANNOTATOR = "label", "human", "label_"
 """Columns with the label of a single response; an annotator's begins with the last."""
 GOOD = ("pass", "passed", "good", "true", "yes", "correct")
@@ -42,7 +42,7 @@ class Item:
     """One input, its candidates, and what people said of them.
 
     `human`: a number for each candidate, higher is better: (1, 0) for a pair whose first text won,
-    (0.5, 0.5) for a tie, ratings or negated ranks for more. `group`: items with the same group (the
+    (0.5, 0.5) for a tie, scores for more. `group`: items with the same group (the
     question) are not independent; intervals are clustered by it. `subset`: the part of a data set
     it comes from. `reference`: a reference answer where the set has one; `context`: likewise what
     answers must keep to. An item that people did not judge has NaN throughout as `human`. Of a
@@ -219,14 +219,14 @@ def _recognise(where: str, row: Row) -> Callable[[Row, str, str], Item | None]:
     raise InputError(
         f"{where}: of no known format, with the fields {', '.join(sorted(there)) or '(none)'};"
         f" there are {'; '.join(', '.join(fields) for fields in FORMATS)};"
-        " input, candidates (or candidate_1, ...; or a, b), winner (or label; or scores; or"
-        f" ranking); input, output, {LABEL} (or {ANNOTATOR}NAME of each annotator)"
+        " input, candidates (or candidate_1, ...; or a, b), winner (or label; or scores);"
+        f" input, output, {LABEL} (or {ANNOTATOR}NAME of each annotator)"
     )
 
 
 def _is_text(column: str) -> bool:
     """Cells of a table that are texts; the others are numbers and JSON."""
-    typed = ("candidates", "scores", "ranking", "winner", "label", "response")
+    typed = ("candidates", "scores", "winner", "label", "response")
     typed += ("question", "expected", "labels")
     listed = fold_name(column) in LISTS
     return column not in typed and not listed
@@ -254,15 +254,14 @@ def _take_name(row: Row, name: str, default: str = "") -> str:
 
 
 def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
-    """Return a number for each candidate from `winner` (or `label`), `scores` or `ranking`.
+    """Return a number for each candidate from `winner` (or `label`) or `scores`.
 
-    `winner`: a number from 1, a letter from a (also as in "A>B"), or "tie". `ranking`: places, 1
-    is the best, equal ones are ties.
+    `winner`: a number from 1, a letter from a (also as in "A>B"), or "tie".
     """
     labels = [name for name in LABELS if row.get(name) is not None]
     if len(labels) != 1:
         there = " and ".join(f"'{name}'" for name in labels) or "none"
-        raise InputError(f"{where}: needs one of 'winner', 'scores' and 'ranking'; found {there}")
+        raise InputError(f"{where}: needs one of 'winner' and 'scores'; found {there}")
     (name,) = labels
     value = row[name]
     if name in ("winner", "label"):
@@ -287,11 +286,7 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
             f"{where}: '{name}' must be a list of {candidates} finite numbers, one a candidate, not"
             f" {_cut(value)}"
         )
-    if name == "scores":
-        return tuple(numbers)
-    if not all(1 <= rank <= candidates for rank in numbers):
-        raise InputError(f"{where}: 'ranking' must hold places from 1 to {candidates}")
-    return tuple(-rank for rank in numbers)
+    return tuple(numbers)
 
 
 def _cut(value: object) -> str:

@@ -56,13 +56,17 @@ def agree(
     labelled = labels_by_item(items, labels)
     rated = [_rate(spec, item, given) for item, given in labelled]
     shared = [item for item in rated if len(item.classes) > 1]
-    names = list(dict.fromkeys(label.labeller for label in labels))
+    answers: defaultdict[str, list[str]] = defaultdict(list)
+    for label in labels:
+        answers[label.labeller].append(label.answer)
     return PeopleAgreement(
         items=len(labelled),
         labelled=sum(bool(item.classes) for item in rated),
         shared=len(shared),
         alpha=_alpha(spec, shared, seed),
-        people=tuple(_describe_labeller(labels, name) for name in names),
+        people=tuple(
+            LabellerFigures(n, len(g) - g.count(SKIP), g.count(SKIP)) for n, g in answers.items()
+        ),
         disputed=tuple(item.place for item in shared if len(set(item.classes.values())) > 1),
         wins=_count_wins(spec, labelled),
     )
@@ -95,12 +99,6 @@ def _alpha(spec: TaskSpec, items: Sequence[RatedItem], seed: int) -> Statistic:
     ratings = [tuple(item.classes.values()) for item in items]
     groups, squared = [item.input for item in items], spec.kind == "single"
     return krippendorff_alpha(ratings, len(spec.answers), groups, squared=squared, seed=seed)
-
-
-def _describe_labeller(labels: Sequence[GivenLabel], name: str) -> LabellerFigures:
-    answers = [label.answer for label in labels if label.labeller == name]
-    skipped = answers.count(SKIP)
-    return LabellerFigures(name, len(answers) - skipped, skipped)
 
 
 def _count_wins(

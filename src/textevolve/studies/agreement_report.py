@@ -42,14 +42,13 @@ def summary_sentence(summary: AgreementSummary) -> str:
     if not known:
         return f"No judge has a whole verdict on any of the {items} with labels."
     best = max(known, key=lambda judge: judge.accuracy.value)
-    found = estimate(best.accuracy)
-    ends = f" ({_percent(found.low)} to {_percent(found.high)} %)" if found.low is not None else ""
+    share = cell_text(estimate(best.accuracy), Column("", "percent", 1))
     blind = max(value for _, value in summary.blind_answers)
     does = "chooses as people did" if summary.people is None else "agrees with people"
-    said = f"{best.name} {does} in {wording.percent(found.value, 1)} of the items"
+    said = f"{best.name} {does} in {share} of the items"
     rest = f"the best answer that reads nothing in {wording.percent(blind, 1)}"
     first = "Of all judges, " if len(known) > 1 else ""
-    return f"{first}{said}{ends}, {rest}."
+    return f"{first}{said}, {rest}."
 
 
 def _percent(share: float | None) -> str:

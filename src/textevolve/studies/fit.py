@@ -37,6 +37,7 @@ from textevolve.report.blocks import (
     Report,
     Table,
 )
+from textevolve.report.cells import cell_text
 from textevolve.report.data import plain
 from textevolve.spec import option
 from textevolve.studies import labelled_items
@@ -56,13 +57,12 @@ from textevolve.wiring import Workbench
 
 def fit_sentence(fit: Fit) -> str:
     """The agreement of the fit compared with that of its best single signal."""
-    agreement = estimate(fit.agreement)
+    agreement = cell_text(estimate(fit.agreement), Column("", "percent", 1))
     best = next(signal.alone.value for signal in fit.signals if signal.name == fit.best)
-    ends = f"{wording.percent(agreement.low)} to {wording.percent(agreement.high)}"
     does = "agrees with people" if fit.are_single else "chooses as people did"
     return (
-        f"Cross-validated, the fit {does} in {wording.percent(agreement.value, 1)}"
-        f" of the items ({ends}); its best single signal, {fit.best}, in"
+        f"Cross-validated, the fit {does} in {agreement} of the items; its best single signal,"
+        f" {fit.best}, in"
         f" {wording.percent(best, 1)}: {format_points(fit.difference)}."
     )
 
@@ -71,12 +71,10 @@ def fit_facts(fit: Fit) -> dict[str, str]:
     items = f"{wording.count(fit.items, 'item')} on {wording.count(fit.questions, 'question')}"
     missing = ", ".join(f"{name} on {n}" for name, n in fit.missing.items() if n)
     left_out = f"{wording.count(fit.left_out, 'item')} that lack a signal ({missing})"
-    scores = f"Brier score {wording.number(fit.calibration.brier.value, 3)}, expected calibration"
     return {
         "Items": f"{items}, labelled by {fit.labels}",
         **({"Left out": left_out} if fit.left_out else {}),
         "Threshold": describe_guarantee(fit),
-        "Calibration": f"{scores} error {wording.number(fit.calibration.ece.value, 3)}",
         "Penalty": f"ridge {fit.ridge:g}, chosen by nested cross-validation",
     }
 
