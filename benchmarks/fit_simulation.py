@@ -38,11 +38,10 @@ NEW = 20_000
 @dataclass(frozen=True)
 class Annotator:
     """`bias`: what a standard deviation of length is worth beside one of quality; `noise`: the
-    scale of the logistic noise on the difference; `graded`: gives grades from 1 to 5."""
+    scale of the logistic noise on the difference."""
 
     bias: float = 0.0
     noise: float = 0.3
-    graded: bool = False
 
 
 ANNOTATORS = {
@@ -50,7 +49,6 @@ ANNOTATORS = {
     "likes length": Annotator(bias=0.7),
     "noisy": Annotator(noise=0.8),
     "noisy, dislikes length": Annotator(bias=-0.7, noise=0.8),
-    "grades, likes length": Annotator(bias=0.7, graded=True),
 }
 
 
@@ -67,9 +65,6 @@ def draw_texts(annotator: Annotator, pairs: int, rng: np.random.Generator) -> tu
     ]
     values = np.stack([*signals, length], axis=-1)
     felt = quality + annotator.bias * length
-    if annotator.graded:
-        felt = felt + annotator.noise * rng.logistic(size=(pairs, 2))
-        return values, 1.0 + (felt[..., None] > np.array([-1.5, -0.5, 0.5, 1.5])).sum(axis=-1)
     first = felt[:, 0] - felt[:, 1] + annotator.noise * rng.logistic(size=pairs) > 0
     return values, np.stack([first, ~first], axis=1).astype(float)
 
@@ -97,8 +92,7 @@ class Outcome:
 def simulate(annotator: Annotator, labels: int, precision: float, seed: int) -> Outcome:
     rng = np.random.default_rng(seed)
     data = as_data(*draw_texts(annotator, labels, rng))
-    kind = "ratings" if annotator.graded else "pairs"
-    fit = fit_signals(data, kind, precision=precision, seed=seed)
+    fit = fit_signals(data, precision=precision, seed=seed)
     values, people = draw_texts(annotator, NEW, rng)
     utilities = utilities_of(fit, values)
     agreed = agreement_of(utilities, people)

@@ -70,19 +70,22 @@ class Item:
 
 
 def load_items(
-    path: str | Path, renamed: Mapping[str, str] | None = None, good: str | None = None
+    path: str | Path,
+    renamed: Mapping[str, str] | None = None,
+    good: str | None = None,
+    places: dict[str, str] | None = None,
 ) -> list[Item]:
     """Read the labelled items of a file (as `read_rows` has it), in order.
 
     Their format is known by the first row's fields. `renamed`: new names of columns with their old
     ones. `good`: of single responses the labels of good ones, with commas between them, or the
-    grade from which a response is good.
+    grade from which a response is good. `places`: those of the ids of other files.
 
     Raises:
         InputError: the file cannot be read, a row is not of the format, or two have the same id.
     """
     rows = read_rows(str(path), "labelled item", _is_text, renamed)
-    return _read_items(rows, Path(path), good)
+    return _read_items(rows, str(path), good, {} if places is None else places)
 
 
 def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
@@ -92,10 +95,12 @@ def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
         InputError: there is none, a row is not of the format, or two have the same id.
     """
     placed = ((f"row {number}", row) for number, row in enumerate(rows, 1))
-    return _read_items(placed, Path("rows"), good)
+    return _read_items(placed, "rows", good, {})
 
 
-def _read_items(rows: Iterator[Placed], path: Path, good: str | None) -> list[Item]:
+def _read_items(
+    rows: Iterator[Placed], path: str, good: str | None, places: dict[str, str]
+) -> list[Item]:
     first = next(rows, None)
     if first is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
@@ -104,13 +109,15 @@ def _read_items(rows: Iterator[Placed], path: Path, good: str | None) -> list[It
         least, words = _read_good(good)
         read = partial(_read_single, words=words)
     items: dict[str, Item] = {}
-    places: dict[str, str] = {}
     for number, (where, row) in enumerate(chain([first], rows), 1):
         item = read(row, where, str(number))
         if item is None:
             continue
-        if item.id in items:
-            raise InputError(f"{where}: the id '{item.id}' is that of {places[item.id]}, too")
+        if item.id in places:
+            raise InputError(
+                f"{where}: the id '{item.id}' is that of {places[item.id]}, too; give each item an"
+                " 'id' of its own (where there is none it is the row's number)"
+            )
         places[item.id] = where
         items[item.id] = item if item.group else replace(item, group=hash_text(item.input))
     if not items:
@@ -155,17 +162,8 @@ def read_items(
     Raises:
         InputError: a file cannot be read, two items have one id, or none is left.
     """
-    items: list[Item] = []
-    source: dict[str, str] = {}
-    for path in paths:
-        for item in load_items(path, renamed, good):
-            if item.id in source:
-                raise InputError(
-                    f"{path}: the id '{item.id}' is in {source[item.id]}, too; give each item an"
-                    " 'id' of its own (where there is none it is the row's number)"
-                )
-            source[item.id] = path
-            items.append(item)
+    places: dict[str, str] = {}
+    items = [item for path in paths for item in load_items(path, renamed, good, places)]
     if len({item.is_single for item in items}) > 1:
         raise InputError("some files have single responses, others several: measure them apart")
     if half is not None:

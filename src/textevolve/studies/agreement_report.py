@@ -51,10 +51,6 @@ def summary_sentence(summary: AgreementSummary) -> str:
     return f"{first}{said}, {rest}."
 
 
-def _percent(share: float | None) -> str:
-    return wording.DASH if share is None else f"{100 * share:.0f}"
-
-
 def summary_facts(summary: AgreementSummary) -> dict[str, str]:
     """What there is to say about the items, and about what is missing."""
     items = f"{wording.count(summary.items, 'item')} on {wording.count(summary.groups, 'question')}"
