@@ -11,7 +11,7 @@ import pytest
         (("--judge", "probe", "--judge", "probe"), "named twice"),
         (
             ("items.jsonl", "--judge", "probe"),
-            "the id 'i0' is that of items.jsonl:1, too; give each",
+            "the id 'i0' is that of items.jsonl:1, too",
         ),
     ],
 )

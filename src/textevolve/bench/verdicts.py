@@ -118,14 +118,13 @@ async def stream_verdicts(
     evaluations without asking again.
 
     Raises:
-        InputError: two items have the same id.
         FatalModelError: no call can succeed.
     """
     counted = defaultdict[str, DistinctCalls](DistinctCalls) if counted is None else counted
     ranges = dict.fromkeys(judges, range(samples)) if isinstance(samples, int) else samples
     questions = (
         ItemQuestion(item, order, name, sample)
-        for item in index_items(items).values()
+        for item in items
         for name in judges
         for sample in ranges[name]
         for order in orders_of(item, orders)
@@ -235,9 +234,9 @@ def gather_outcomes(
     `threshold`: the score from which a single response passes, instead of the judge's verdict.
 
     Raises:
-        InputError: a verdict is on an item that is not there, or two items have one id.
+        InputError: a verdict is on an item that is not there.
     """
-    known = index_items(items)
+    known = {item.id: item for item in items}
     given: dict[str, dict[str, list[Verdict]]] = {}
     asked: dict[str, set[TextOrder]] = {}
     for verdict in verdicts:
@@ -251,18 +250,6 @@ def gather_outcomes(
         }
         for judge, of in given.items()
     }
-
-
-def index_items(items: Iterable[Item]) -> dict[str, Item]:
-    """
-    Raises:
-        InputError: two items have the same id, as they may where two files were put together.
-    """
-    found: dict[str, Item] = {}
-    for item in items:
-        if found.setdefault(item.id, item) is not item:
-            raise InputError(f"two items have the id '{item.id}'; ids must differ")
-    return found
 
 
 def _outcome(

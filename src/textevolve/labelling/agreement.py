@@ -39,35 +39,30 @@ class PeopleAgreement:
     wins: Mapping[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
 
 
-@dataclass(frozen=True, slots=True)
-class RatedItem:
-    """An item with the class that each person put it into. Items of one input are not
-    independent."""
-
-    place: int
-    input: str
-    classes: Mapping[str, int]
-
-
 def agree(
     spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel], seed: int = 0
 ) -> PeopleAgreement:
-    """Compute all figures of a task; `labels` are in the order of their positions."""
+    """Compute all figures of a task; `labels` are in the order of their positions. Krippendorff's
+    alpha is nominal, of grades of squared differences; items of one input are not independent."""
     labelled = labels_by_item(items, labels)
-    rated = [_rate(spec, item, given) for item, given in labelled]
-    shared = [item for item in rated if len(item.classes) > 1]
+    rated = [
+        (item, [label.answer for label in own if label.answer != SKIP]) for item, own in labelled
+    ]
+    shared = [(item, own) for item, own in rated if len(own) > 1]
+    classes = [list(map(spec.answers.index, own)) for _, own in shared]
+    inputs, squared = [item.input for item, _ in shared], spec.kind == "single"
     answers: defaultdict[str, list[str]] = defaultdict(list)
     for label in labels:
         answers[label.labeller].append(label.answer)
     return PeopleAgreement(
         items=len(labelled),
-        labelled=sum(bool(item.classes) for item in rated),
+        labelled=sum(bool(own) for _, own in rated),
         shared=len(shared),
-        alpha=_alpha(spec, shared, seed),
+        alpha=krippendorff_alpha(classes, len(spec.answers), inputs, squared=squared, seed=seed),
         people=tuple(
             LabellerFigures(n, len(g) - g.count(SKIP), g.count(SKIP)) for n, g in answers.items()
         ),
-        disputed=tuple(item.place for item in shared if len(set(item.classes.values())) > 1),
+        disputed=tuple(item.place for item, own in shared if len(set(own)) > 1),
         wins=_count_wins(spec, labelled),
     )
 
@@ -86,19 +81,6 @@ def mean_scores(spec: TaskSpec, labels: Iterable[GivenLabel]) -> tuple[float, ..
     """Return the mean score that people give to each text of an item; none if all skipped it."""
     scores = [scores for label in labels if (scores := scores_of(spec, label.answer))]
     return tuple(sum(column) / len(scores) for column in zip(*scores, strict=True))
-
-
-def _rate(spec: TaskSpec, item: LabelItem, labels: Iterable[GivenLabel]) -> RatedItem:
-    answers = [label for label in labels if label.answer != SKIP]
-    classes = {label.labeller: spec.answers.index(label.answer) for label in answers}
-    return RatedItem(item.place, item.input, classes)
-
-
-def _alpha(spec: TaskSpec, items: Sequence[RatedItem], seed: int) -> Statistic:
-    """Compute Krippendorff's alpha: of squared differences for levels, else nominal."""
-    ratings = [tuple(item.classes.values()) for item in items]
-    groups, squared = [item.input for item in items], spec.kind == "single"
-    return krippendorff_alpha(ratings, len(spec.answers), groups, squared=squared, seed=seed)
 
 
 def _count_wins(
