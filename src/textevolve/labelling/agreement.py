@@ -48,7 +48,7 @@ def agree(
     rated = [
         (item, [label.answer for label in own if label.answer != SKIP]) for item, own in labelled
     ]
-    shared = [(item, own) for item, own in rated if len(own) > 1]
+    shared = [(i, own) for (i, _), own in zip(labelled, answered, strict=True) if len(own) > 1]
     classes = [list(map(spec.answers.index, own)) for _, own in shared]
     inputs, squared = [item.input for item, _ in shared], spec.kind == "single"
     answers: defaultdict[str, list[str]] = defaultdict(list)
@@ -56,7 +56,7 @@ def agree(
         answers[label.labeller].append(label.answer)
     return PeopleAgreement(
         items=len(labelled),
-        labelled=sum(bool(own) for _, own in rated),
+        labelled=sum(map(bool, answered)),
         shared=len(shared),
         alpha=krippendorff_alpha(classes, len(spec.answers), inputs, squared=squared, seed=seed),
         people=tuple(
