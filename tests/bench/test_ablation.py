@@ -67,7 +67,7 @@ def test_a_debate_that_changes_nothing_on_many_items_does_not_pay():
     assert found.answer == "does not pay"
     assert (found.difference.value, found.p) == (0, 1)
     assert 0 < found.difference.interval.high < 0.05
-    assert "does not pay here : +0.0 points (-1.9 to +1.9, p 1)" in say_payoff(found, {})
+    assert "does not pay here: +0.0 points (-1.9 to +1.9), p 1" in say_payoff(found, {})
 
 
 def test_the_best_rival_counts_and_the_first_of_equals():

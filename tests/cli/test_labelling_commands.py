@@ -49,7 +49,7 @@ def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, kep
     label_all(kept, "mine", lambda item: "tie" if item.place == 0 else "first", "bob")
     assert "mine: pairs, 12 to label; ann 12, bob 12" in cli("labels", "list").out
     shown = cli("labels", "show", "mine").out
-    assert "over 12 items" in shown
+    assert "people differ on 1 of 12 items" in shown
     assert "Disputed: 1" in shown
     (told,) = cli("labels", "show", "mine", "--json").rows
     assert (told["shared"], told["disputed"]) == (12, [0])

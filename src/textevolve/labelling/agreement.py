@@ -45,9 +45,7 @@ def agree(
     """Compute all figures of a task; `labels` are in the order of their positions. Krippendorff's
     alpha is nominal, of grades of squared differences; items of one input are not independent."""
     labelled = labels_by_item(items, labels)
-    rated = [
-        (item, [label.answer for label in own if label.answer != SKIP]) for item, own in labelled
-    ]
+    answered = [[label.answer for label in own if label.answer != SKIP] for _, own in labelled]
     shared = [(i, own) for (i, _), own in zip(labelled, answered, strict=True) if len(own) > 1]
     classes = [list(map(spec.answers.index, own)) for _, own in shared]
     inputs, squared = [item.input for item, _ in shared], spec.kind == "single"
