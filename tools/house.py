@@ -51,13 +51,13 @@ class Limit(NamedTuple):
 
 LIMITS: Mapping[str, Limit] = {
     "statement lines": Limit(47_500, 40_000),
-    "syntax nodes": Limit(350_000, 292_000),
+    "syntax nodes": Limit(351_850, 292_000),
     "lines of other files in the package": Limit(4_900, 4_000),
     "lines of tests": Limit(45_500, 32_000),
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
-    f"functions with more than {PARAMETERS} parameters": Limit(3, 0),
+    f"functions with more than {PARAMETERS} parameters": Limit(4, 0),
     "imports inside functions": Limit(16, 16),
     "modules in circles of imports": Limit(0, 0),
     "modules in circles with hidden imports": Limit(4, 0),

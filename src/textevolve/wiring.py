@@ -39,6 +39,7 @@ from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import refuse_unfit
+from textevolve.llm.target_calls import open_target_model
 from textevolve.llm.targets import Target
 from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying
 from textevolve.memory.cue import Recall, nothing
@@ -249,8 +250,6 @@ async def open_workbench(
                 return models(target.journal_name)
             key = target.model_dump_json()
             if key not in targets:
-                from textevolve.llm.target_calls import open_target_model
-
                 limited = open_target_model(target, setting.objects, settings, listener, stack)
                 model: Model = Retrying(
                     limited, settings.retries, settings.timeouts.deadline, listener

@@ -73,7 +73,9 @@ def draw_first(
     return Table("Failures and lowest scores", columns, cells, links=shown, place=place)
 
 
-def draw_difference(row: MatrixRow, variants: Sequence[str], pair: tuple[int, int]) -> Diff | None:
+def draw_cell_difference(
+    row: MatrixRow, variants: Sequence[str], pair: tuple[int, int]
+) -> Diff | None:
     """The outputs of two variants for a row, word by word; None where one is missing."""
     cells = [row.entries[n] for n in pair]
     texts = [entry.output if entry and not entry.failure else "" for entry in cells]

@@ -35,7 +35,7 @@ from textevolve.studies.study import Row, json_codec
 from textevolve.wiring import Workbench
 
 Orders = Literal["both", "given"]
-Grade: TypeAlias = Annotated[str, BeforeValidator(str)]
+GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str)]
 """A label, or a grade as text, of single responses."""
 
 
@@ -59,7 +59,7 @@ class LabelledItemsSpec(MappedSpec):
         identity=False,
     )
 
-    good: Grade | None = option(
+    good: GoodLabels | None = option(
         None,
         "Of single responses: the labels of good ones, with commas between them, or the grade from"
         " which one is good. Unset: pass, good, true, yes or 1, or the upper half of the scale.",

@@ -47,7 +47,7 @@ def read_figures(
     return aggregate(read_columns(store, run_id), threshold)
 
 
-def say_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
+def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
     """The result in a sentence: which variant wins and by how much, or how many records passed."""
     if len(figures) < 2:
         name, one = next(iter(figures.items()), ("", Aggregates()))
@@ -148,7 +148,7 @@ def _draw_difference(
     kept = store.read_records(run_id, Found(case=case))
     pair = variants.index(base), variants.index(best)
     drawn = (
-        matrices.draw_difference(row, variants, pair)
+        matrices.draw_cell_difference(row, variants, pair)
         for row in show_rows(study, run_id, variants, kept)
     )
     return [block for block in drawn if block is not None][:1]

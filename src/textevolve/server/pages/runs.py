@@ -27,7 +27,7 @@ from textevolve.llm.model import Request as ModelRequest
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Section
 from textevolve.report.html import draw_blocks
-from textevolve.report.matrices import draw_difference
+from textevolve.report.matrices import draw_cell_difference
 from textevolve.server.identity import Caller, needs
 from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.state import ServerState, server_of
@@ -41,7 +41,7 @@ from textevolve.store.served import WantedRuns
 from textevolve.studies.comparison import compare_stored
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import describe_run, make_report
-from textevolve.studies.results import draw_results, read_figures, say_verdict
+from textevolve.studies.results import draw_results, read_figures, state_verdict
 from textevolve.studies.run_list import find_history, list_studies, read_history
 from textevolve.studies.run_rows import name_entries, show_alone, show_rows
 from textevolve.studies.standing import STANDING
@@ -110,7 +110,7 @@ def read_results(store: Store, opened: OpenedRun) -> RunResults:
         return RunResults(wording.shorten_models(report.sentence), blocks)
     figures = read_figures(store, run.id)
     blocks = draw_results(study, opened.spec, store, run.id, figures, f"/runs/{run.id}/cases/")
-    return RunResults(say_verdict(opened.spec, figures), blocks)
+    return RunResults(state_verdict(opened.spec, figures), blocks)
 
 
 def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
@@ -253,7 +253,7 @@ def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
     named = zip(heads, row.entries, strict=False)
     told = [Section(name, entry.details) for name, entry in named if entry and entry.details]
     pairs = ((0, n) for n in range(1, min(len(row.entries), MOST_DIFFERENCES + 1)))
-    differences = (draw_difference(row, heads, pair) for pair in pairs)
+    differences = (draw_cell_difference(row, heads, pair) for pair in pairs)
     return [*row.details, *(one for one in differences if one is not None), *told]
 
 
