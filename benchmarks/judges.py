@@ -147,7 +147,7 @@ def _processed(usage: Usage) -> float:
 def show_fit(names: Sequence[str], items: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
     """The agreement of a fit, out of fold, for each set and for both."""
     data = gather_signals(items, verdicts, tuple(names))
-    fit = fit_signals(data, "pairs")
+    fit = fit_signals(data)
     credits = data.credits(cross_validate(pose_problem(data), 0).utilities)
     print(f"\nfit of {', '.join(names)}: {fit.items} items, {data.left_out} left out")
     for part in dict.fromkeys(item.subset for item in data.items):

@@ -57,7 +57,7 @@ LIMITS: Mapping[str, Limit] = {
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
-    f"functions with more than {PARAMETERS} parameters": Limit(4, 0),
+    f"functions with more than {PARAMETERS} parameters": Limit(3, 0),
     "imports inside functions": Limit(16, 16),
     "modules in circles of imports": Limit(0, 0),
     "modules in circles with hidden imports": Limit(4, 0),

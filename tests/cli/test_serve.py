@@ -24,7 +24,7 @@ def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "stopped\n")
-    (run,) = cli("runs", "list", "--json").rows
+    (run,) = cli("runs", "list", "--all", "--json").rows
     assert (run["kind"], run["status"]) == ("server", "finished")
     shown = cli("runs", "show", run["id"])
     assert shown.code == 2

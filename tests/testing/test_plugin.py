@@ -75,7 +75,7 @@ def test_each_worker_may_spend_its_share_and_every_option_is_described(pytester)
 
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "pytest.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXAMPLE = (ROOT / "examples" / "test_answers.py").read_text(encoding="utf-8")
 
