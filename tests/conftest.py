@@ -35,7 +35,7 @@ pytest_plugins = "pytester"
 # the machine is busy.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("quick", max_examples=15, derandomize=True, **PATIENT)
-settings.register_profile("repeatable", derandomize=True, **PATIENT)
+settings.register_profile("repeatable", max_examples=50, derandomize=True, **PATIENT)
 settings.register_profile("explore", max_examples=2000, **PATIENT)
 settings.load_profile("quick")
 
