@@ -23,7 +23,17 @@ from textevolve.studies.results import read_figures
 
 ROWS_FROM = ("data", "cases", "items", "labelled", "documents", "trace", "source")
 """Fields of specifications that name files of rows."""
-SUBJECTS = ("prompts", "outputs", "models", "system", "agent", "program", "template", "quants")
+SUBJECTS = (
+    "prompts",
+    "outputs",
+    "targets",
+    "models",
+    "system",
+    "agent",
+    "program",
+    "template",
+    "quants",
+)
 JUDGES = ("metric", "judge", "judges", "profile")
 SHOWN = 60
 HISTORY = 12
@@ -157,7 +167,8 @@ def _spec(run: RunRecord) -> Mapping[str, Any]:
 def field_names(value: Any) -> list[str]:
     """The names in a field: itself, its `name`, or those of its members."""
     if isinstance(value, Mapping):
-        return field_names(cast(Mapping[str, Any], value).get("name"))
+        fields = cast(Mapping[str, Any], value)
+        return field_names(fields.get("name") or fields.get("target"))
     if isinstance(value, list | tuple):
         return [name for one in cast(Sequence[Any], value) for name in field_names(one)]
     return [value] if isinstance(value, str) and value else []
