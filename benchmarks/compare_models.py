@@ -118,7 +118,6 @@ def main() -> None:
         PROMPTS,
         models=models,
         label="answer",
-        input="task",
         metric=is_right,
         max_output_tokens=200,
     )
