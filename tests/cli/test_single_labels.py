@@ -108,6 +108,7 @@ def test_a_debate_is_the_same_judge_wherever_it_is_named(cli, server, home, mode
     assert "was not measured on" in other.err
 
 
+@pytest.mark.slow
 def test_a_fit_and_an_escalation_take_the_same_labels(cli, home, model, labels):
     fit = ("judges", "fit", "labels.jsonl", "--signals", "probe,length", "-m", model)
     ended = cli(*fit, "-o", "my.judge", "--json")

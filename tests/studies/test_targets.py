@@ -126,6 +126,7 @@ def test_a_stopped_run_goes_on_and_a_failed_call_is_a_failed_cell(cli, home, row
     assert len(app.requests) == 7
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_asks_only_what_has_no_answer(cli, spawn, home, rows, app):
     release = threading.Event()
 
