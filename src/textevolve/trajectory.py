@@ -5,13 +5,12 @@ Targets report it, and recorded runs have it in columns; metrics and judges read
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from textevolve.errors import InputError
+from textevolve.json_texts import parse_text, write_text
 
 ARGUMENT_NAMES = ("arguments", "args", "input", "parameters")
 """Names that frameworks have for the arguments of a call."""
@@ -166,15 +165,5 @@ def _find_error(step: Mapping[str, Any]) -> str | None:
     return _as_text(step.get("content") or "error" if error is True else error)
 
 
-def parse_text(value: Any) -> Any:
-    """Return the array, object or text that a JSON text holds; other values as they are."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{", '"'):
-        with suppress(ValueError, RecursionError):
-            return json.loads(value)
-    return value
-
-
 def _as_text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return None if value is None else write_text(value)

@@ -34,6 +34,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage
 from textevolve.events import Listener
+from textevolve.json_texts import parse_text
 from textevolve.llm.chains.callables import Callee, take_callee
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited, make_buckets
@@ -42,13 +43,12 @@ from textevolve.llm.providers import find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
 from textevolve.settings import Settings
-from textevolve.trajectory import parse_text
 from textevolve.user_code import OWN, UserCodeError, load_object, own_object
 
 IN_FLIGHT = 8
 """Calls of one target at once, unless it or the settings say otherwise."""
 TargetCall: TypeAlias = Callable[[str], Awaitable[tuple[str, str]]]
-"""From the body of a request to the answer as JSON, and its finish reason."""
+"""Sends the body of a request, and returns the answer as JSON with its finish reason."""
 
 
 def open_target_model(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from textevolve.json_texts import CONTAINERS, parse_text
 from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
 
 CONTENTS = (
@@ -50,7 +51,7 @@ class SpanMessage:
 def read_messages(value: object, role: str) -> list[SpanMessage]:
     """Messages out of JSON or a list; a mere text is one message of `role`, which is also that of
     messages that name none."""
-    parsed = parse_json(value)
+    parsed = parse_text(value, CONTAINERS)
     if isinstance(parsed, dict):
         return [read_message(cast(object, parsed), role)]
     if isinstance(parsed, str) and parsed:
@@ -108,19 +109,9 @@ def _as_lists(tree: Any) -> Any:
     return made
 
 
-def parse_json(value: object) -> object:
-    """JSON out of a text that is some; else the value itself."""
-    if not isinstance(value, str) or value.strip()[:1] not in ("{", "["):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-
-
 def _parse_parts(value: object) -> object:
     """Parts that were written as a text; any other text is what was said, JSON or not."""
-    parsed = parse_json(value)
+    parsed = parse_text(value, CONTAINERS)
     if isinstance(value, str) and isinstance(parsed, list) and parsed:
         parts = cast(list[object], parsed)
         if all(isinstance(one, dict) and "type" in one for one in parts):

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
+from textevolve.json_texts import CONTAINERS, parse_text
 from textevolve.node_eval.span_messages import (
     SpanMessage,
     flatten,
     join_texts,
-    parse_json,
     read_message,
     read_messages,
     read_numbered,
@@ -128,7 +128,7 @@ def input_of(attributes: Attributes, events: Events) -> State:
         state = _first(attributes, INPUTS)
         if state is not None or not found:
             return state
-    system = flatten(parse_json(_instructions(attributes, events)))
+    system = flatten(parse_text(_instructions(attributes, events), CONTAINERS))
     return _conversation([SpanMessage("system", system), *found] if system else found)
 
 
@@ -246,7 +246,7 @@ def _first(attributes: Attributes, keys: Sequence[str]) -> State:
 
 def _as_state(value: object) -> dict[str, Any]:
     """An object as it is; anything else under `text`, and what it was as `value`."""
-    parsed = parse_json(value)
+    parsed = parse_text(value, CONTAINERS)
     if isinstance(parsed, dict):
         return cast(dict[str, Any], parsed)
     if isinstance(parsed, str):
@@ -276,7 +276,7 @@ def _body(attributes: Attributes) -> dict[str, Any]:
     What was said stays as it is: it may be JSON itself.
     """
     named = {key.removeprefix("gen_ai.event."): value for key, value in attributes.items()}
-    return {key: v if key == "content" else parse_json(v) for key, v in named.items()}
+    return {key: v if key == "content" else parse_text(v, CONTAINERS) for key, v in named.items()}
 
 
 def _text(value: object) -> str:

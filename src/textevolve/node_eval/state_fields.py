@@ -5,11 +5,11 @@ A field that is not there, or was not kept whole, is no value to judge: it is an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from textevolve.errors import InputError
+from textevolve.json_texts import write_text
 from textevolve.node_eval.evaluators import is_state
 from textevolve.node_eval.snapshots import find_loss
 
@@ -74,4 +74,4 @@ def as_text(value: Any) -> str:
         parts = cast("list[Any]", value)
         if all(isinstance(part, str) for part in parts):
             return "".join(parts)
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return write_text(cast("object", value))

@@ -7,13 +7,12 @@ a part of a prompt is the fence around it (`llm/fence.py`).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from textevolve.trajectory import parse_text
+from textevolve.json_texts import parse_text, write_text
 
 RawMessage: TypeAlias = Mapping[str, Any]
 
@@ -118,7 +117,7 @@ def _read_call(call: object) -> str:
     found = _object(call)
     function = _object(found.get("function")) or found
     given = function.get("arguments", function.get("input", ""))
-    said = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+    said = write_text(given)
     return f"{_plain(str(function.get('name', '')))}({' '.join(said.split())})"
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.trajectory import parse_text
+from textevolve.json_texts import parse_text
 
 INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
 CHATS = ("messages", "conversation", "conversations", "chat")

@@ -15,6 +15,7 @@ from pydantic_core import from_json
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, Usage, mend_text
+from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
@@ -80,9 +81,7 @@ def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) 
 
 def column_text(value: object) -> str:
     """Return the value of a column as a text: of what is none, its JSON."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else write_text(value)
 
 
 def check_body(target: Target, columns: Collection[str]) -> None:

@@ -39,6 +39,7 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepStarted, silence
+from textevolve.json_texts import write_text
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
@@ -192,9 +193,7 @@ def _example(
 def _text(value: object, name: str, where: str) -> str:
     if value is None:
         raise InputError(f"{where}: '{name}', which the template needs, is missing")
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return write_text(value)
 
 
 def _encoded(text: str, where: str) -> bytes:

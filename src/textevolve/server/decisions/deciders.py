@@ -18,6 +18,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, StoreError, TextEvolveError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
 from textevolve.events import CallFinished, Event
+from textevolve.json_texts import CONTAINERS, parse_text
 from textevolve.judges.shipped_rubrics import is_rubric_name
 from textevolve.llm.choice_logprobs import log_odds, softmax
 from textevolve.llm.decisions import (
@@ -58,22 +59,12 @@ def state_text(state: object) -> str:
 
 def read_state(state: object) -> ReadState:
     """The case that a state is. One that has no single output is judged whole."""
-    found = parse_json(state)
+    found = parse_text(state, CONTAINERS)  # some clients send their states so
     if (chat := read_chat(found)) is not None:
         return _read_chat(chat) or ReadState(write_chat(chat))
     if isinstance(found, Mapping):
         return _read_fields(cast("Mapping[str, Any]", found)) or ReadState(state_text(state))
     return ReadState(state_text(state))
-
-
-def parse_json(state: object) -> object:
-    """The object or list that a text is the JSON of; some clients send their states so."""
-    if not isinstance(state, str) or not state.lstrip().startswith(("{", "[")):
-        return state
-    try:
-        return json.loads(state)
-    except (ValueError, RecursionError):
-        return state
 
 
 def _read_chat(chat: Chat) -> ReadState | None:

@@ -9,10 +9,10 @@ from typing import Annotated, Any, cast
 from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
+from textevolve.json_texts import CONTAINERS, parse_text
 from textevolve.server.decisions.deciders import (
     DecidingJudge,
     ReadState,
-    parse_json,
     read_state,
     spending,
 )
@@ -36,7 +36,7 @@ def read_case(asked: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
         {"role": one.role, "content": text} for one, text in zip(asked.messages, texts, strict=True)
     ]
     rubric = (asked.metadata or {}).get("rubric", "")
-    last = parse_json(texts[-1]) if turns[-1]["role"] == "user" else None
+    last = parse_text(texts[-1], CONTAINERS) if turns[-1]["role"] == "user" else None
     if isinstance(last, Mapping):
         case = _read_object(cast("Mapping[str, Any]", last))
     else:
