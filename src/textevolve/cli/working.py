@@ -85,7 +85,7 @@ def execute(
         if store.has_journal:
             say(_say_stopped(store, run))
         raise
-    gated = check_run(store, run, rows.values(), wanted.gates, baseline)
+    gated = check_run(store, run, rows.values(), wanted.gates, baseline, refused.outcomes)
     _hand_over(study, store, run, wanted, gated)
     unscored.tell(run)
     if not unscored and _was_ended(store, run):

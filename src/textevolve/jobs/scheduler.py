@@ -231,7 +231,9 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
             break
         except BusyError:  # another process was faster
             await asyncio.sleep(BUSY_SECONDS)
-    gated = await asyncio.to_thread(check_run, desk.store, run, rows.values(), spec.gates, baseline)
+    gated = await asyncio.to_thread(
+        check_run, desk.store, run, rows.values(), spec.gates, baseline, refused
+    )
     return judge_outcome(rows.values(), gated, known=known)
 
 

@@ -4,7 +4,7 @@ is wrong costs nothing."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from textevolve.debate.profile import Profile
@@ -151,13 +151,14 @@ def check_run(
     rows: Iterable[Row],
     gates: Gates,
     baseline: RunRecord | None = None,
+    judges: Sequence[GateOutcome] = (),
 ) -> Gated:
-    """What comes of the gates of a run with these rows; the intervals are those of its report."""
+    """Check the gates of a run with these rows; the intervals are those of its report. `judges`:
+    the outcomes of `check_judges`, which were known before anything was asked."""
     earlier = None
     if baseline is not None:
         study = find_study(read_stored(baseline).kind)
         earlier = map(study.row, read_records(store, baseline)())
     in_order = sorted(rows, key=lambda row: (row.position, row.key))
     itself = baseline is not None and baseline.id == run.id
-    judges = check_judges(store, run, gates)
     return Gated(gates, check_gates(in_order, gates, earlier, itself=itself, judges=judges))

@@ -47,11 +47,11 @@ def make_report(
     """The report of a run: the study's verdict, gates and results, what else the study reports,
     and the facts of the run before the matrix, which may be long."""
     spec = read_spec(study, read_stored(run))
-    result, _ = _summarise(study, spec, records, gated)
+    result, sums = _summarise(study, spec, records, gated)
     made = study.report(spec, result)
     results: list[Block] = []
     if study.aggregates or study.rows is not None:
-        figures = read_figures(store, run.id, gated.gates.pass_threshold)
+        figures = sums or read_figures(store, run.id, gated.gates.pass_threshold)
         results = draw_results(study, spec, store, run.id, figures)
 
     def order() -> Iterator[Block]:
@@ -69,7 +69,7 @@ def make_report(
 
 
 def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord) -> dict[str, str]:
-    """What the results rest on: models, settings, cost, and where the run is kept."""
+    """Describe a run: its models, settings, cost, and the store that keeps it."""
     stored = read_stored(run)
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)

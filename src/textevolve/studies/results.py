@@ -75,8 +75,10 @@ def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
     own, profile = getattr(spec, "threshold", None), getattr(spec, "profile", None)
     if isinstance(own, tuple):  # a limit of a number in a node's state each
         return None
-    if own is not None or isinstance(profile, Profile):
-        return profile.threshold if own is None and isinstance(profile, Profile) else own
+    if own is not None:
+        return own
+    if isinstance(profile, Profile):
+        return profile.threshold
     try:
         judges = study.asks(spec).judges
         by_metric = getattr(spec, "metric", None) or getattr(spec, "score_by", None)
