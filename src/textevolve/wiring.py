@@ -255,8 +255,7 @@ async def open_workbench(
                     limited, settings.retries, settings.timeouts.deadline, listener
                 )
                 model = Budgeted(model, budget, FREE) if budget.limits else model
-                model = model if halt is never else _Haltable(model, halt)
-                targets[key] = Journaled(model, journal, listener)
+                targets[key] = _journaled(model, halt, journal, listener)
             return targets[key]
 
         resources = store.Store(settings.memory_location, graph_folder=settings.graph_folder)
@@ -347,11 +346,15 @@ async def open_models(
                 if means is not None and takes_batches(resolve(spec, settings, asks=False)):
                     gatherer = _Opening(spec, settings, stack, listener, limits_of, means)
                     model = BatchedModel(model, bound(gatherer, batch_price))
-                model = model if halt is never else _Haltable(model, halt)
-                models[spec] = Journaled(model, journal, listener)
+                models[spec] = _journaled(model, halt, journal, listener)
             return models[spec]
 
         yield model_of
+
+
+def _journaled(model: Model, halt: Halt, journal: Journal, listener: Listener) -> Model:
+    """Put the journal around a model that may be halted: what it has is answered even then."""
+    return Journaled(model if halt is never else _Haltable(model, halt), journal, listener)
 
 
 @dataclass(frozen=True, slots=True)
