@@ -156,8 +156,7 @@ class AsyncClient(MemoryVerbs):
 
         Cases are read lazily, once. One that cannot be judged fails alone, and its result says why.
         Cases may have parameters of their own, which win. `target`: your application, which answers
-        the inputs, as in `compare`. `map`: new names of columns, with their
-        old ones.
+        the inputs, as in `compare`. `map`: new names of columns, with their old ones.
         """
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise InputError("cases must be a list or another iterable of them, not None")

@@ -191,7 +191,7 @@ class AgreementSummary:
 
     @property
     def blind_answers(self) -> list[tuple[str, float]]:
-        """What answers that read nothing would score."""
+        """Return the shares that answers which read nothing would get right."""
         if self.people is not None:
             passed = self.people.passed
             return [(ALWAYS_PASS, passed), (ALWAYS_FAIL, 1 - passed)]

@@ -86,7 +86,7 @@ class Fit:
 
     @property
     def are_single(self) -> bool:
-        """Whether it is fitted to single responses."""
+        """Tell whether the judge was fitted to single responses."""
         return self.labels == "ratings"
 
 
@@ -193,8 +193,8 @@ def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> 
 
 
 def _calibrate(problem: Problem, validation: CrossValidation, seed: int) -> Calibration:
-    """Of pairs that the first is the better one, without people's ties; of single responses that
-    people pass them."""
+    """Measure the calibration of an event: the first text of a pair is the better one (people's
+    ties left out), or people pass a single response."""
     rows = problem.rows
     decided = rows.shares != 0.5
     odds = rows.take(validation.utilities)[decided]

@@ -78,7 +78,7 @@ class LabelledSignals:
 
     @property
     def are_single(self) -> bool:
-        """Whether the items are single responses, whose grades are shares of people."""
+        """Tell whether the items are single responses, whose grades are shares of people."""
         return any(item.is_single for item in self.items)
 
     def credits(self, scores: Array) -> Array:

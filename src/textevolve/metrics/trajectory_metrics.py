@@ -33,7 +33,7 @@ MISSING = {
 MOST_FEEDBACK = 1000
 _COUNT = re.compile(r"([^=]+)(?:=([0-9]{1,9})?(?:(\.\.)([0-9]{1,9})?)?(?<!=))?")
 ARGUMENTS = re.compile(r"([^=:]+)([=:])(.+)", re.DOTALL)
-"""Of `tool-args`: the tool, then = with JSON, or a colon with the file of a schema."""
+"""Splits the option of `tool-args`: the tool, then = with JSON, or a colon with a schema's file."""
 
 
 @dataclass(frozen=True, slots=True)

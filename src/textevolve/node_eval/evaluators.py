@@ -155,7 +155,7 @@ def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
 
 
 def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
-    """Whether a result needs no closer look, which would take ten times as long."""
+    """Tell whether a result can be taken as it is: full checks take ten times as long."""
     return (
         type(result.score) is float
         and 0 <= result.score <= 1

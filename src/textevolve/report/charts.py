@@ -1,4 +1,4 @@
-"""Where the marks of a chart go: plain numbers, which templates of pages draw as inline SVG.
+"""Places of a chart's marks as plain numbers, which templates of pages draw as inline SVG.
 
 Nothing here knows of HTML. Places along an axis are percentages of its length, so that a chart is
 as wide as there is room. A value that is missing has no place.

@@ -57,7 +57,7 @@ MOST_DIFFERENCES = 5
 """With the first output of a case so many others are compared word by word."""
 MOST_SEARCHED_CALLS = 20_000
 MOST_NAMED_CASES = 2_000
-"""Of so many cases, the first, calls are told which they belong to."""
+"""The page of calls names a call's case if it is among the first so many."""
 LEAST_TOLD = 8
 """Characters of an input that tell whose call it is; a shorter one stands in many prompts."""
 
@@ -84,7 +84,7 @@ class OpenedRun:
 
     @property
     def is_small(self) -> bool:
-        """Whether its results can be drawn with its page."""
+        """Tell whether there are few enough records to draw the results with the page."""
         return 0 < self.standing.total <= AT_ONCE
 
 
@@ -248,8 +248,8 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
 
 
 def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
-    """What is said of a row as a whole, how its outputs differ from the first, and what is said of
-    each."""
+    """Draw the details of a row, how its outputs differ from the first, and the details of each
+    output."""
     named = zip(heads, row.entries, strict=False)
     told = [Section(name, entry.details) for name, entry in named if entry and entry.details]
     pairs = ((0, n) for n in range(1, min(len(row.entries), MOST_DIFFERENCES + 1)))
@@ -472,7 +472,7 @@ def show_history(request: Request, opened: Opened, caller: RunReader) -> Respons
 
 @router.get("/runs/{which}/totals")
 def show_totals(request: Request, opened: Opened) -> Response:
-    """What the results rest on: sums over all calls, which take a while where there are many."""
+    """Show models, settings and cost; sums over all calls take a while if there are many."""
     store, facts = server_of(request).store, dict[str, str]()
     if opened.study is not None:
         facts = describe_run(opened.study, opened.spec, store, opened.run)
