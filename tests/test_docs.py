@@ -341,6 +341,7 @@ def test_no_registry_and_no_place_of_one_machine():
     "page",
     [
         "README.md",
+        "docs/bench.md",
         "docs/calibrate.md",
         "docs/chains.md",
         "docs/python.md",

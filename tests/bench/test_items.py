@@ -221,7 +221,7 @@ def test_halves_share_no_question(drawn, seed):
     assert set(again[1]) <= set(report)
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "labelled-data.md"
+PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 
 
 def test_examples_in_the_docs_load(tmp_path):
