@@ -88,7 +88,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     """
 
     kind: ClassVar[str] = "calibrate"
-    whole: ClassVar[bool] = True
+    indivisible: ClassVar[bool] = True
 
     template: str = option(
         "",

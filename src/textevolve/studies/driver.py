@@ -1,8 +1,9 @@
-"""Running any study: it is registered, worked on, kept, finished, gone on with, shown again.
+"""The driver that runs any study: it registers runs, performs, resumes and finishes them, and
+restores their records.
 
-The journal is the only checkpoint. A run that is started again asks only what is missing; showing
-one reads its records, or makes them anew from the journal without a model. Nothing here knows a
-kind of study by name.
+The journal is the only checkpoint. A resumed run makes only the missing calls. Reports read the
+stored records, or restore them from the journal without a model. Nothing here knows a kind of study
+by name.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from textevolve.studies.stored import (
     StoredSpec,
     read_spec,
     read_stored,
-    refuse_differences,
+    require_same_inputs,
 )
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.studies.tracing import trace_loops
@@ -74,11 +75,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a study is run, as opposed to what it is. `time_limit` in seconds. `objects`: what the
-    user's own code puts in, by the names that the specification has for them. `ordered`: records
-    in the order of the cases, else as they come. `ends`: all records are read without delay, so
-    that others who want the same run may wait for it. `halt`: asked before each call, whether the
-    run is to stop as at a limit."""
+    """How a study is run; none of it is part of the run's identity. `time_limit` is in seconds.
+    `objects` are the user's Python objects, by the names that the specification has for them.
+    `ordered`: records come in the order of the cases, otherwise as they are finished. `ends`: all
+    records are read without delay, so that others who want the same run may wait for it. `halt` is
+    called before each model call; the run stops as at a limit once it returns true."""
 
     name: str = ""
     source: str = ""
@@ -106,13 +107,13 @@ async def specify(
     *,
     asks_models: bool = True,
 ) -> StoredSpec:
-    """Complete a specification with all that it leaves open: the model that is asked, the files
-    behind the judges, the date. `objects`: those of `Launch`, of which a study may open more.
-    `asks_models`: False if it is only estimated, which needs no keys.
+    """Complete a specification with everything it leaves open: the model, the content of the
+    judges' files, the date. `objects` are those of `Launch`; a study may add opened ones to them.
+    `asks_models` is False for an estimate, which needs no keys.
 
     Raises:
-        InputError: a judge cannot be used. SettingsError: no model can be had as asked.
-        CapabilityError: models or memories cannot be used on a cluster, which is asked for.
+        InputError: a judge cannot be used. SettingsError: the model is not available.
+        CapabilityError: models or memories cannot be used on the cluster of the settings.
     """
     spec = study.complete(spec, settings)
     asks = study.asks(spec)
@@ -122,15 +123,17 @@ async def specify(
     refuse_chain(study, spec, asks)
     chains = describe_chains(asks.chains, objects)
     of_chains = models_of_chains(chains)
-    named = spec.plain_model or next(iter(of_chains), None)
-    of_judges = [model for judge in asks.judges for model in judge_models(judge, named)]
-    own = next((model for model in (*of_judges, *asks.models) if model), None)
+    default_model = spec.plain_model or next(iter(of_chains), None)
+    of_judges = [model for judge in asks.judges for model in judge_models(judge, default_model)]
+    further_model = next((model for model in (*of_judges, *asks.models) if model), None)
     needs_own = asks.writes or None in of_judges or asks_default(chains)
-    model, why = "", ""
+    model, reason = "", ""
     if needs_own:
-        model, why = await choose_model(settings, named, asks=asks_models)
-    elif own or (may_ask(chains) and (named or settings.model)):
-        model, why = await choose_model(settings, named or own, asks=asks_models)
+        model, reason = await choose_model(settings, default_model, asks=asks_models)
+    elif further_model or (may_ask(chains) and (default_model or settings.model)):
+        model, reason = await choose_model(
+            settings, default_model or further_model, asks=asks_models
+        )
     described = dict(await study.describe(spec, settings, objects)) if study.describe else {}
     names = [*asks.agents, *(name for judge in asks.judges for name in agents_of(judge))]
     agents = await pin_agents(names, settings)
@@ -148,7 +151,7 @@ async def specify(
         kind=study.kind,
         spec=spec.model_dump(mode="json", exclude_defaults=True),
         model=model,
-        why=why,
+        why=reason,
         today=today(),
         described=described,
         **_read_asked(asks, described),
@@ -174,8 +177,8 @@ def _collections(asks: Asks) -> tuple[str, ...]:
 
 
 def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the files behind the judges, and the versions of all prompts, with those that show
-    memories if any are recalled."""
+    """Return the content of the judges' files and the versions of all prompts, including the
+    prompts that show memories if any are recalled."""
     of_agents = any(agent["memory"] for agent in described.get("agents", {}).values())
     recalling = memory_prompts() if of_agents or _collections(asks) else {}
     judges = {judge: file for judge in asks.judges if (file := describe_judge(judge))}
@@ -196,10 +199,16 @@ def read_cases(study: Study[S, R, T], spec: S, settings: Settings) -> Iterable[C
 def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
     """Return every model that a run may ask, each once; its own first."""
     chains: Mapping[str, Any] = stored.described.get("chains", {})
-    own = [stored.model] if asks.writes or asks_default(chains) else []
+    study_models = [stored.model] if asks.writes or asks_default(chains) else []
     of_judges = [model for judge in asks.judges for model in judge_models(judge, stored.model)]
     of_agents = _models_of_agents(stored.described)
-    every = [*own, *filter(None, of_judges), *asks.models, *models_of_chains(chains), *of_agents]
+    every = [
+        *study_models,
+        *filter(None, of_judges),
+        *asks.models,
+        *models_of_chains(chains),
+        *of_agents,
+    ]
     return tuple(dict.fromkeys(every))
 
 
@@ -210,7 +219,7 @@ def register_run(
     cases: Iterable[Case],
     launch: Launch,
 ) -> RunRecord:
-    """Return the run that a specification and its cases make: a new one, or the stored one.
+    """Return the run of a specification and its cases: a new one, or the stored one.
 
     The cases are read once, lazily, into the store.
     """
@@ -222,8 +231,13 @@ def register_run(
             row += [] if case.context is None else [case.context]
             row += [] if case.trajectory is None else [case.trajectory.as_row()]
             if case.images or case.candidate_images:
-                shown = refer_to_images(case)
-                row += [{"images": shown.images, "of_candidates": shown.candidate_images}]
+                referring_case = refer_to_images(case)
+                row += [
+                    {
+                        "images": referring_case.images,
+                        "of_candidates": referring_case.candidate_images,
+                    }
+                ]
             digest.update(b"\n" + _canonical(row))
             yield case
 
@@ -243,11 +257,14 @@ def register_run(
 
 
 def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
-    """Of a run that is kept already, files may have other names now, and prices another source."""
-    kept = run.spec.get("prices", [])
+    """Update a stored run whose files have been renamed or whose prices have another source."""
+    stored_sources = run.spec.get("prices", [])
     changed = {
         "spec": stored.model_dump(mode="json")["spec"],
-        "prices": [*kept, *(one for one in stored.prices if one not in kept)],
+        "prices": [
+            *stored_sources,
+            *(source for source in stored.prices if source not in stored_sources),
+        ],
     }
     same = all(run.spec.get(name, []) == value for name, value in changed.items())
     return run if same else store.respecify(run.id, changed)
@@ -257,17 +274,17 @@ def _canonical(data: Any) -> bytes:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
-def refuse_changed(
+def require_unchanged(
     run: RunRecord,
     study: AnyStudy,
     stored: StoredSpec,
     objects: Mapping[str, object],
-    what: str = "resumed",
+    action: str = "resumed",
 ) -> None:
-    """
+    """Check that prompts, chains and judges' files are the same as when the run was started.
+
     Raises:
-        MismatchError: the prompts, the chains, or the files behind the judges are not those that
-            the run was begun with; names what differs.
+        MismatchError: some of them have changed; names the differences.
     """
     asks = study.asks(read_spec(study, stored))
     before = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
@@ -275,11 +292,11 @@ def refuse_changed(
     if asks.chains:
         before["chains"] = stored.described.get("chains", {})
         now["chains"] = describe_chains(asks.chains, objects)
-    refuse_differences(run.id, before, now, what)
+    require_same_inputs(run.id, before, now, action)
 
 
 def _check_node(run: RunRecord, stored: StoredSpec, objects: Mapping[str, object]) -> None:
-    refuse_changed(run, find_study(stored.kind), stored, objects, "worked on at a node")
+    require_unchanged(run, find_study(stored.kind), stored, objects, "worked on at a node")
 
 
 def _make_setting(
@@ -301,17 +318,17 @@ def _make_setting(
 async def perform(
     store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
 ) -> AsyncGenerator[Any]:
-    """Do what is missing of a run: its records as they come, each kept in the store.
+    """Perform the missing part of a run: yield its records as they come and store each.
 
     Raises:
-        InputError: an object of the user's own is missing, which the specification names.
-        FatalModelError: no call can succeed; what was answered is kept.
+        InputError: a Python object that the specification names is missing.
+        FatalModelError: no call can succeed; all answers so far are stored.
         StoreError: the store cannot be written, or another process works on this run.
     """
     stored = read_stored(run)
     study = find_study(stored.kind)
     async with hold(store, run.id, ends=launch.ends):
-        refuse_changed(run, study, stored, launch.objects)
+        require_unchanged(run, study, stored, launch.objects)
         keeper, answers = RecordKeeper(study, store, run.id), Usage()
 
         def hear(event: Event) -> None:
@@ -345,7 +362,7 @@ def _work(
     settings: Settings,
     launch: Launch,
 ) -> AsyncGenerator[Any]:
-    """Return the records of a run, made here or on a cluster."""
+    """Return the records of a run, from this process or a cluster."""
     spec = read_spec(study, stored)
     setting = _make_setting(study.asks(spec), stored, run, launch, "live")
     journal, batches = store.journal(run.id), store.batches(run.id)
@@ -354,8 +371,8 @@ def _work(
         refuse_unbatched(setting.models, settings)
     if is_spread(study, spec, settings):
         check = partial(_check_node, run, stored)
-        told = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
-        return spread_cases(told, store.iterate_cases(run.id), journal, launch)
+        spread = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
+        return spread_cases(spread, store.iterate_cases(run.id), journal, launch)
     opened = open_workbench(
         setting,
         settings,
@@ -385,20 +402,20 @@ async def replay(
     """Make the records of a run anew from the journal, without a model call.
 
     Raises:
-        MismatchError: other prompts would be asked here, so nothing would be found.
+        MismatchError: the prompts have changed, so the journal has no answers to them.
     """
     stored = read_stored(run)
     study = find_study(stored.kind)
-    refuse_changed(run, study, stored, launch.objects, "shown")
-    spec, kept = read_spec(study, stored), store.journal(run.id)
-    journal = Salted(kept, spec.salt(stored.described) + stored.fresh)
+    require_unchanged(run, study, stored, launch.objects, "shown")
+    spec, stored_journal = read_spec(study, stored), store.journal(run.id)
+    journal = Salted(stored_journal, spec.salt(stored.described) + stored.fresh)
     opened = open_workbench(
         _make_setting(study.asks(spec), stored, run, launch, "replay"),
         settings,
         journal,
         launch.limits,
         launch.listener,
-        models=replay_models(journal, kept.errors),
+        models=replay_models(journal, stored_journal.errors),
     )
     cases = store.iterate_cases(run.id)
     async with opened as bench, aclosing(study.run(spec, cases, bench)) as records:
@@ -407,30 +424,30 @@ async def replay(
 
 
 async def restore_records(store: Store, run: RunRecord, settings: Settings) -> str:
-    """Make a run's records anew from its journal, if it was stopped before all were kept, or if
-    they were lost. Those of a run that is in work are left alone. Records that cannot be made
-    anew, as with other prompts, stay as they were kept; returns the reason.
+    """Restore a run's records from its journal, if it was stopped before all were stored, or if
+    they were lost. A running run is left alone. Records that cannot be restored, as after a change
+    of prompts, stay as they are, and the reason is returned.
 
     Raises:
-        MismatchError, InputError: they cannot be made anew, and none were kept.
+        MismatchError, InputError: the records cannot be restored, and none were stored.
     """
-    kept = bool(store.count_records(run.id))
-    whole = run.status == "finished" and kept
-    if whole or run.status == "running" or not store.has_journal:
+    has_records = bool(store.count_records(run.id))
+    complete = run.status == "finished" and has_records
+    if complete or run.status == "running" or not store.has_journal:
         return ""
-    if kept and store.has_erased(run.id):
+    if has_records and store.has_erased(run.id):
         return f"run {run.id}: some of its answers were erased"
     keeper = RecordKeeper(find_study(read_stored(run).kind), store, run.id)
     async with aclosing(replay(store, run, settings)) as records:
         try:
-            first = await anext(records, None)
+            first_record = await anext(records, None)
         except (InputError, MismatchError) as error:
-            if not kept:
+            if not has_records:
                 raise
             return str(error)
         store.drop_records(run.id)
-        if first is not None:
-            await keeper.add(first)
+        if first_record is not None:
+            await keeper.add(first_record)
         async for record in records:
             await keeper.add(record)
     await keeper.flush()
@@ -449,11 +466,11 @@ _guard = threading.Lock()
 
 @asynccontextmanager
 async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerator[None]:
-    """Work on a run. `ends`: this work comes to its end by itself, so that others may wait for it;
-    results that are read one by one may never be read to their end.
+    """Hold the lease of a run. `ends`: this work ends by itself, so that others may wait for it;
+    a caller that reads results one by one may never read them to the end.
 
     Raises:
-        StoreError: another process works on it, or what cannot be waited for in this one.
+        StoreError: another process works on the run, or work in this one that cannot be awaited.
     """
     key = store.place, run_id
     mine = _Turn(asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""Which kinds of studies there are. Others' packages add theirs by an entry point of the group
+"""The registry of kinds of studies. Other packages add theirs by an entry point of the group
 `textevolve.studies` that names a `Study`."""
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ for."""
 
 def kinds() -> tuple[str, ...]:
     """The names of all kinds, ours first."""
-    others = {point.name for point in entry_points(group=GROUP)} - set(KINDS)
-    return (*KINDS, *sorted(others))
+    external = {point.name for point in entry_points(group=GROUP)} - set(KINDS)
+    return (*KINDS, *sorted(external))
 
 
 def find_study(kind: str) -> AnyStudy:
-    """
+    """Return the study of a kind.
+
     Raises:
-        InputError: there is no such kind; says which there are.
+        InputError: there is no such kind; lists the kinds.
     """
     if kind in KINDS:
         return cast(AnyStudy, import_module(KINDS[kind]).STUDY)

@@ -1,5 +1,5 @@
-"""How much a study may use, before anything is spent: its own code is run several times against a
-model that makes up answers of typical lengths.
+"""The estimate of a study's cost, before anything is spent: its own code is run several times
+against a model that makes up answers of typical lengths.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DEFAULT_TOKENS = 1024
 """Of an answer whose length is left to the endpoint."""
 
 DIMENSION = 384
-"""Of embeddings by a model of which it is not known."""
+"""The dimension of embeddings by an unknown model."""
 
 FIGURES = ("calls", "tokens", "prompt_tokens", "completion_tokens", "cost")
 
@@ -86,7 +86,7 @@ async def forecast(
     parts: dict[str, str] = {}
     if settings.batch:
         settings = _at_batch_prices(settings, models)
-    step = 1 if spec.whole else max(1, -(-len(cases) // MOST_CASES))
+    step = 1 if spec.indivisible else max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
     draws: list[Usage] = []
@@ -116,11 +116,11 @@ def summarise_draws(draws: Sequence[Usage]) -> dict[str, dict[str, float]]:
 
 
 def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
-    """The settings with what calls cost in batch jobs, where that is known."""
+    """Return the settings with the prices of batch jobs for models that have one."""
     ends = [resolve(name, settings, asks=False) for name in models]
     cut = {end.spec: batch_price(end) for end in ends if takes_batches(end)}
-    known = {name: price for name, price in cut.items() if price is not None}
-    return settings.model_copy(update={"prices": {**settings.prices, **known}})
+    prices = {name: price for name, price in cut.items() if price is not None}
+    return settings.model_copy(update={"prices": {**settings.prices, **prices}})
 
 
 async def rehearse(
@@ -241,8 +241,8 @@ class _Actor:
 
 @dataclass(frozen=True, slots=True)
 class UsableEdits:
-    """A model whose made-up answers can be used as edits of a text: what stands under `key` holds
-    the text, is none of the edits before, and is not absurdly long."""
+    """A model whose made-up answers can be used as edits of a text: the value of `key` contains the
+    text, differs from all edits before, and is not absurdly long."""
 
     model: Model
     key: str
@@ -257,22 +257,22 @@ class UsableEdits:
         answer: dict[str, Any] = json.loads(response.text) if response.text[:1] == "{" else {}
         if self.key not in answer:  # another answer, or one that is asked for again
             return response
-        made = str(answer[self.key])
+        answer_text = str(answer[self.key])
         longest = max(900, len(self.text) + 100)
-        edited = f"{self.text} {f'{made[-9:]} ' * longest}"[:longest]  # like no other edit
+        edited = f"{self.text} {f'{answer_text[-9:]} ' * longest}"[:longest]  # like no other edit
         return replace(response, text=json.dumps({**answer, self.key: edited}))
 
 
 def _decided(questions: str, yes: float) -> str:
     """Answer typed questions, at an endpoint that does not decide by itself."""
-    rest = {one.name: len(one.options) - 1 for one in load_questions(questions)}
+    negatives = {question.name: len(question.options) - 1 for question in load_questions(questions)}
     return dump_answers(
-        {name: [(1 - yes) / number] * number + [yes] for name, number in rest.items()}, {}
+        {name: [(1 - yes) / number] * number + [yes] for name, number in negatives.items()}, {}
     )
 
 
 def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The value with its freely drawn texts changed, which the obliging answers end with a mark."""
+    """Return the value with its made-up texts changed; they are known by the mark at their end."""
     if isinstance(value, dict):
         parts = cast("dict[str, Any]", value)
         return {name: _change_texts(part, change) for name, part in parts.items()}
@@ -282,7 +282,7 @@ def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _prose(length: int, seed: int) -> str:
-    """So many characters of a text that another seed has otherwise, so that the journal does not
-    answer a question about one text with what was said about another."""
+    """Write a text of `length` characters that depends on the seed, so that the journal does not
+    answer a call about one text with the answer about another."""
     words = Random(seed).sample(WORDS, len(WORDS))
     return (f"{' '.join(words)} " * (length // len(TEXT) + 1))[:length]

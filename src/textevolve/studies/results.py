@@ -2,7 +2,7 @@
 variants with their intervals, the rows to look at first, and two outputs that differ.
 
 Figures come from the columns of the records, which are read without their bodies, so that a run of
-any size opens at once; whole are read only the few that are shown.
+any size opens at once; only the few records that are shown are read completely.
 """
 
 from __future__ import annotations
@@ -28,55 +28,55 @@ if TYPE_CHECKING:
     from textevolve.store.repository import Store
 
 FIRST = 5
-"""Of the records without a score, and of those with the lowest, so many are shown."""
+"""The number of records without a score, and of those with the lowest scores, that are shown."""
 
 
 def read_columns(store: Store, run_id: str) -> Iterator[Row]:
     """Read the rows of a run's records, in their order, without their reasons."""
-    for one in store.read(records.read_columns, run_id):
-        status = cast(RecordStatus, one.status)
-        row = Row(one.key, one.position, one.case, one.score, status)
-        yield replace(row, variant=one.variant, passed=one.passed)
+    for record in store.read(records.read_columns, run_id):
+        status = cast(RecordStatus, record.status)
+        row = Row(record.key, record.position, record.case, record.score, status)
+        yield replace(row, variant=record.variant, passed=record.passed)
 
 
 def read_figures(
     store: Store, run_id: str, threshold: float | None = None
 ) -> dict[str, Aggregates]:
-    """Sum up the records of a run by variant; `threshold`: from which score one passes, whatever
-    its verdict is."""
+    """Sum up the records of a run by variant. `threshold`: the score in [0, 1] from which a record
+    passes, even if its own verdict differs."""
     return aggregate(read_columns(store, run_id), threshold)
 
 
 def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
-    """The result in a sentence: which variant wins and by how much, or how many records passed."""
+    """Return the result in a sentence: which variant wins and by how much, or the pass rate."""
     if len(figures) < 2:
-        name, one = next(iter(figures.items()), ("", Aggregates()))
-        said = say_scores(one, "output" if name else "case")
-        return f"{wording.shorten_models(name)}: {said}" if name else said
+        name, aggregates = next(iter(figures.items()), ("", Aggregates()))
+        sentence = say_scores(aggregates, "output" if name else "case")
+        return f"{wording.shorten_models(name)}: {sentence}" if name else sentence
     scores = {
-        name: {case: [mean] for case, mean in one.case_means().items()}
-        for name, one in figures.items()
+        name: {case: [mean] for case, mean in aggregates.case_means().items()}
+        for name, aggregates in figures.items()
     }
     baseline, seed = baseline_name(spec, figures), getattr(spec, "seed", 0)
-    said = say_differences(compare_variants(scores, baseline, seed=seed), baseline)
-    missing = sum(one.unscored for one in figures.values())
-    left = f" {wording.count(missing, 'output')} without a score left out." if missing else ""
-    return wording.shorten_models(said) + left
+    sentence = say_differences(compare_variants(scores, baseline, seed=seed), baseline)
+    missing = sum(aggregates.unscored for aggregates in figures.values())
+    omission = f" {wording.count(missing, 'output')} without a score left out." if missing else ""
+    return wording.shorten_models(sentence) + omission
 
 
 def baseline_name(spec: StudySpec, variants: Mapping[str, object]) -> str:
-    """The variant that others are compared with: the one that is named, or the first."""
+    """Return the variant that others are compared with: the specification's, or the first."""
     return getattr(spec, "baseline", None) or next(iter(variants), "")
 
 
 def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
     """Return the score from which records pass: the specification's own, the debate's or that of
-    the judge that decides; None where a metric decides, or the judge's file has gone."""
-    own, profile = getattr(spec, "threshold", None), getattr(spec, "profile", None)
-    if isinstance(own, tuple):  # a limit of a number in a node's state each
+    the judge that decides; None if a metric decides, or if the judge's file is missing."""
+    threshold, profile = getattr(spec, "threshold", None), getattr(spec, "profile", None)
+    if isinstance(threshold, tuple):  # a limit of a number in a node's state each
         return None
-    if own is not None:
-        return own
+    if threshold is not None:
+        return threshold
     if isinstance(profile, Profile):
         return profile.threshold
     try:
@@ -95,19 +95,19 @@ def draw_results(
     figures: Mapping[str, Aggregates],
     place: str = "",
 ) -> list[Block]:
-    """The variants with their intervals, the cells to look at first, and the outputs of the case
-    on which the two best variants differ most. `place`: the address below which cases stand by
-    their numbers; without it they are rows of the report's matrix."""
+    """Return the variants with their intervals, the cells to look at first, and the outputs of the
+    case on which the two best variants differ most. `place`: the address of the pages of cases,
+    which have their numbers; without it links lead to rows of the report's matrix."""
     blocks = draw_aggregates(figures, find_threshold(study, spec))
     if not blocks:
         return []
     variants, cells = tuple(filter(None, figures)), study.rows is not None
     rows: list[MatrixRow] = []
     links: list[str] = []
-    for kept in _find_first(store, run_id):
-        shown = show_rows(study, run_id, variants, [kept])
-        rows += shown if variants else [_only_best(row) for row in shown]
-        links += [str(kept.position + 1) if place else row.id * cells for row in shown]
+    for record in _find_first(store, run_id):
+        matrix_rows = show_rows(study, run_id, variants, [record])
+        rows += matrix_rows if variants else [_only_best(row) for row in matrix_rows]
+        links += [str(record.position + 1) if place else row.id * cells for row in matrix_rows]
     if rows:
         heads = name_entries(rows, variants)
         blocks.append(matrices.draw_first(rows, heads, links, place or "#row-"))
@@ -126,9 +126,9 @@ def _find_first(store: Store, run_id: str) -> Iterator[Kept]:
 
 
 def _only_best(row: MatrixRow) -> MatrixRow:
-    """The row with the entry alone whose score is that of the record."""
-    entries = [one for one in row.entries if one is not None]
-    return replace(row, entries=[max(entries, key=lambda one: main_score(one) or 0.0)])
+    """Return the row with only its best entry, whose score is that of the record."""
+    entries = [entry for entry in row.entries if entry is not None]
+    return replace(row, entries=[max(entries, key=lambda entry: main_score(entry) or 0.0)])
 
 
 def _draw_difference(
@@ -139,18 +139,18 @@ def _draw_difference(
     figures: Mapping[str, Aggregates],
 ) -> Sequence[Block]:
     base = baseline_name(spec, figures)
-    others = {name: one.mean.value for name, one in figures.items() if name != base}
-    best = max(others, key=lambda name: others[name] or 0.0)
+    means = {name: aggregates.mean.value for name, aggregates in figures.items() if name != base}
+    best = max(means, key=lambda name: means[name] or 0.0)
     before, after = (figures[name].case_means() if name in figures else {} for name in (base, best))
     gaps = {case: abs(after[case] - before[case]) for case in before if case in after}
-    case = max(gaps, key=lambda one: gaps[one], default=None)
+    case = max(gaps, key=lambda name: gaps[name], default=None)
     if case is None:
         return []
     variants: Sequence[str] = tuple(figures)
-    kept = store.read_records(run_id, Found(case=case))
+    stored_records = store.read_records(run_id, Found(case=case))
     pair = variants.index(base), variants.index(best)
     drawn = (
         matrices.draw_cell_difference(row, variants, pair)
-        for row in show_rows(study, run_id, variants, kept)
+        for row in show_rows(study, run_id, variants, stored_records)
     )
     return [block for block in drawn if block is not None][:1]

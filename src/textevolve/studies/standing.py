@@ -1,5 +1,5 @@
-"""Runs without an end of their own: what a server, a chat or a judge between calls asks is kept in
-one, so that it is journaled, priced and limited like everything else.
+"""Runs without an end of their own, for the calls of a server, a chat or a judge in a Python
+program, so that they are journaled, priced and limited like all others.
 
 Each opening is a run of its own, since only one process may work on a run; answers of earlier ones
 are found in the journal all the same.
@@ -19,8 +19,8 @@ from textevolve.settings import Settings
 from textevolve.wiring import Limits, Setting, Workbench, open_workbench
 
 StandingKind: TypeAlias = Literal["metric", "server", "memory", "chat", "chains"]
-"""What asks: a judge between calls, a server, somebody who works on memories, a chat, or chains
-between calls."""
+"""The caller: a judge in a Python program, a server, work on memories, a chat, or chains in a
+Python program."""
 STANDING: tuple[str, ...] = ("metric", "server", "memory", "chat", "chains")
 
 
@@ -36,8 +36,8 @@ async def open_standing_run(
     limits: Limits = Limits(),
     listener: Listener = silence,
 ) -> AsyncGenerator[Workbench]:
-    """A workbench whose calls are kept in the store of the settings as a run that `spec` describes
-    and `source` began. However it ends, the run has done all that it could.
+    """Open a workbench whose calls are stored, at the store of the settings, as a run that `spec`
+    describes and `source` started. The run is marked finished, even after an error.
 
     Raises:
         StoreError: the store cannot be used.

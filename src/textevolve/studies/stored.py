@@ -1,5 +1,5 @@
-"""Specifications and records of studies in the store: writing them, reading them again, and
-refusing a run that was begun otherwise. `driver.py` runs studies.
+"""Specifications and records of studies in the store: write and read them, and reject a run that
+was started with other inputs. `driver.py` runs studies.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ if TYPE_CHECKING:
 
 
 SHOWN = 3
-"""Of how many differences it is said what they are."""
+"""The number of differences that a message names."""
 
 
-def refuse_differences(
-    run_id: str, kept: Mapping[str, Any], wanted: Mapping[str, Any], what: str = "resumed"
+def require_same_inputs(
+    run_id: str, before: Mapping[str, Any], now: Mapping[str, Any], action: str = "resumed"
 ) -> None:
-    """Raises MismatchError, naming what differs, where a run cannot be gone on with as `wanted`."""
-    differences = list(_differences(kept, wanted, ""))
+    """Raise MismatchError with the differences between the inputs of a stored run and those of
+    now."""
+    differences = list(_differences(before, now, ""))
     if differences:
-        shown = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
+        text = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
         raise MismatchError(
-            f"run {run_id} cannot be {what}: {shown}; start a new run instead, or resume it with"
-            " the options, files and version of TextEvolve that it was begun with"
+            f"run {run_id} cannot be {action}: {text}; start a new run instead, or resume it with"
+            " the options, files and version of TextEvolve that it was started with"
         )
 
 
-def _differences(kept: object, wanted: object, path: str) -> Iterator[str]:
-    if isinstance(kept, Mapping) and isinstance(wanted, Mapping):
-        one, other = cast(Mapping[str, object], kept), cast(Mapping[str, object], wanted)
-        for name in sorted({*one, *other}):
+def _differences(before: object, now: object, path: str) -> Iterator[str]:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        old, new = cast(Mapping[str, object], before), cast(Mapping[str, object], now)
+        for name in sorted({*old, *new}):
             place = f"{path}.{name}" if path else name
-            yield from _differences(one.get(name), other.get(name), place)
-    elif kept != wanted:
-        yield f"{path} was {_shorten(kept)} and is now {_shorten(wanted)}"
+            yield from _differences(old.get(name), new.get(name), place)
+    elif before != now:
+        yield f"{path} was {_shorten(before)} and is now {_shorten(now)}"
 
 
 def _shorten(value: Any) -> str:
@@ -57,7 +58,7 @@ def _shorten(value: Any) -> str:
 
 
 VERSION = 2
-"""Of what a run's specification looks like in the store; what has none is from before studies."""
+"""The version of stored specifications; one without a version is older than studies."""
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
@@ -65,13 +66,13 @@ T = TypeVar("T")
 
 
 class StoredSpec(BaseModel):
-    """What the store keeps of a study: all that is needed to go on with it.
+    """The stored form of a study: all that is needed to resume it.
 
-    `model` is the one that was named or found, and `why` says how; `judges` holds what was read
-    from the files behind the judges' names; `described` what the study found of the world;
-    `prices` where its costs come from; `answers` what its calls found beside the answers, as
-    `Usage` has it (`estimated`, `models`); `fresh` sets a run apart from one that is the same
-    otherwise, so that everything is asked anew.
+    `model` is the requested or chosen model, and `why` the reason for the choice; `judges` holds
+    the content of the judges' files; `described` the result of `Study.describe`; `prices` the
+    sources of its prices; `answers` facts about its answers, as `Usage` has them (`estimated`,
+    `models`); `fresh` distinguishes a run from an otherwise equal one, so that every call is made
+    anew.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -91,22 +92,21 @@ class StoredSpec(BaseModel):
 
     @property
     def world(self) -> dict[str, Any]:
-        """What was described. Collections that are not among those here are not pinned, and so are
-        not read."""
+        """The description with its pinned collections; collections outside it are not read."""
         return {"collections": {}, **self.described}
 
     def identity(self, study: AnyStudy) -> dict[str, Any]:
-        """What makes the run what it is. The date in its prompts does not: the same command on
-        another day finds the same run."""
-        whole = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
-        whole |= {"described": dict(self.described)} if self.described else {}
-        whole |= {"fresh": self.fresh} if self.fresh else {}
+        """Return the inputs that identify the run. The date in its prompts is not among them: the
+        same command on another day finds the same run."""
+        parts = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
+        parts |= {"described": dict(self.described)} if self.described else {}
+        parts |= {"fresh": self.fresh} if self.fresh else {}
         aside = read_spec(study, self)
-        return {**whole, "spec": identity_of(aside)}
+        return {**parts, "spec": identity_of(aside)}
 
 
 def read_stored(run: RunRecord) -> StoredSpec:
-    """What a run was begun with.
+    """Return the specification that a run was started with.
 
     Raises:
         MismatchError: it was written by a version that had no studies, or by a later one, or is
@@ -135,9 +135,9 @@ def read_stored(run: RunRecord) -> StoredSpec:
 
 
 def read_spec(study: Study[S, R, T], stored: StoredSpec) -> S:
-    """The specification of a run, without options that there are no more."""
-    known = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
-    return study.spec.model_validate(known)
+    """Return the specification of a run, without options that no longer exist."""
+    fields = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
+    return study.spec.model_validate(fields)
 
 
 FLUSH_SECONDS = 0.5
@@ -145,7 +145,7 @@ FLUSH_RECORDS = 200
 
 
 class RecordKeeper:
-    """Hands records to the store, some at once: the journal has what they are made from already."""
+    """Hands records to the store in groups: the journal has the answers behind them already."""
 
     def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
         self._study, self._store, self._run_id = study, store, run_id
@@ -167,13 +167,13 @@ class RecordKeeper:
             await asyncio.shield(asyncio.to_thread(self._write, waiting))
         self._written = time.monotonic()
 
-    def _write(self, found: Sequence[tuple[Any, Row]]) -> None:
-        kept = [keep_record(self._study, record, row) for record, row in found]
-        self._store.keep_records(self._run_id, kept)
+    def _write(self, pairs: Sequence[tuple[Any, Row]]) -> None:
+        records = [keep_record(self._study, record, row) for record, row in pairs]
+        self._store.keep_records(self._run_id, records)
 
 
 def keep_record(study: AnyStudy, record: Any, row: Row) -> Kept:
-    """A record as the store keeps it, under what its study says of it (`row`)."""
+    """Return a record in its stored form, under the columns that its study gives it (`row`)."""
     from textevolve.store.records import Kept
 
     return Kept(
@@ -190,33 +190,34 @@ def keep_record(study: AnyStudy, record: Any, row: Row) -> Kept:
 
 
 Records: TypeAlias = Callable[[], Iterator[Any]]
-"""Gives the records of a run, in their order, anew each time."""
+"""Reads the records of a run, in their order, anew at each call."""
 
 
 def read_records(
     store: Store,
     run: RunRecord,
-    wanted: Found | None = None,
+    selection: Found | None = None,
 ) -> Records:
-    """Return the records of a run that the store holds, or those that are wanted of them."""
+    """Return a reader of a run's stored records, or of a selection of them."""
     study = find_study(read_stored(run).kind)
 
     def read() -> Iterator[Any]:
-        for kept in store.iterate_records(run.id, wanted):
-            yield decode_record(study, run.id, kept)
+        for record in store.iterate_records(run.id, selection):
+            yield decode_record(study, run.id, record)
 
     return read
 
 
-def decode_record(study: AnyStudy, run_id: str, kept: Kept) -> Any:
-    """
+def decode_record(study: AnyStudy, run_id: str, record: Kept) -> Any:
+    """Decode a stored record.
+
     Raises:
         StoreError: it cannot be read.
     """
     try:
-        return study.decode(kept.body)
+        return study.decode(record.body)
     except (ValueError, InputError):
         raise StoreError(
-            f"run {run_id}: its record '{kept.key}' cannot be read: it is damaged, or of another"
+            f"run {run_id}: its record '{record.key}' cannot be read: it is damaged, or of another"
             f" version; `textevolve runs resume {run_id}` makes it anew"
         ) from None

@@ -1,4 +1,4 @@
-"""What a study is: a specification in, records as they come, figures, a report.
+"""The `Study` type: a specification in, records as they come, figures, a report.
 
 A kind of study is a module of plain functions with a `Study` at its end, which hands them to the
 driver. Nothing here runs one.
@@ -31,11 +31,11 @@ RecordStatus: TypeAlias = Literal["scored", "failed", "skipped"]
 
 
 class StudySpec(Frozen):
-    """What all specifications have. `kind` is the name of the study everywhere."""
+    """The base of all specifications. `kind` is the name of the study everywhere."""
 
     kind: ClassVar[str]
-    whole: ClassVar[bool] = False
-    """All cases are one piece of work, of which a part tells nothing."""
+    indivisible: ClassVar[bool] = False
+    """Whether all cases are one piece of work, so that a sample of them predicts nothing."""
 
     model: str | None = option(
         None,
@@ -46,26 +46,26 @@ class StudySpec(Frozen):
     )
 
     def salt(self, described: Mapping[str, Any]) -> str:
-        """A text with which the same is asked anew. `described`: by `Study.describe`."""
+        """Return a text that sets the run's calls apart from equal ones in the journal, so that
+        they are made anew. `described`: the result of `Study.describe`."""
         return ""
 
     @property
     def plain_model(self) -> str | None:
-        """The model that is named, unless that is a chain."""
+        """The requested model, unless that is a chain."""
         return None if self.model is None or names_chain(self.model) else self.model
 
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """Whom a study asks: judges by their specs, and further models.
+    """The judges and models that a study calls: judges by their specs, and further models.
 
-    `writes`: its own model is asked for more than judging, so one is needed even where every judge
-    names its own. `prompts`: versions of its prompts, which are a part of the run's identity.
-    `collections`: of memories, that debaters of its own recall from. The driver pins the versions
-    of these, and of those that debaters of its judges recall from. `agents`: stored agents that
-    its own profile names, which the driver pins like those of its judges. `chains`: the chains that
-    are asked in a model's place; the driver opens them, and what they are is a part of the run's
-    identity.
+    `writes`: the study's own model does more than judge, so one is needed even if every judge
+    names its own. `prompts`: the versions of its prompts, which are part of the run's identity.
+    `collections`: memories that the study's own debaters recall from; the driver pins their
+    versions and those of the judges' debaters. `agents`: the stored agents of the study's own
+    profile, which the driver pins like those of its judges. `chains`: chains that are called
+    instead of a model; the driver opens them, and their content is part of the run's identity.
     """
 
     judges: tuple[str, ...] = ()
@@ -79,13 +79,13 @@ class Asks:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the store finds, sorts and compares records by.
+    """The columns by which the store finds, sorts and compares records.
 
-    `key` names the record within its run: one with the same key takes the place of the earlier.
-    `position`: its place in the run. `case`: the id of the case that it is about. `score`: in
-    [0, 1] where the study has such a scale; None where there is none. A run is finished when no
-    record is `skipped`. `variant`: which of those compared gave it, where there are several.
-    `passed`: the verdict of whoever scored it, if there is one.
+    `key` names the record within its run; a record with the same key replaces the earlier one.
+    `position`: its place in the run. `case`: the id of its case. `score`: in [0, 1] if the study
+    has such a scale, None if there is no score. A run is finished when no record is `skipped`.
+    `variant`: the compared variant that the record belongs to, if there are several. `passed`: the
+    judge's verdict, if there is one.
     """
 
     key: str
@@ -99,7 +99,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What a person is told of: the case, or the place in it that the key names."""
+        """The label in messages: the case, or the place in it that the key names."""
         return self.key if self.key.startswith(self.case) else self.case
 
 
@@ -111,9 +111,9 @@ T = TypeVar("T")
 
 
 class Run(Protocol[S_contra, R_co]):
-    """The work: a generator of records. What the journal knows is not asked again, so that it can
-    always be started from the beginning. A case that cannot be judged is a record that says why;
-    what ends the whole study is raised."""
+    """The work: a generator of records. Calls in the journal are not made again, so that the work
+    can always be started from the beginning. A case that cannot be judged becomes a record with the
+    reason; an error that ends the whole study is raised."""
 
     def __call__(
         self, spec: S_contra, cases: Iterable[Case], bench: Workbench, /
@@ -125,16 +125,16 @@ OUTLOOK = "outlook"
 
 
 def no_note(_event: Event) -> str | None:
-    """For studies whose progress is told by their records alone."""
+    """Return None, for studies whose records alone show their progress."""
     return None
 
 
 def note_step(event: Event) -> str | None:
-    """Describe a step that begins, by its name and what is known of it."""
+    """Describe a step that begins, by its name and details."""
     if not isinstance(event, StepStarted):
         return None
-    known = {name: value for name, value in event.details.items() if isinstance(value, str | int)}
-    return ", ".join([event.step, *(f"{name} {value}" for name, value in known.items())])[:120]
+    details = {name: value for name, value in event.details.items() if isinstance(value, str | int)}
+    return ", ".join([event.step, *(f"{name} {value}" for name, value in details.items())])[:120]
 
 
 def note_attempt(event: Event) -> str | None:
@@ -149,32 +149,32 @@ def note_attempt(event: Event) -> str | None:
 
 
 def last_record(_spec: Any, records: Iterable[R]) -> R:
-    """For studies whose result is their only record, or the last that was shown of it."""
+    """Return the last record, for studies whose result is their only record or its last state."""
     *_, last = records
     return last
 
 
 def row_of(key: str, position: int, failure: Failure | None, case: str = "") -> Row:
-    """The row of a record without a score: done, or the failure that it has."""
+    """Return the row of a record without a score: done, or failed with its reason."""
     if failure is None:
         return Row(key, position, case)
     return Row(key, position, case, status=failure.kind, reason=failure.reason)
 
 
 def row_status(ending: str) -> RecordStatus:
-    """The status of a loop's record by why the loop ended."""
+    """Return the status of a loop's record by the reason for which the loop ended."""
     return "skipped" if ending == "budget" else "failed" if ending == "failed" else "scored"
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSteps:
-    """Which events of a loop begin a step of it and which tell what became of one, for traces.
+    """The events that begin and end the steps of a loop, for traces.
 
     `begins`: whether a step generates or evaluates, by the name under which it starts, or by the
-    `stage` among its details. `ends`: names under which the step under way finishes, with what it
-    made. `round`: that of the end of a round, which
-    numbers the steps that have no `iteration` among their details. `done`: that of the end of a
-    case's own loop; where there is none, the whole run is one loop, and its events name no case.
+    `stage` among its details. `ends`: the names under which a running step finishes, with its
+    result. `round`: the name of the event that ends a round; rounds number the steps without an
+    `iteration` among their details. `done`: the name of the event that ends a case's own loop; if
+    it is empty, the whole run is one loop, and its events name no case.
     """
 
     begins: Mapping[str, Literal["generate", "evaluate"]]
@@ -184,9 +184,9 @@ class LoopSteps:
 
 
 class DescribeWorld(Protocol[S_contra]):
-    """What lies outside the specification and makes a run what it is, such as the configuration of
-    a system that is measured: as JSON, which is kept with the run. What is opened for that may be
-    left in `objects`, for the run."""
+    """Describe what the specification refers to and the run depends on, such as the configuration
+    of a measured system, as JSON that is stored with the run. Objects opened for that may be left
+    in `objects` for the run."""
 
     def __call__(
         self, spec: S_contra, settings: Settings, objects: dict[str, object], /
@@ -197,26 +197,25 @@ class DescribeWorld(Protocol[S_contra]):
 class Study(Generic[S, R, T]):
     """One kind of study.
 
-    `cases`: read lazily from what the specification names. `row`: how a record is found.
-    `encode` and `decode`: JSON of a record, and back. `summarise`: what was found, from records
-    alone, which may come from the store. `report`: what a person is shown of that; `data`: the same
-    for programs, as JSON-ready figures. `flat`: the rows that a record has in a table. `note`: a
-    line to show for an event of the work. `texts`: what of the result is worth a file of its own,
-    such as a template to use, by the file's ending; if it is empty, none is written. `streams`:
-    records are results by themselves, to be shown as they come. `independent`: whether, by the
-    specification, each case can be worked on alone, by a `run` over nothing else whose place is
-    `Workbench.first`, so that cases may be spread over machines; their steps are not heard of then.
+    `cases`: read lazily from what the specification names. `row`: the columns of a record in the
+    store. `encode` and `decode`: a record to JSON and back. `summarise`: the result, from records
+    alone, which may come from the store. `report`: the result for a reader; `data`: the same for
+    programs, as JSON-ready figures. `flat`: the rows of a record in a table. `note`: a line to show
+    for an event. `texts`: parts of the result that get a file of their own, such as a template, by
+    the file's ending; an empty text is not written. `streams`: records are results by themselves,
+    to be shown as they come. `independent`: whether a specification allows to run each case alone
+    (a `run` over that case, whose place is `Workbench.first`), so that cases may be spread over
+    machines; their steps send no events then.
 
-    Where a study has them: `complete`: the specification with what it leaves open to files and
-    settings; a run is kept with that, so that it is gone on with as it was begun. `line`: a record
-    as a line of JSON for others, in .jsonl files and on standard output; else its rows, or its
-    encoding, stand there. `describe`: what else makes a run what it is. `variants`: the
-    names that rows may have as their `variant`, from the specification and the model. `steps`: of
-    a loop, what a trace shows of it. `aggregates`: whether mean, pass rate and lowest
-    scores of all records are told beside the report; not where it tells them itself, or where they
-    would mean nothing. `rows`: some of its records as rows of a matrix with these
-    variants, of which the records of a case stand in one row. `take`: cases out
-    of what a program gives instead of them, such as rows or texts, and its own objects by name.
+    Optional: `complete`: the specification with the values that it leaves to files and settings; it
+    is stored with the run, so that a resumed run uses the same. `line`: a record as a line of JSON,
+    for .jsonl files and standard output; the default is its rows, or its encoding. `describe`:
+    further inputs that the run depends on. `variants`: the names that rows may have as their
+    `variant`, from the specification and the model. `steps`: the steps of a loop, for traces.
+    `aggregates`: whether mean, pass rate and lowest scores of all records are reported next to the
+    report; not if it has them itself, or if they would mean nothing. `rows`: some records as rows
+    of a matrix with these variants; the records of a case share a row. `take`: cases from the
+    objects of a Python program, such as rows or texts, and its own objects by name.
     """
 
     spec: type[S]
@@ -251,14 +250,14 @@ class Study(Generic[S, R, T]):
 
 
 def json_codec(record: type[R]) -> tuple[Callable[[R], bytes], Callable[[bytes], R]]:
-    """From records of plain dataclasses to JSON and back; NaN and infinity come back as such, and
-    what a judge of the user's own noted that JSON does not know comes back as its text."""
+    """Return functions that write records of plain dataclasses as JSON and read them back. NaN and
+    infinity are preserved; other values that JSON lacks, as from a user's judge, become text."""
     return write_json, TypeAdapter(record).validate_json
 
 
 def write_json(value: Any, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:
-    """A record as JSON. A half of a surrogate pair, which UTF-8 cannot express, is U+FFFD: one text
-    must not keep a whole run from being kept."""
+    """Write a record as JSON. Half a surrogate pair, which UTF-8 cannot express, becomes U+FFFD:
+    one text must not prevent a whole run from being stored."""
     try:
         return to_json(value, inf_nan_mode=inf_nan_mode, serialize_unknown=True)
     except ValueError:
@@ -266,7 +265,7 @@ def write_json(value: Any, inf_nan_mode: Literal["constants", "null"] = "constan
 
 
 def _open_up(value: Any) -> Any:
-    """A value that JSON does not know, as one that it may know."""
+    """Convert a value that JSON lacks to a mapping of its fields, or to text."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     return value.model_dump() if isinstance(value, BaseModel) else str(value)

@@ -1,4 +1,4 @@
-"""A study written down in a YAML file: its kind, then the fields of its specification."""
+"""Studies in YAML files: the kind, then the fields of the specification."""
 
 from __future__ import annotations
 
@@ -18,67 +18,74 @@ from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 KIND = "kind"
 FILE = "file"
-"""In the place of a text, `{file: NAME}` stands for what the file holds."""
+"""Instead of a text, `{file: NAME}` stands for the content of a file."""
 
 
 def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
-    """The study that a file describes.
+    """Read the study that a file describes.
 
     Raises:
         InputError: the file cannot be read, or something in it cannot be used; names the line.
     """
     node, data = parse_yaml(read_text(path), path)
-    given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-    if not isinstance(given.get(KIND), str):
+    mapping = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    if not isinstance(mapping.get(KIND), str):
         raise InputError(f"{path}:1: must name the kind of study: {', '.join(kinds())}")
     try:
-        find_study(given[KIND])
+        find_study(mapping[KIND])
     except InputError as error:
         raise InputError(f"{path}:{line_of(node, (KIND,))}: {error}") from None
     try:
-        return read_study(given)
+        return read_study(mapping)
     except InputError as error:
         cause = error.__cause__
         place = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
         raise InputError(f"{path}:{line_of(node, place)}: {error}") from None
 
 
-def read_study(given: Mapping[str, Any]) -> tuple[AnyStudy, StudySpec]:
-    """The study that data as of such a file describe.
+def read_study(mapping: Mapping[str, Any]) -> tuple[AnyStudy, StudySpec]:
+    """Read a study from the parsed content of such a file.
 
     Raises:
         InputError: there is no such kind, or a field cannot be used.
     """
-    kind = given.get(KIND)
+    kind = mapping.get(KIND)
     if not isinstance(kind, str):
         raise InputError(f"{KIND}: must name the kind of study: {', '.join(kinds())}")
     study = find_study(kind)
-    fields = {name: _read(value) for name, value in given.items() if name != KIND}
+    fields = {name: _read(value) for name, value in mapping.items() if name != KIND}
     return study, study.spec(**fields)
 
 
 def _read(value: Any) -> Any:
-    named = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    return read_text(str(named[FILE])) if set(named) == {FILE} else cast(Any, value)
+    reference = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return read_text(str(reference[FILE])) if set(reference) == {FILE} else cast(Any, value)
 
 
 def schema_of(kind: str) -> dict[str, Any]:
     """The JSON schema of the files of one kind."""
     schema = find_study(kind).spec.model_json_schema()
-    named = {KIND: {"const": kind, "description": "The kind of study."}}
+    kind_schema = {KIND: {"const": kind, "description": "The kind of study."}}
     fields = cast("dict[str, Any]", schema["properties"])
-    schema["properties"] = {**named, **{n: _describe(f) for n, f in fields.items()}}
+    schema["properties"] = {**kind_schema, **{n: _describe(f) for n, f in fields.items()}}
     schema["required"] = [KIND, *schema.get("required", [])]
     return schema
 
 
 def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
-    """A field's schema; where it is a whole text, a file's name may stand for it."""
-    told = {name: value for name, value in field.items() if name not in OURS}
+    """Return a field's schema; if the field is a long text, a file's name may stand for it."""
+    field_schema = {name: value for name, value in field.items() if name not in OURS}
     if field.get("text"):
-        named = {"type": "object", "properties": {FILE: {"type": "string"}}, "required": [FILE]}
-        return {"description": told.get("description", ""), "anyOf": [told, named]}
-    return told
+        file_schema = {
+            "type": "object",
+            "properties": {FILE: {"type": "string"}},
+            "required": [FILE],
+        }
+        return {
+            "description": field_schema.get("description", ""),
+            "anyOf": [field_schema, file_schema],
+        }
+    return field_schema
 
 
 OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar", "hidden")
@@ -94,8 +101,8 @@ def schema_of_all() -> dict[str, Any]:
 
 
 def write_example(kind: str) -> str:
-    """A commented file of this kind: required fields to be filled in, the others at their defaults,
-    which a `#` switches off."""
+    """Write a commented file of this kind: required fields to be filled in, the others as comments
+    with their defaults."""
     spec = find_study(kind).spec
     lines = [f"# {line}".rstrip() for line in inspect.cleandoc(spec.__doc__ or "").splitlines()]
     lines += ["# Run it with: textevolve run FILE.yaml", "", f"{KIND}: {kind}", ""]

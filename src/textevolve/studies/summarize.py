@@ -40,7 +40,7 @@ class SummarizeSpec(StudySpec):
     """
 
     kind: ClassVar[str] = "summarize"
-    whole: ClassVar[bool] = True
+    indivisible: ClassVar[bool] = True
 
     files: Several = option(
         (),
