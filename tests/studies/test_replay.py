@@ -204,5 +204,5 @@ async def test_records_that_cannot_be_made_anew_are_shown_as_they_were_kept(
     if cause == "prompts":
         ended = cli("runs", "resume", run.id, "--store", str(settings.store))
         assert ended.code == 2
-        assert "version of TextEvolve that it was begun with" in ended.err
+        assert "version of TextEvolve that it was started with" in ended.err
     assert server.calls == calls
