@@ -171,7 +171,7 @@ def compare(
                 say(f"run {run.id}: is not finished; its figures are of what was judged so far")
         compared = compare_stored(opened, runs[0], runs[1])
         if as_json:
-            print_json(compared.found.data)
+            print_json(compared.comparison.data)
         else:
             print_report(compared.report, open_console())
 

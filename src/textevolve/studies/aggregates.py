@@ -1,7 +1,7 @@
-"""What the rows of a run come to: mean, pass rate, intervals, coverage and the lowest scores.
+"""Aggregates of the rows of a run: mean, pass rate, intervals, coverage and the lowest scores.
 
-The same for every kind; what a score means is said by the study whose rows they are. Rows are added
-one by one, and of each only figures are kept.
+They are the same for every kind; the study of the rows defines the meaning of a score. Rows are
+added one by one, and only their figures are kept.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 def keep_greatest(heap: list[T], item: T, most: int) -> None:
-    """Take an item into a heap of the greatest so far, of which there are so many at most; items
-    differ in what they are ordered by."""
+    """Add an item to a heap of the greatest so far, at most `most`; no two items are equal in the
+    order."""
     if len(heap) < most:
         heapq.heappush(heap, item)
     else:
@@ -39,10 +39,10 @@ def keep_greatest(heap: list[T], item: T, most: int) -> None:
 
 @dataclass
 class Aggregates:
-    """What is known of all rows together, or of those of one variant.
+    """The figures of all rows, or of those of one variant.
 
-    A row counts that is failed, skipped or has a score. `threshold`: from which score one passes,
-    whatever the verdict in its row. A figure that there is not is None.
+    A row counts if it is failed, skipped or has a score. `threshold`: the score in [0, 1] from
+    which a row passes, even if its own verdict differs. A figure that cannot be computed is None.
     """
 
     threshold: float | None = None
@@ -90,7 +90,7 @@ class Aggregates:
 
     @property
     def verdicts(self) -> int:
-        """How many scored records passed, or did not; of the others nobody has said."""
+        """The number of scored records with a verdict: passed or not."""
         return int((~np.isnan(self._array(self._passed))).sum())
 
     @property
@@ -104,9 +104,9 @@ class Aggregates:
         scores = self._array(self._scores)
         if not scores.size:
             return Estimate(None)
-        found = cluster_mean(scores, self._clusters)
+        statistic = cluster_mean(scores, self._clusters)
         unit = scores.min() >= 0 and scores.max() <= 1
-        return estimate(clip_interval(found) if unit else found)
+        return estimate(clip_interval(statistic) if unit else statistic)
 
     @property
     def pass_rate(self) -> Estimate:
@@ -114,9 +114,9 @@ class Aggregates:
         passed = self._array(self._passed)
         if not self.verdicts:
             return Estimate(None)
-        known = ~np.isnan(passed)
-        cases = np.asarray(self._groups)[known]
-        return estimate(cluster_share(passed[known], list(cases)))
+        judged = ~np.isnan(passed)
+        cases = np.asarray(self._groups)[judged]
+        return estimate(cluster_share(passed[judged], list(cases)))
 
     @property
     def worst(self) -> list[tuple[str, float]]:
@@ -124,17 +124,17 @@ class Aggregates:
         return [(name, -score) for score, _, name in sorted(self._worst, reverse=True)]
 
     def case_means(self) -> dict[str, float]:
-        """The mean score of each case that has an id."""
+        """Return the mean score of each case that has an id."""
         return self._average(self._scores)
 
     def case_passes(self) -> dict[str, float]:
-        """The share of the records of each case with an id that passed; NaN where nobody says."""
+        """Return the share of passed records for each case with an id; NaN without a verdict."""
         return self._average(self._passed)
 
     def count_missing(self, rows: Aggregates) -> int:
-        """How many cases have a score among those rows, and no record here."""
-        named = {case for case in rows._cases if not case.startswith("\0")}
-        return len(named - self._cases.keys() - self._unscored)
+        """Count the cases that have a score among the other rows, and no record here."""
+        cases = {case for case in rows._cases if not case.startswith("\0")}
+        return len(cases - self._cases.keys() - self._unscored)
 
     def _average(self, values: array[float]) -> dict[str, float]:
         sums, counts = [0.0] * len(self._cases), [0] * len(self._cases)
@@ -154,53 +154,61 @@ class Aggregates:
 
 
 def aggregate(rows: Iterable[Row], threshold: float | None = None) -> dict[str, Aggregates]:
-    """What the rows of each variant come to, in the order in which they come up."""
-    found: dict[str, Aggregates] = {}
+    """Aggregate rows by variant, in the order in which the variants first appear."""
+    by_variant: dict[str, Aggregates] = {}
     for row in rows:
-        found.setdefault(row.variant, Aggregates(threshold)).add(row)
-    return {variant: one for variant, one in found.items() if one.records}
+        by_variant.setdefault(row.variant, Aggregates(threshold)).add(row)
+    return {variant: figures for variant, figures in by_variant.items() if figures.records}
 
 
-def say_mean(mean: Estimate) -> str:
-    """In words, with its interval where it has one; empty where there is no mean."""
+def describe_mean(mean: Estimate) -> str:
+    """Describe a mean score with its interval, if it has one; empty without a mean."""
     if mean.value is None:
         return ""
     ends = "" if mean.low is None else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
     return f"mean score {mean.value:.3f}{ends}"
 
 
-def say_scores(one: Aggregates, noun: str) -> str:
-    """The result of records without variants in a sentence: how many passed, the mean score, both
-    with their intervals, and how many lack a score."""
-    rate, mean, parts = one.pass_rate, say_mean(one.mean), list[str]()
+def describe_scores(figures: Aggregates, noun: str) -> str:
+    """Return the result of records without variants in a sentence: pass rate and mean score, both
+    with their intervals, and the number of records without a score. `noun`: a record's name."""
+    rate, mean, parts = figures.pass_rate, describe_mean(figures.mean), list[str]()
     if rate.value is not None:
-        passed, of = round(rate.value * one.verdicts), wording.count(one.verdicts, noun)
+        passed, of = round(rate.value * figures.verdicts), wording.count(figures.verdicts, noun)
         ends = "" if rate.low is None else f", 95 % {percents(rate.low, rate.high)}"
         parts.append(f"{passed:,} of {of} passed ({wording.percent(rate.value, 1)}{ends})")
     elif mean:
-        parts.append(wording.count(one.scored, noun))
+        parts.append(wording.count(figures.scored, noun))
     parts += [mean] if mean else []
     counts: list[RecordStatus] = ["failed", "skipped"]
-    left = [f"{one.counts[status]:,} {status}" for status in counts if one.counts[status]]
-    parts += [f"{' and '.join(left)} without a score"] if left else []
-    said = "; ".join(parts)
-    return f"{said}." if said else f"There are no {noun}s."
+    missing = [
+        f"{figures.counts[status]:,} {status}" for status in counts if figures.counts[status]
+    ]
+    parts += [f"{' and '.join(missing)} without a score"] if missing else []
+    sentence = "; ".join(parts)
+    return f"{sentence}." if sentence else f"There are no {noun}s."
 
 
 def percents(low: float, high: float | None) -> str:
     return f"{100 * low:.1f} to {100 * (high or 0):.1f}"
 
 
-def draw_aggregates(found: Mapping[str, Aggregates], threshold: float | None = None) -> list[Block]:
-    """What a person is shown of them; nothing where there is one record alone. `threshold`: from
-    which score a record passes, if that is known."""
-    if sum(one.records for one in found.values()) < 2:
+def draw_aggregates(
+    by_variant: Mapping[str, Aggregates], threshold: float | None = None
+) -> list[Block]:
+    """Return a table of the variants; nothing for a single record. `threshold`: the score in [0, 1]
+    from which a record passes, if that is known."""
+    if sum(figures.records for figures in by_variant.values()) < 2:
         return []
-    several = len(found) > 1
+    several = len(by_variant) > 1
     states: list[RecordStatus] = ["failed", "skipped"]
-    states = [status for status in states if any(one.counts[status] for one in found.values())]
-    judged = any(one.verdicts for one in found.values())
-    least = next((one.threshold for one in found.values()), None)
+    states = [
+        status
+        for status in states
+        if any(figures.counts[status] for figures in by_variant.values())
+    ]
+    judged = any(figures.verdicts for figures in by_variant.values())
+    least = next((figures.threshold for figures in by_variant.values()), None)
     least = threshold if least is None else least
     passes = "passed" if least is None else f"passed (score ≥ {least:g})"
     columns = [Column("variant" if several else "")]
@@ -208,14 +216,19 @@ def draw_aggregates(found: Mapping[str, Aggregates], threshold: float | None = N
     columns += [Column("mean score", "number", 3), Column("scored", "count")]
     columns += [Column(name, "count") for name in states]
     rows: list[list[Cell]] = []
-    for variant, one in found.items():
+    for variant, figures in by_variant.items():
         name = wording.shorten_models(variant) if several else "all records"
-        row: list[Cell] = [wording.shorten(name, NAME_SHOWN), *([one.pass_rate] if judged else [])]
-        rows.append([*row, one.mean, one.scored, *(one.counts[s] for s in states)])
-    means = [one.mean.value or 0.0 for one in found.values()]
+        row: list[Cell] = [
+            wording.shorten(name, NAME_SHOWN),
+            *([figures.pass_rate] if judged else []),
+        ]
+        rows.append([*row, figures.mean, figures.scored, *(figures.counts[s] for s in states)])
+    means = [figures.mean.value or 0.0 for figures in by_variant.values()]
     best = {n for n, mean in enumerate(means) if mean == max(means)}
     best = best if len(best) < len(means) else set[int]()
-    drawn = ", clustered by case" if any(one.clustered for one in found.values()) else ""
+    drawn = (
+        ", clustered by case" if any(figures.clustered for figures in by_variant.values()) else ""
+    )
     verdict = " Each record passed or not by its judge's own verdict." * (judged and least is None)
     note = f"Only scored records count; intervals are of 95 %{drawn}.{verdict}"
     title, star = "Variants" if several else "Result", "Highest mean score"
@@ -223,17 +236,17 @@ def draw_aggregates(found: Mapping[str, Aggregates], threshold: float | None = N
     return [table]
 
 
-def aggregates_data(found: Mapping[str, Aggregates]) -> list[dict[str, Any]]:
-    """The same for programs, as JSON-ready data: one for each variant."""
+def aggregates_data(by_variant: Mapping[str, Aggregates]) -> list[dict[str, Any]]:
+    """Return the figures of each variant as JSON-ready data."""
     return [
         {
             "variant": variant,
-            "records": one.records,
-            **one.counts,
-            "coverage": one.coverage,
-            "mean": one.mean,
-            "pass_rate": one.pass_rate,
-            "worst": [{"record": name, "score": score} for name, score in one.worst],
+            "records": figures.records,
+            **figures.counts,
+            "coverage": figures.coverage,
+            "mean": figures.mean,
+            "pass_rate": figures.pass_rate,
+            "worst": [{"record": name, "score": score} for name, score in figures.worst],
         }
-        for variant, one in found.items()
+        for variant, figures in by_variant.items()
     ]

@@ -23,7 +23,7 @@ from textevolve.evaluators import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
-from textevolve.studies.aggregates import Aggregates, say_mean
+from textevolve.studies.aggregates import Aggregates, describe_mean
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
 from textevolve.wiring import Workbench
 
@@ -180,7 +180,7 @@ def describe_counts(summary: Assertions) -> str:
         f"{counts['passed']:,} passed": counts["passed"],
         f"{counts['failed']:,} failed": counts["failed"],
         f"{counts['not judged']:,} could not be judged": counts["not judged"],
-        say_mean(summary.figures.mean): summary.figures.mean.value is not None,
+        describe_mean(summary.figures.mean): summary.figures.mean.value is not None,
     }
     return ", ".join(part for part, shown in parts.items() if shown) or "no assertions"
 

@@ -1,5 +1,5 @@
-"""The earlier run that a gate compares with: found before anything is asked, so that a name that
-is wrong costs nothing."""
+"""The earlier run that a gate compares with. It is found before the first model call, so that a
+wrong name costs nothing."""
 
 from __future__ import annotations
 
@@ -34,54 +34,62 @@ if TYPE_CHECKING:
 MEASURES = "agreement"
 """The kind of the runs that measure judges."""
 LOOKED_AT = 1000
-"""Among how many of the newest runs `last` is looked for."""
+"""The number of newest runs that are searched."""
 
 
 def find_baseline(
     store: Store, run: RunRecord, gates: Gates, settings: Settings
 ) -> RunRecord | None:
-    """The run that `no_worse_than` names, with its records in the store. A name is that of the
-    newest run of the kind that has it; `last` the newest but this one. None where a variant is
-    meant, where there is no `last` yet, or where nothing is named.
+    """Return the run that `no_worse_than` names, with its records in the store. If several runs of
+    the kind have the name, the newest counts; `last` is the newest except this run. None if the
+    name is that of a variant, if there is no `last` yet, or if there is no such gate.
 
     Raises:
-        InputError: it names neither a variant nor a run of the same kind over the same inputs.
+        InputError: there is neither a variant nor a run of the same kind and inputs of that name.
     """
-    which, stored = gates.no_worse_than, read_stored(run)
-    if which is None:
+    name, stored = gates.no_worse_than, read_stored(run)
+    if name is None:
         return None
     study = find_study(stored.kind)
     variants = study.variants(read_spec(study, stored), stored.model)
-    if which in variants:
+    if name in variants:
         return None
-    of_kind = [one for one in store.list_runs(LOOKED_AT) if one.spec.get("kind") == stored.kind]
-    by_age = sorted(of_kind, key=lambda one: -one.updated)
-    if which == LAST:
-        others = (one for one in by_age if one.id != run.id and one.status == "finished")
-        found = next(others, None)
-        if found is None:
+    of_kind = [
+        listed_run
+        for listed_run in store.list_runs(LOOKED_AT)
+        if listed_run.spec.get("kind") == stored.kind
+    ]
+    by_age = sorted(of_kind, key=lambda listed_run: -listed_run.updated)
+    if name == LAST:
+        earlier_runs = (
+            listed_run
+            for listed_run in by_age
+            if listed_run.id != run.id and listed_run.status == "finished"
+        )
+        baseline = next(earlier_runs, None)
+        if baseline is None:
             return None
     else:
-        named = next((one for one in by_age if one.name == which), None)
+        named_run = next((listed_run for listed_run in by_age if listed_run.name == name), None)
         try:
-            found = named or store.get_run(which)
+            baseline = named_run or store.get_run(name)
         except StoreAwayError:
             raise
         except StoreError as error:
-            told = f"; variants: {', '.join(variants)}" if variants else ""
-            raise InputError(f"--no-worse-than: {error}{told}") from None
-    if (kind := read_stored(found).kind) != stored.kind:
+            hint = f"; variants: {', '.join(variants)}" if variants else ""
+            raise InputError(f"--no-worse-than: {error}{hint}") from None
+    if (kind := read_stored(baseline).kind) != stored.kind:
         raise InputError(
-            f"--no-worse-than: run {found.id} is of the kind {kind}, not {stored.kind}"
+            f"--no-worse-than: run {baseline.id} is of the kind {kind}, not {stored.kind}"
         )
-    refuse_other_cases(store, found, run)
-    sync.run(driver.restore_records(store, found, settings))
-    return found
+    require_same_cases(store, baseline, run)
+    sync.run(driver.restore_records(store, baseline, settings))
+    return baseline
 
 
 def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome]:
-    """Check each judge of a run by the agreement run that `measured_on` names, before anything is
-    asked. A judge is the same if its text, its model, the files behind it and its threshold are.
+    """Check each judge of a run by the agreement run that `measured_on` names, before the first
+    model call. A judge is the same if its text, model, files and threshold are.
 
     Raises:
         StoreError: the store cannot be read.
@@ -89,8 +97,12 @@ def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome
     if gates.min_agreement is None:
         return []
     measurement = max(
-        (one for one in store.list_runs(LOOKED_AT) if _measures(one, gates.measured_on)),
-        key=lambda one: one.updated,
+        (
+            listed_run
+            for listed_run in store.list_runs(LOOKED_AT)
+            if _measures(listed_run, gates.measured_on)
+        ),
+        key=lambda listed_run: listed_run.updated,
         default=None,
     )
     figures, blind = dict[str, Estimate](), ("", 0.0)
@@ -112,7 +124,7 @@ def _measures(run: RunRecord, name: str | None) -> bool:
 
 
 def _identify_judges(stored: StoredSpec) -> list[tuple[str, str]]:
-    """Return the judges of a run by name, each with all that makes its verdicts, as JSON."""
+    """Return the judges of a run by name, each with all that its verdicts depend on, as JSON."""
     study = find_study(stored.kind)
     spec = read_spec(study, stored)
     threshold, rubric = getattr(spec, "threshold", None), getattr(spec, "rubric", None)
@@ -124,8 +136,8 @@ def _identify_judges(stored: StoredSpec) -> list[tuple[str, str]]:
         about: object = [with_model(judge, stored.model), files, threshold, rubric]
         if parsed.is_debate:
             changed = {} if threshold is None else {"threshold": threshold}
-            own = Profile.model_validate({**files["profile"], **changed})
-            about = _describe(own, parsed.model or stored.model)
+            judge_profile = Profile.model_validate({**files["profile"], **changed})
+            about = _describe(judge_profile, parsed.model or stored.model)
         judges.append((judge, about))
     return [(judge, json.dumps(about, sort_keys=True)) for judge, about in judges]
 
@@ -134,13 +146,13 @@ def _describe(profile: Profile, model: str) -> object:
     return [profile.model_dump(mode="json"), profile.models(model)]
 
 
-def refuse_other_cases(store: Store, one: RunRecord, other: RunRecord) -> None:
-    """Raises InputError where a case of two runs is not the same in both."""
-    inputs = {case.id: case.input for case in store.iterate_cases(one.id)}
+def require_same_cases(store: Store, run: RunRecord, other: RunRecord) -> None:
+    """Raise InputError if a case is not the same in two runs."""
+    inputs = {case.id: case.input for case in store.iterate_cases(run.id)}
     for case in store.iterate_cases(other.id):
         if inputs.get(case.id, case.input) != case.input:
             raise InputError(
-                f"runs {one.id} and {other.id}: case '{case.id}' is not the same in both, so their"
+                f"runs {run.id} and {other.id}: case '{case.id}' is not the same in both, so their"
                 " scores cannot be compared; give cases an id of their own that stays"
             )
 
@@ -154,7 +166,7 @@ def check_run(
     judges: Sequence[GateOutcome] = (),
 ) -> Gated:
     """Check the gates of a run with these rows; the intervals are those of its report. `judges`:
-    the outcomes of `check_judges`, which were known before anything was asked."""
+    the outcomes of `check_judges`, from before the first model call."""
     earlier = None
     if baseline is not None:
         study = find_study(read_stored(baseline).kind)

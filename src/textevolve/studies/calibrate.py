@@ -60,7 +60,7 @@ from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.studies.case_rows import MappedSpec
-from textevolve.studies.chained import chains_among, refuse_rehearsal
+from textevolve.studies.chained import chains_among, reject_rehearsal
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
 from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import (
@@ -358,7 +358,7 @@ async def run(
     spec: CalibrateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[CalibrationResult]:
     """The search after each round, and at its end."""
-    refuse_rehearsal(program_of(spec), bench.mode)
+    reject_rehearsal(program_of(spec), bench.mode)
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
     judge, second = judge_of(spec), second_judge_of(spec)

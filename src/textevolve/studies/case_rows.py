@@ -1,4 +1,4 @@
-"""Cases of rows in studies: the options that say how rows are read, and parameters of a case."""
+"""Cases of rows in studies: the options for reading rows, and the parameters of a case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARAMETERS = tuple(name for name in Profile.model_fields if name not in _ABOUT)
 
 
 class MappedSpec(StudySpec):
-    """What specifications have whose cases come from rows of the user's own."""
+    """The base of specifications whose cases come from the user's rows."""
 
     map: Mapping[str, str] = option(
         {},
@@ -42,7 +42,7 @@ def read_cases(
 
 
 def take_cases(
-    given: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
+    rows: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
     """Take cases from Python objects, by the same rules as those of files.
 
@@ -50,4 +50,4 @@ def take_cases(
         InputError: one of them is no case; names its place.
     """
     reading = replace(reading or RowReading(), parameters=PARAMETERS)
-    return cases.take_cases(given, columns, reading)
+    return cases.take_cases(rows, columns, reading)

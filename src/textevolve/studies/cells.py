@@ -1,4 +1,4 @@
-"""Statistics as they stand in the cells of a report: what does not exist is None there."""
+"""Statistics in the cells of a report, where a missing figure is None."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def finite(value: float) -> float | None:
 
 
 def estimate(figure: Statistic, otherwise: Interval | None = None) -> Estimate:
-    """`otherwise`: the interval to show where the figure has none of its own."""
+    """Return a statistic as a cell. `otherwise`: the interval if the figure has none."""
     return with_ends(figure.value, figure.interval, otherwise)
 
 
 def with_ends(value: float, interval: Interval, otherwise: Interval | None = None) -> Estimate:
-    shown = otherwise if otherwise is not None and math.isnan(interval.low) else interval
-    return Estimate(finite(value), finite(shown.low), finite(shown.high))
+    ends = otherwise if otherwise is not None and math.isnan(interval.low) else interval
+    return Estimate(finite(value), finite(ends.low), finite(ends.high))

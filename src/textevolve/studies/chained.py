@@ -1,5 +1,5 @@
-"""Chains that stand for a model in a study: each is opened by its name, described for the identity
-of a run, and asked for a text.
+"""Chains that replace a model in a study: each is opened by its name, described for the identity of
+a run, and called for a text.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 
 
 def chains_among(*models: str | None) -> tuple[str, ...]:
-    """Return the names that name a chain and no model."""
-    return tuple(dict.fromkeys(one for one in models if one is not None and names_chain(one)))
+    """Return the names that stand for a chain instead of a model."""
+    return tuple(
+        dict.fromkeys(model for model in models if model is not None and names_chain(model))
+    )
 
 
 def open_chain_named(name: str, objects: Mapping[str, object]) -> Chain:
-    """The chain that a specification names: a file, an import path, or one of the program's own.
+    """Open the chain that a specification names: a file, an import path, or a Python object.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such chain.
     """
     if name.startswith(OWN):
         return as_chain(own_object(name, objects))
@@ -68,7 +70,7 @@ def models_of_chains(chains: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def asks_default(chains: Mapping[str, Any]) -> bool:
-    """Tell whether one of some described chains asks the run's own model."""
+    """Tell whether one of the described chains calls the run's own model."""
     return any(chain["default"] for chain in chains.values())
 
 
@@ -76,8 +78,8 @@ def may_ask(chains: Mapping[str, Any]) -> bool:
     return any(chain["may_ask"] for chain in chains.values())
 
 
-def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
-    """Raises InputError where a chain is named as the model of a study that takes none."""
+def reject_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
+    """Raise InputError if the model is a chain and the study takes none."""
     if spec.model is not None and spec.plain_model is None and spec.model not in asks.chains:
         raise InputError(
             f"--model {spec.model}: a chain writes texts, and {study.kind} needs a model that"
@@ -85,15 +87,16 @@ def refuse_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
         )
 
 
-def refuse_rehearsal(model: str | None, mode: Mode) -> None:
-    """
+def reject_rehearsal(model: str | None, mode: Mode) -> None:
+    """Reject an estimate of a search whose model is a chain.
+
     Raises:
-        InputError: a search is rehearsed in which a chain stands for the model.
+        InputError: the search is rehearsed, and a chain is its model.
     """
     if mode == "rehearsed" and chains_among(model):
         raise InputError(
-            f"{model}: what a search with a chain may take cannot be said beforehand; limit it with"
-            " --max-calls or --max-cost, which say where they stopped it"
+            f"{model}: the cost of a search with a chain cannot be estimated; limit it with"
+            " --max-calls or --max-cost"
         )
 
 
@@ -107,28 +110,28 @@ async def ask_chain(
     spent: TraceRecorder | None = None,
     improve: ImproveStep | None = None,
 ) -> tuple[dict[str, Any], StepTrace]:
-    """The outputs of a chain, and its trace. `values` may hold more than its inputs. `spent`: has
-    the trace also where the chain fails.
+    """Run a chain, and return its outputs and its trace. `values` may hold more than its inputs.
+    `spent` records the trace, also if the chain fails.
 
     Raises:
-        AnswerError: it gave nothing that can be used, or its own code raised an error.
-        BudgetError, ModelError: as its models. InputError: an input is missing.
+        AnswerError: the outputs cannot be used, or the chain's own code raised an error.
+        BudgetError, ModelError: raised by its models. InputError: an input is missing.
     """
     recorder = spent or TraceRecorder(chain.name, "chain")
     context = replace(bench.chain_context(case), sample=sample, improve=improve)
     if context.rehearsed:  # answers to different rows will differ
         context = replace(context, sample=1 + crc32(case.encode()))
-    given = chain.take_inputs(values, others=True)
+    inputs = chain.take_inputs(values, others=True)
     try:
-        outputs = await perform_chain(chain, given, context, recorder)
+        outputs = await perform_chain(chain, inputs, context, recorder)
     except (BudgetError, FatalModelError, SettingsError, StoreError):
         raise
     except Exception as error:
         name = "" if isinstance(error, TextEvolveError) else f"{type(error).__name__}: "
         if context.rehearsed:
             raise InputError(
-                f"chain '{chain.name}': what it may take cannot be known beforehand: with answers"
-                f" that are made up it ends with: {name}{error}"
+                f"chain '{chain.name}': its cost cannot be estimated: with made-up answers it"
+                f" ends with: {name}{error}"
             ) from error
         if isinstance(error, ModelError):
             raise
@@ -137,8 +140,8 @@ async def ask_chain(
 
 
 class ChainWriter:
-    """A chain where a model is asked for texts: its only input is the text of the request, what it
-    gives the answer. Of a request for another sample each of its own is another, too."""
+    """A chain called like a model: its only input is the text of the request, and its output the
+    answer. A request for another sample makes all of the chain's own requests other samples."""
 
     def __init__(self, chain: Chain, bench: Workbench, improve: ImproveStep | None = None) -> None:
         if len(chain.inputs) != 1:
@@ -165,7 +168,7 @@ class ChainWriter:
 
 
 def chain_response(chain: Chain, outputs: Values, trace: StepTrace) -> Response:
-    """The outputs of a chain as the answer of a model, with all that its calls used."""
+    """Return the outputs of a chain as the answer of a model, with the usage of all its calls."""
     text = chain.text_of(outputs)
     if not text.strip():
         raise AnswerError(f"chain '{chain.name}': its output is empty")

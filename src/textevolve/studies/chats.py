@@ -1,7 +1,6 @@
-"""Chats put together: an agent's memories, its model and a session, from a store and settings.
+"""Chats with an agent's memories, its model and a session, from a store and settings.
 
-Every door to a chat comes through here: the command line, Python, a server. What a chat is stands
-in `agents/chat.py`.
+The command line, Python and the server all open chats here. `agents/chat.py` holds the chat itself.
 """
 
 from __future__ import annotations
@@ -56,22 +55,22 @@ class ChatOptions(Frozen):
     agent: str = option(description="The agent, as NAMESPACE/AGENT or AGENT.", argument=True)
     user: str = option("", "Who talks with it; memories and sessions say so.", metavar="NAME")
     session: str | None = option(
-        None, "Go on with this session: its id, the beginning of it, or last.", metavar="ID"
+        None, "Resume this session: its id, the beginning of it, or last.", metavar="ID"
     )
     model: str | None = option(
         None,
-        "The model that speaks for it; else the agent's own, or that of the settings.",
+        "The model that answers; by default the agent's own, or that of the settings.",
         short="-m",
         metavar="MODEL",
     )
     memory: bool = option(
-        True, "Recall memories, and make new ones of what is said where the agent keeps them."
+        True, "Recall memories, and make new ones of the chat if the agent stores any."
     )
     answer_tokens: int = option(1024, "The most tokens of one answer.", ge=1, le=1_000_000)
     context: int | None = option(
         None,
-        "How many tokens the model takes, prompt and answer together; older messages are left out"
-        f" to fit. Of an endpoint {CONTEXT:,} where nothing is said.",
+        "The model's context window in tokens, prompt and answer together; older messages are left"
+        f" out to fit. Default for an endpoint: {CONTEXT:,}.",
         ge=512,
     )
     temperature: float | None = option(None, "The temperature of answers.", ge=0, le=2)
@@ -85,13 +84,13 @@ ALSO_TOLD = "For this conversation you are also told:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A chat that somebody asks for.
+    """A request for a chat.
 
     Attributes:
         keep: Store the session. A chat that is not stored begins with `history`.
         text: The message; it names a chat that is not stored.
-        told: What the client tells the agent beside its persona.
-        recall: Settings of the agent's recall that differ, by name.
+        instructions: Further instructions of the client, added to the agent's persona.
+        recall: Settings that override those of the agent's recall, by name.
         schema: The JSON schema of the answer.
         tools: As `ChatParts` has it, like `tool_choice` and `exchange`.
         seed: The same request with the same seed gets the same answer again.
@@ -101,7 +100,7 @@ class ChatRequest:
     keep: bool = True
     text: str = ""
     history: tuple[SessionMessage, ...] = ()
-    told: str = ""
+    instructions: str = ""
     memory: MemoryUse = "on"
     recall: Mapping[str, Any] = field(default_factory=dict[str, Any])
     schema: str | None = None
@@ -113,9 +112,10 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatPlan:
-    """The agent, models and session of a chat, looked up before anything is asked.
+    """The agent, models and session of a chat, looked up before any model call.
 
     Attributes:
+        reason: The reason for the choice of the model.
         collections: The collections that the agent recalls from.
         embedders: The models that embed for them.
     """
@@ -123,7 +123,7 @@ class ChatPlan:
     request: ChatRequest
     agent: StoredAgent
     model: str
-    why: str
+    reason: str
     collections: tuple[str, ...]
     embedders: tuple[str, ...]
     session: str
@@ -138,22 +138,23 @@ class ChatPlan:
 async def plan_chat(
     request: ChatRequest, settings: Settings, resources: Store | None = None
 ) -> ChatPlan:
-    """
+    """Look up everything that a chat needs.
+
     Raises:
         InputError: there is no such agent, collection or session, or a setting cannot be used.
-        SettingsError: no model can be had as asked.
+        SettingsError: the requested model is not available.
     """
     if resources is None:
         with closing(Store(settings.memory_location)) as opened:
             return await plan_chat(request, settings, opened)
     options = request.options
     agent = await find_agent(resources, options.agent, settings.namespace)
-    model, why = await choose_model(settings, options.model or agent.spec.model)
-    return await asyncio.to_thread(_look_up, request, agent, resources, model, why)
+    model, reason = await choose_model(settings, options.model or agent.spec.model)
+    return await asyncio.to_thread(_look_up, request, agent, resources, model, reason)
 
 
 def _look_up(
-    request: ChatRequest, agent: StoredAgent, resources: Store, model: str, why: str
+    request: ChatRequest, agent: StoredAgent, resources: Store, model: str, reason: str
 ) -> ChatPlan:
     spec, namespace, options = agent.spec, agent.namespace, request.options
     recalled = spec.recalled if options.memory else ()
@@ -175,19 +176,19 @@ def _look_up(
         for each in resources.read(kinds.list_all, kinds.USERS, namespace)
     }
     recall = RecallSettings.model_validate({**spec.memory.model_dump(), **request.recall})
-    told = f"\n\n{ALSO_TOLD}\n{request.told}" if request.told else ""
+    addition = f"\n\n{ALSO_TOLD}\n{request.instructions}" if request.instructions else ""
     return ChatPlan(
         request=request,
         agent=replace(agent, spec=spec.model_copy(update={"memory": recall})),
         model=model,
-        why=why,
+        reason=reason,
         collections=recalled,
         embedders=tuple(dict.fromkeys(each.embedder for each in collections)),
         session=session,
         messages=messages,
         persona=Persona(
             agent=agent.full_name,
-            text=f"{spec.persona}{told}",
+            text=f"{spec.persona}{addition}",
             user=user,
             known=users.get(user, ""),
         ),
@@ -203,14 +204,14 @@ async def open_chat_run(
     limits: Limits = Limits(),
     listener: Listener = silence,
 ) -> AsyncGenerator[AgentChat]:
-    """Open a chat whose calls are stored as a run. Memories of turns that are left without `finish`
-    are made when the next chat with the agent begins.
+    """Open a chat whose calls are stored as a run. Memories of unfinished turns are made when the
+    next chat with the agent begins.
 
     Raises:
         StoreError: the store cannot be used.
     """
     spec = {"agent": plan.agent.full_name, "user": plan.persona.user, "model": plan.model}
-    spec |= {"why": plan.why, "today": today()}
+    spec |= {"why": plan.reason, "today": today()}
     opened = open_standing_run(
         "chat",
         spec,
@@ -225,8 +226,8 @@ async def open_chat_run(
 
 
 class Chats:
-    """The chats of a workbench: one of a command, or all of a server. Close it at the end; what is
-    then still to be learned of stored sessions is learned another time.
+    """The chats of a workbench: one of a command, or all of a server. Close it at the end; pending
+    turns of stored sessions become memories another time.
     """
 
     def __init__(self, bench: Workbench) -> None:
@@ -242,7 +243,7 @@ class Chats:
         return await plan_chat(request, settings, self._bench.resources)
 
     async def open(self, plan: ChatPlan) -> AgentChat:
-        """Open a chat, which is not closed: only its turns hold anything."""
+        """Open a chat. It need not be closed: only its turns hold resources."""
         bench, request, agent = self._bench, plan.request, plan.agent
         store, sessions = bench.resources.memories(agent.namespace), self._sessions(plan)
         learner, pending = None, list[FinishedTurn]()
@@ -286,8 +287,8 @@ class Chats:
         return self._bench.resources.sessions(plan.agent.namespace)
 
     async def _learn(self, plan: ChatPlan, collection: str, turn: FinishedTurn) -> tuple[str, ...]:
-        """Make memories of a turn. They come from its session up to there: what was learned of it
-        before is not read again, and helps to understand."""
+        """Make memories of a turn, with its session up to there as context; earlier turns are not
+        learned again."""
         unkept = self._unkept.pop(turn.session, None)
         if unkept is not None:
             return await self._create(plan, collection, turn, *unkept.dialogue(turn))
@@ -311,8 +312,8 @@ class Chats:
         dialogue: Sequence[DialogueTurn],
         source: ChangeSource,
     ) -> tuple[str, ...]:
-        """Return the ids of new memories. Of a conversation that nobody stores only the last
-        exchange is read: those before it were learned when they were new, or were not to be."""
+        """Create memories and return their ids. In a conversation that is not stored only the last
+        exchange is read: earlier ones were learned when they were new, or were to be ignored."""
         created = await create_memories(
             self._bench.resources.memories(plan.agent.namespace),
             self._bench.embed,
@@ -336,15 +337,17 @@ def _context_of(plan: ChatPlan, settings: Settings) -> int:
 async def _condense(bench: Workbench, plan: ChatPlan, texts: Sequence[str], budget: int) -> str:
     context = _context_of(plan, bench.settings)
     model = bench.model_of(plan.model)
-    made = await compress(model, texts, budget, instruction=KEEP_OF_CHAT, context=context)
-    return made.text
+    compressed = await compress(model, texts, budget, instruction=KEEP_OF_CHAT, context=context)
+    return compressed.text
 
 
 async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> Recalled:
     """Recall memories: a quarter of the context at most, unless the agent has a budget."""
-    own: RecallSettings = plan.agent.spec.memory
-    budget = own.budget or max(SMALLEST_BUDGET, _context_of(plan, bench.settings) // 4)
-    settings = own.model_copy(update={"collections": plan.collections, "budget": budget})
+    memory_settings: RecallSettings = plan.agent.spec.memory
+    budget = memory_settings.budget or max(SMALLEST_BUDGET, _context_of(plan, bench.settings) // 4)
+    settings = memory_settings.model_copy(
+        update={"collections": plan.collections, "budget": budget}
+    )
     store = bench.resources.memories(plan.agent.namespace)
     cue = Cue(plan.agent.full_name, plan.collections, text, history=history, settings=settings)
     condense = partial(_condense, bench, plan)
@@ -352,14 +355,14 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
 
 
 def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[DialogueTurn]:
-    """The turns up to a position that may be remembered, each a message with its answer."""
-    found: list[DialogueTurn] = []
-    for asked, answer in pairwise(messages):
+    """Return the turns up to a position that may be remembered, each a message with its answer."""
+    turns: list[DialogueTurn] = []
+    for question, answer in pairwise(messages):
         if answer.role == "assistant" and answer.details.learning in ("pending", "done"):
             if answer.position > until:
                 break
-            found += [_turn(asked), _turn(answer)]
-    return found
+            turns += [_turn(question), _turn(answer)]
+    return turns
 
 
 def _turn(message: SessionMessage) -> DialogueTurn:
@@ -390,13 +393,13 @@ class _UnkeptKeeper(SessionKeeper):
         self._unkept, self._request, self._learns = unkept, request, learns
 
     async def begin(self, title: str) -> str:
-        """Return the name that the journal knows the conversation by: each request is one of its
-        own, unless it has a seed."""
+        """Return the name of the conversation in the journal: it is new for each request without a
+        seed."""
         request = self._request
         if request.seed is None:
             return f"unkept {secrets.token_hex(16)}"
-        said = [(one.role, one.text) for one in request.history]
-        seeded = json.dumps([request.options.agent, request.seed, said, request.text])
+        transcript = [(entry.role, entry.text) for entry in request.history]
+        seeded = json.dumps([request.options.agent, request.seed, transcript, request.text])
         return f"unkept {hashlib.sha256(seeded.encode()).hexdigest()}"
 
     async def append(self, session: str, message: SessionMessage) -> None:
@@ -404,12 +407,12 @@ class _UnkeptKeeper(SessionKeeper):
             self._unkept[session] = self
 
     def dialogue(self, turn: FinishedTurn) -> tuple[list[DialogueTurn], ChangeSource]:
-        """Return the conversation with its last exchange, which is learned once, whatever answers
-        it got."""
+        """Return the conversation with its last exchange, which is learned once, even if it is
+        answered several times."""
         when = datetime.datetime.fromtimestamp(turn.created, datetime.UTC)
         now = when.isoformat(timespec="seconds")
-        before = [DialogueTurn(one.role, one.text) for one in self._request.history]
+        before = [DialogueTurn(entry.role, entry.text) for entry in self._request.history]
         last = [DialogueTurn("user", turn.said, now), DialogueTurn("assistant", turn.answer, now)]
-        said = [(one.role, one.content) for one in [*before, last[0]]]
-        key = hashlib.sha256(json.dumps([turn.user, said]).encode()).hexdigest()
+        transcript = [(entry.role, entry.content) for entry in [*before, last[0]]]
+        key = hashlib.sha256(json.dumps([turn.user, transcript]).encode()).hexdigest()
         return [*before, *last], ChangeSource(f"exchange {key}", "chat")

@@ -51,9 +51,9 @@ from textevolve.statistics.intervals import Statistic
 from textevolve.studies.aggregates import (
     Aggregates,
     aggregate,
+    describe_scores,
     draw_aggregates,
     keep_greatest,
-    say_scores,
 )
 from textevolve.studies.cells import estimate
 from textevolve.studies.chained import chains_among, open_chain_named
@@ -138,7 +138,7 @@ class Comparison(Shown):
         said = say_differences(self.differences, self.baseline)
         if len(self.variants) == 1:
             figures = aggregate(map(find_row, self.outputs)).get(self.baseline, Aggregates())
-            return f"{self.baseline}: {say_scores(figures, 'output')}"
+            return f"{self.baseline}: {describe_scores(figures, 'output')}"
         replaced = (wording.other_models(one.usage) for one in self.variants)
         if others := "; ".join(dict.fromkeys(filter(None, replaced))):
             said += f" Not every output is its variant's own: {others}."

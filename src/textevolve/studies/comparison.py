@@ -1,6 +1,4 @@
-"""Compare two runs over the same cases by the scores of their records, whatever their kinds, and
-add what their kind reports about both.
-"""
+"""Compare two runs of any kind over the same cases by the scores of their records."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Report, Table
 from textevolve.statistics.comparisons import PairedDifference, compare_pairs
 from textevolve.studies.aggregates import aggregate
-from textevolve.studies.baseline import refuse_other_cases
+from textevolve.studies.baseline import require_same_cases
 from textevolve.studies.results import read_columns
 from textevolve.studies.study import Row
 
@@ -24,14 +22,15 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 20
-"""Of how many cases the difference is shown: those that differ most."""
+"""The number of cases in the report, with the largest differences."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """`scores`: of the second run (`first` in it) beside the first run, over the cases that both
-    scored, for each variant; its name is empty where each run has one alone. `cases`: each case's
-    two scores by variant, the first run's first. `left_out`: scores that only one of the runs has.
+    """The difference between two runs. `scores`: the second run (`first` in it) compared with the
+    first, over the cases that both scored, by variant; the name is empty if each run has only one.
+    `cases`: each case's two scores by variant, the first run's first. `left_out`: the number of
+    scores that only one of the runs has.
     """
 
     scores: Mapping[str, PairedDifference]
@@ -40,29 +39,31 @@ class RunComparison:
 
     @property
     def data(self) -> dict[str, Any]:
-        """JSON-ready, with `first` and `second` as the runs were named."""
+        """The comparison as JSON-ready data, with `first` and `second` in the order of the runs."""
         scores = {
             variant: {
-                **asdict(one),
-                "first": one.second,
-                "second": one.first,
-                "difference": one.difference,
+                **asdict(paired),
+                "first": paired.second,
+                "second": paired.first,
+                "difference": paired.difference,
             }
-            for variant, one in self.scores.items()
+            for variant, paired in self.scores.items()
         }
         if list(scores) == [""]:
             return {"scores": scores[""], "cases": self.cases[""], "left_out": self.left_out}
         return {"variants": scores, "cases": self.cases, "left_out": self.left_out}
 
 
-def compare_runs(first: Iterable[Row], second: Iterable[Row], seed: int = 0) -> RunComparison:
-    """Variants by their names, or where each run has one alone, these two. Where a case has several
-    records of a variant in a run, their mean counts.
+def compare_runs(
+    before_rows: Iterable[Row], after_rows: Iterable[Row], seed: int = 0
+) -> RunComparison:
+    """Compare the variants of two runs by their names, or the only variant of each. If a case has
+    several records of a variant in a run, their mean counts.
 
     Raises:
         InputError: the runs share no case of a variant that both scored.
     """
-    before, after = (_average(rows) for rows in (first, second))
+    before, after = (_average(rows) for rows in (before_rows, after_rows))
     if len(before) == len(after) == 1:
         before, after = {"": next(iter(before.values()))}, {"": next(iter(after.values()))}
     shared = dict[str, dict[str, tuple[float, float]]]()
@@ -72,8 +73,8 @@ def compare_runs(first: Iterable[Row], second: Iterable[Row], seed: int = 0) -> 
             shared[variant] = cases
     if not shared:
         several = len(before) > 1 or len(after) > 1
-        what = "no case of a variant of one name" if several else "no case"
-        raise InputError(f"the runs share {what} with a score, so there is nothing to compare")
+        missing = "no case of a variant of one name" if several else "no case"
+        raise InputError(f"the runs share {missing} with a score, so there is nothing to compare")
     sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
     pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
     scores = dict(zip(shared, compare_pairs(pairs, seed=seed), strict=True))
@@ -82,65 +83,71 @@ def compare_runs(first: Iterable[Row], second: Iterable[Row], seed: int = 0) -> 
 
 
 def _average(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
-    return {v: means for v, one in aggregate(rows).items() if (means := one.case_means())}
+    return {v: means for v, figures in aggregate(rows).items() if (means := figures.case_means())}
 
 
-def report_comparison(found: RunComparison, names: tuple[str, str]) -> Report:
-    """What a person is shown of it; `names`: of the runs."""
-    first, second = names
+def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Report:
+    """Return the report of a comparison; `names`: of the two runs."""
+    first_name, second_name = names
     columns = (
         Column(""),
         Column("cases", "count"),
-        Column(first, "number", 3),
-        Column(second, "number", 3),
+        Column(first_name, "number", 3),
+        Column(second_name, "number", 3),
         Column("difference", "number", 3),
-        Column("p (Holm)" if len(found.scores) > 1 else "p", "p_value"),
+        Column("p (Holm)" if len(comparison.scores) > 1 else "p", "p_value"),
     )
     rows = [
         (
             variant or "mean score",
-            one.items,
-            one.second,
-            one.first,
-            Estimate(one.difference, one.low, one.high),
-            one.p,
+            paired.items,
+            paired.second,
+            paired.first,
+            Estimate(paired.difference, paired.low, paired.high),
+            paired.p,
         )
-        for variant, one in found.scores.items()
+        for variant, paired in comparison.scores.items()
     ]
     differing = [
         (f"{case}, {variant}" if variant else case, before, after, after - before)
-        for variant, cases in found.cases.items()
+        for variant, cases in comparison.cases.items()
         for case, (before, after) in cases.items()
         if before != after
     ]
     most = sorted(differing, key=lambda row: -abs(row[3]))[:MOST_SHOWN]
-    tables = [Table("Both runs", columns, rows, note=_note(found))]
+    tables = [Table("Both runs", columns, rows, note=_note(comparison))]
     if most:
         heads = (Column("case"), *(Column(n, "number", 3) for n in (*names, "difference")))
         tables.append(Table("Cases that differ most", heads, most))
-    sides = {f"{variant} in {second}" if variant else second: variant for variant in found.scores}
-    said = say_differences({name: found.scores[side] for name, side in sides.items()}, first)
-    return Report(f"{second} compared with {first}", said, tables)
+    sides = {
+        f"{variant} in {second_name}" if variant else second_name: variant
+        for variant in comparison.scores
+    }
+    sentence = say_differences(
+        {name: comparison.scores[side] for name, side in sides.items()}, first_name
+    )
+    return Report(f"{second_name} compared with {first_name}", sentence, tables)
 
 
-def _note(found: RunComparison) -> str:
-    left = wording.count(found.left_out, "case")
-    skipped = f" {left} with a score in one run alone left out." if found.left_out else ""
+def _note(comparison: RunComparison) -> str:
+    omitted = wording.count(comparison.left_out, "case")
+    skipped = f" {omitted} with a score in one run alone left out." if comparison.left_out else ""
     return f"By sign flips over cases, with 95 % intervals.{skipped}"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredComparison:
-    found: RunComparison
+    comparison: RunComparison
     report: Report
 
 
-def compare_stored(store: Store, one: RunRecord, other: RunRecord) -> StoredComparison:
-    """
+def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComparison:
+    """Compare two stored runs.
+
     Raises:
-        InputError: they are not of the same cases, or share none with a score.
+        InputError: they have different cases, or share none with a score.
     """
-    refuse_other_cases(store, one, other)
-    found = compare_runs(read_columns(store, one.id), read_columns(store, other.id))
-    names = one.name or one.id, other.name or other.id
-    return StoredComparison(found, report_comparison(found, names))
+    require_same_cases(store, run, other)
+    comparison = compare_runs(read_columns(store, run.id), read_columns(store, other.id))
+    names = run.name or run.id, other.name or other.id
+    return StoredComparison(comparison, report_comparison(comparison, names))

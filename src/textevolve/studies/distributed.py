@@ -1,8 +1,8 @@
 """The cases of a study spread over the nodes of a Ray cluster.
 
-What must be one for the whole run stays at this process, the driver, which workers ask: its limits,
-and the journal where that is a file, which one process writes. A worker opens the workbench that
-this machine would have opened, and does a study's own `run` on one case after the other.
+State of the whole run stays in this process, the driver, which workers call: its limits, and the
+journal if that is a file, which only one process may write. A worker opens the same workbench as
+this machine would have opened, and runs the study's `run` on one case after the other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def is_spread(study: AnyStudy, spec: StudySpec, settings: Settings) -> bool:
-    """Tell whether the settings ask for a cluster and the study's cases can be worked on apart."""
+    """Tell whether the settings name a cluster and the study's cases are independent."""
     return settings.on not in (None, "none") and study.independent(spec)
 
 
@@ -49,10 +49,10 @@ def check_spread(
     models: Sequence[str],
     described: Mapping[str, Any],
 ) -> None:
-    """Check what a cluster that the settings ask for cannot do; log if it is not used at all.
+    """Check that the cluster of the settings can perform a run; log if it will not be used.
 
     Raises:
-        CapabilityError: something of the run cannot be done by other processes.
+        CapabilityError: other processes cannot perform a part of the run.
     """
     if settings.on in (None, "none"):
         return
@@ -90,7 +90,7 @@ def spread_run(
 
     Raises:
         SettingsError: Ray is not installed.
-        InputError: an object of the user's own cannot be sent to them.
+        InputError: a Python object of the user cannot be sent to them.
     """
     ray.load(settings.on or "")
     try:
@@ -115,8 +115,8 @@ def spread_run(
 async def spread_cases(
     run: SpreadRun, cases: Iterable[Case], journal: Journal, launch: Launch
 ) -> AsyncGenerator[Any]:
-    """Yield the records of the cases, as the study gives them. `journal`: that of the run, which is
-    asked for workers that cannot open the store.
+    """Yield the records of the cases, as the study makes them. `journal`: that of the run, for
+    workers that cannot open the store.
 
     Raises:
         SettingsError: there is no Ray, or no cluster at the address.
@@ -127,8 +127,8 @@ async def spread_cases(
 
     def pack_opening(workers: int) -> bytes:
         limit, passed = launch.time_limit, time.monotonic() - began
-        left = None if limit is None else max(0.0, limit - passed)
-        setting = replace(run.setting, time_limit=left)
+        seconds_left = None if limit is None else max(0.0, limit - passed)
+        setting = replace(run.setting, time_limit=seconds_left)
         return ray.pickled(partial(open_work, replace(run, setting=setting), workers))
 
     crew = ray.Crew(
@@ -149,7 +149,7 @@ async def spread_cases(
 
 
 class _Driver:
-    """What there is once for the whole run. Workers ask it by their names."""
+    """State of the whole run: journal and budget. Workers call it by their names."""
 
     def __init__(self, journal: Journal, launch: Launch, cases: int) -> None:
         self._journal, self._launch, self._cases = journal, launch, cases
@@ -179,18 +179,18 @@ class _Driver:
 
     def lose(self, worker: str) -> None:
         """Count the calls of a lost worker that did not end as failed."""
-        own = [claim for name, claim in self._claims if name == worker]
+        lost_claims = [claim for name, claim in self._claims if name == worker]
         self._claims = [claimed for claimed in self._claims if claimed[0] != worker]
-        for claim in own:
+        for claim in lost_claims:
             self._budget.settle(claim, Usage(calls=1), "")
 
 
 @dataclass(frozen=True)
 class SpreadRun:
-    """What each worker is told of a run: its specification, how many cases it has, what its
-    workbench is made of, and what answers are salted with. `limits`: those that the driver has to
-    be asked about, if there are any. `objects`: of the user's own, packed. `check`: raises an error
-    where the files and prompts of a node are not those of the run; it is given the objects."""
+    """A run as its workers receive it: specification, number of cases, parts of the workbench, and
+    the salt of its answers. `limits`: those that the driver must enforce, if there are any.
+    `objects`: the user's Python objects, pickled. `check` is called with the objects; it raises an
+    error if the files and prompts of a node are not those of the run."""
 
     version: str
     spec: StudySpec
@@ -206,10 +206,10 @@ class SpreadRun:
 
 @asynccontextmanager
 async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenerator[ray.ItemWork]:
-    """Open what a worker needs, one of so many, which share the limits a minute.
+    """Open the workbench of a worker. `workers`: the number that share the limits a minute.
 
     Raises:
-        MismatchError: a node has another version, or other files, than the run was begun with.
+        MismatchError: a node has another version, or other files, than the run was started with.
     """
     if run.version != __version__:
         raise MismatchError(
@@ -228,7 +228,7 @@ async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenera
             share_limits(run.settings, workers),
             Salted(await _open_journal(run, line, stack), run.salt),
             Limits() if run.limits is None else AskedBudget(run.limits, line),
-            lambda event: _tell(line, event),
+            lambda event: _forward(line, event),
             halt=halt,
         )
         bench = await stack.enter_async_context(opened)
@@ -251,8 +251,8 @@ async def _open_journal(run: SpreadRun, line: ray.Line, stack: AsyncExitStack) -
     return store.journal(run.run_id)
 
 
-def _tell(line: ray.Line, event: Event) -> None:
-    """What is worth the way: steps of single cases are not."""
+def _forward(line: ray.Line, event: Event) -> None:
+    """Send calls and expected records to the driver; steps of single cases stay here."""
     if isinstance(event, CallFinished):
         line.tell(replace(event, cause=None))
     elif isinstance(event, CallRetried | CallHeld | RecordsExpected):
@@ -260,14 +260,14 @@ def _tell(line: ray.Line, event: Event) -> None:
 
 
 def share_limits(settings: Settings, workers: int) -> Settings:
-    """The settings of one of so many workers: of each limit a minute its share."""
+    """Return the settings of one worker, with its share of each limit a minute."""
 
-    def part(one: Any) -> Any:
+    def part(endpoint: Any) -> Any:
         names = ("requests_per_minute", "tokens_per_minute")
-        given = {name: value for name in names if (value := getattr(one, name)) is not None}
-        return one.model_copy(update={name: value / workers for name, value in given.items()})
+        limits = {name: value for name in names if (value := getattr(endpoint, name)) is not None}
+        return endpoint.model_copy(update={name: value / workers for name, value in limits.items()})
 
-    providers = {name: part(one) for name, one in settings.providers.items()}
+    providers = {name: part(endpoint) for name, endpoint in settings.providers.items()}
     pools = {
         name: pool.model_copy(update={"members": tuple(map(part, pool.members))})
         for name, pool in settings.pools.items()
@@ -277,7 +277,7 @@ def share_limits(settings: Settings, workers: int) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The news that a call has ended for which something was set aside."""
+    """The message that a call has ended for which a part of the budget was reserved."""
 
     claim: Claim
     usage: Usage

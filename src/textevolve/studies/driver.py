@@ -38,7 +38,7 @@ from textevolve.studies.chained import (
     describe_chains,
     may_ask,
     models_of_chains,
-    refuse_chain,
+    reject_chain,
 )
 from textevolve.studies.distributed import check_spread, is_spread, spread_cases, spread_run
 from textevolve.studies.kinds import find_study
@@ -120,7 +120,7 @@ async def specify(
     objects = {} if objects is None else objects
     if len(set(asks.judges)) < len(asks.judges):
         raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
-    refuse_chain(study, spec, asks)
+    reject_chain(study, spec, asks)
     chains = describe_chains(asks.chains, objects)
     of_chains = models_of_chains(chains)
     default_model = spec.plain_model or next(iter(of_chains), None)

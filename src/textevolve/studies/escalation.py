@@ -42,7 +42,7 @@ from textevolve.studies.labelled_items import (
     Orders,
     item_of,
     read_cases,
-    refuse_relative,
+    require_absolute_judges,
 )
 from textevolve.studies.study import Asks, Row, Study, json_codec
 from textevolve.wiring import Workbench
@@ -199,7 +199,7 @@ async def run(
     judges = [bench.whole_judge_of(judge) for judge in judges_of(spec)]
     items = [item_of(case) for case in cases]
     asked = [ItemQuestion(item, order) for item in items for order in orders_of(item, spec.orders)]
-    refuse_relative(items, judges_of(spec))
+    require_absolute_judges(items, judges_of(spec))
     bench.listener(RecordsExpected(len(asked)))
     questions = enumerate(asked)
 

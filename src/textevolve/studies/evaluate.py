@@ -60,7 +60,7 @@ from textevolve.rows.cases import CaseLike, RowReading
 from textevolve.rows.columns import Columns
 from textevolve.settings import Settings
 from textevolve.showing import show_as
-from textevolve.studies.aggregates import Aggregates, say_scores
+from textevolve.studies.aggregates import Aggregates, describe_scores
 from textevolve.studies.case_rows import read_cases, take_cases
 from textevolve.studies.debate_words import reason
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, given_parameters
@@ -137,7 +137,7 @@ def report_evaluations(found: Evaluations, facts: Mapping[str, str]) -> Report:
         share, failed = found.coverage / found.debates, wording.count(found.failed_turns, "turn")
         more["Coverage"] = f"{wording.percent(share, 1)}, {failed} failed"
         more["Debate"] = f"{wording.count(found.turned, 'winner')} not that of round 1"
-    said = say_scores(found.scores, "case")
+    said = describe_scores(found.scores, "case")
     return Report("Results of a run", said, _show_many(found), {**facts, **more})
 
 

@@ -66,7 +66,7 @@ def read_content(path: str, kind: Kind[Any, Any]) -> list[Exported]:
     """Read a file of one kind of resource; `-` is standard input.
 
     Raises:
-        InputError: it is no such file, or a line of it cannot be used; says which.
+        InputError: it is no such file, or a line of it cannot be used; names the line.
     """
     return take_content(read_lines(path), kind, path)
 
@@ -75,16 +75,16 @@ def take_content(
     lines: Iterator[tuple[str, str]], kind: Kind[Any, Any], path: str
 ) -> list[Exported]:
     """Read lines with their places; `path`: the name of all of them in messages."""
-    where, first = next(lines, (path, "{}"))
-    head = parse_row(first, where, "line")
+    where, header = next(lines, (path, "{}"))
+    head = parse_row(header, where, "line")
     other = KINDS.get(str(head.get("kind")))
     if head.get(FORMAT) is None or other is None:
         raise InputError(f"{where}: is not what textevolve {kind.command_path} export writes")
     if head[FORMAT] != VERSION:
         raise InputError(f"{where}: has version {head[FORMAT]}, and this program reads {VERSION}")
     if other is not kind:
-        known = f"holds {other.command}; read it with: textevolve {other.command_path} import"
-        raise InputError(f"{where}: {known}")
+        mismatch = f"holds {other.command}; read it with: textevolve {other.command_path} import"
+        raise InputError(f"{where}: {mismatch}")
     resources: list[Exported] = []
     for where, text in lines:
         row = parse_row(text, where, "line")
@@ -115,20 +115,20 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
 async def import_content(
     desk: MemoryDesk, resources: list[Exported], *, name: str | None = None
 ) -> None:
-    """Store what a file holds in the desk's namespace, or a namespace as a whole; all or nothing.
-    Texts are embedded first. `name`: the new name of the file's resource.
+    """Store the resources of a file in the desk's namespace, or a complete namespace, in one
+    transaction. Texts are embedded first. `name`: the new name of the file's resource.
 
     Raises:
         InputError: the name is taken. ModelError: a text cannot be embedded.
     """
-    whole = next((each for each in resources if each.kind is NAMESPACES), None)
+    namespace = next((each for each in resources if each.kind is NAMESPACES), None)
     for each in resources:
-        if name is not None and (whole is None or whole is each):
+        if name is not None and (namespace is None or namespace is each):
             each.spec = type(each.spec)(**{**each.spec.model_dump(), "name": name})
         if each.kind is AGENTS:
-            own = f"{each.stored.namespace}/"
-            each.spec = AgentSpec(**_bring_home(each.spec.model_dump(), own))
-    space = desk.namespace if whole is None else whole.spec.name
+            prefix = f"{each.stored.namespace}/"
+            each.spec = AgentSpec(**_bring_home(each.spec.model_dump(), prefix))
+    space = desk.namespace if namespace is None else namespace.spec.name
     await asyncio.to_thread(desk.resources.read, exchange.require_free_names, space, resources)
     for each in resources:
         for batch in chunks(each.memories):
@@ -137,12 +137,13 @@ async def import_content(
     await asyncio.to_thread(desk.resources.write, exchange.store_all, space, resources)
 
 
-def _bring_home(value: Any, own: str) -> Any:
-    """Return an agent's fields with its collections named without the namespace they come from."""
+def _bring_home(value: Any, prefix: str) -> Any:
+    """Return an agent's fields, with the prefix of the former namespace removed from the names of
+    its collections."""
     if isinstance(value, Mapping):
         fields = cast(Mapping[str, Any], value)
         names = ("memory", "collections", "memories", "insights")
-        return {n: _bring_home(v, own) if n in names else v for n, v in fields.items()}
+        return {n: _bring_home(v, prefix) if n in names else v for n, v in fields.items()}
     if isinstance(value, list | tuple):
-        return [_bring_home(each, own) for each in cast(Sequence[Any], value)]
-    return value.removeprefix(own) if isinstance(value, str) else value
+        return [_bring_home(each, prefix) for each in cast(Sequence[Any], value)]
+    return value.removeprefix(prefix) if isinstance(value, str) else value

@@ -1,6 +1,6 @@
-"""What all studies on labelled items share: where items come from, and who is asked about them.
+"""Options and steps that all studies on labelled items share: reading items, and calling judges.
 
-Labels travel with the cases, so that a run can be gone on with, and summed up, from the store.
+Labels are stored with the cases, so that a run can be resumed, and summarised, from the store.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str)]
 
 
 class LabelledItemsSpec(MappedSpec):
-    """Where labelled items come from."""
+    """The options for reading labelled items."""
 
     items: Several = option(
         (),
@@ -61,8 +61,8 @@ class LabelledItemsSpec(MappedSpec):
 
     good: GoodLabels | None = option(
         None,
-        "Of single responses: the labels of good ones, with commas between them, or the grade from"
-        " which one is good. Unset: pass, good, true, yes or 1, or the upper half of the scale.",
+        "For single responses: the labels of good ones, separated by commas, or the lowest good"
+        " grade. Unset: pass, good, true, yes or 1, or the upper half of the scale.",
         group="Items",
         identity=False,
         metavar="LABEL,...|GRADE",
@@ -70,7 +70,7 @@ class LabelledItemsSpec(MappedSpec):
 
 
 class OneProfileSpec(LabelledItemsSpec):
-    """One profile whose agents are asked in several ways."""
+    """One profile whose agents judge in several ways."""
 
     profile: str = option(
         "general", "Who debates: a shipped profile, or a YAML file.", short="-p", group="Judging"
@@ -84,7 +84,7 @@ class OneProfileSpec(LabelledItemsSpec):
 
 
 class OrdersSpec(LabelledItemsSpec):
-    """How often judges are asked about an item."""
+    """The options for how often judges are called about an item."""
 
     orders: Orders = option(
         "both",
@@ -100,9 +100,9 @@ class OrdersSpec(LabelledItemsSpec):
 
 
 def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
-    """A judge's text; the profile that is the default is not named."""
-    named = kind if spec.profile == "general" else f"{kind}:{spec.profile}"
-    return "+".join([named, *spec.judge_option, *more])
+    """Return a judge's text, which does not name the default profile."""
+    judge = kind if spec.profile == "general" else f"{kind}:{spec.profile}"
+    return "+".join([judge, *spec.judge_option, *more])
 
 
 def read_cases(spec: LabelledItemsSpec) -> Iterator[Case]:
@@ -131,7 +131,7 @@ def as_case(item: Item) -> Case:
 
 
 def item_of(case: Case) -> Item:
-    """What `as_case` made a case of."""
+    """Return the item that a case was built from."""
     about = dict(case.parameters)
     human = tuple(about.pop("human") or [math.nan] * len(case.candidates))
     labels = tuple(about.pop("labels", {}).items())
@@ -140,7 +140,7 @@ def item_of(case: Case) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class ItemVerdict:
-    """A verdict with what it is about; `position` is its place in the run."""
+    """A verdict with its item; `position` is its place in the run."""
 
     position: int
     item: Item
@@ -157,10 +157,10 @@ async def ask_judges(
     equal_tokens: bool = False,
     views: Mapping[str, View] | None = None,
 ) -> AsyncGenerator[ItemVerdict]:
-    """Every judge's verdicts on every item; `views` as of `stream_verdicts`. With `equal_tokens`
-    further samples follow, unless a limit left out something of the first."""
+    """Yield every judge's verdicts on every item; `views` as in `stream_verdicts`. With
+    `equal_tokens` further samples follow, unless a limit skipped some of the first."""
     items = {case.id: item_of(case) for case in cases}
-    refuse_relative(items.values(), judges)
+    require_absolute_judges(items.values(), judges)
     opened = {judge: bench.whole_judge_of(judge) for judge in judges}
     ranges = dict.fromkeys(judges, range(samples))
     counted = defaultdict[str, DistinctCalls](DistinctCalls)
@@ -188,40 +188,41 @@ async def ask_judges(
                 verdicts.append(verdict)
 
 
-def refuse_relative(items: Iterable[Item], judges: Iterable[str]) -> None:
-    """Raises InputError if a judge only compares candidates, and the items are single responses."""
+def require_absolute_judges(items: Iterable[Item], judges: Iterable[str]) -> None:
+    """Raise InputError if a judge only compares candidates, and the items are single responses."""
     if any(item.is_single for item in items):
         for judge in judges:
             check_absolute(judge)
 
 
-def find_row(found: ItemVerdict) -> Row:
-    """A verdict's score is its credit: 1 where the judge chose as people did, a tie half."""
-    verdict = found.verdict
+def find_row(record: ItemVerdict) -> Row:
+    """Return the row of a verdict. Its score is its credit: 1 if the judge agrees with people, 0.5
+    for a tie."""
+    verdict = record.verdict
     failure = verdict.failure
     return Row(
         key=f"{verdict.judge}/{verdict.order}/{verdict.sample}/{verdict.item}",
-        position=found.position,
+        position=record.position,
         case=verdict.item,
-        score=finite(credit_of(found.item, verdict)),
+        score=finite(credit_of(record.item, verdict)),
         status=failure.kind if failure else "scored",
         reason=f"{verdict.judge}: {failure.reason}" if failure else "",
         variant=verdict.judge,
     )
 
 
-def flatten(found: ItemVerdict) -> Iterator[dict[str, Any]]:
-    verdict = found.verdict
+def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
+    verdict = record.verdict
     yield {
         "item": verdict.item,
-        "subset": found.item.subset,
+        "subset": record.item.subset,
         "judge": verdict.judge,
         "order": verdict.order,
         "sample": verdict.sample,
         "status": verdict.failure.kind if verdict.failure else "scored",
         "scores": list(verdict.scores),
         "unit": "log-odds" if verdict.log_odds else "score",
-        "credit": finite(credit_of(found.item, verdict)),
+        "credit": finite(credit_of(record.item, verdict)),
         **({} if verdict.passed is None else {"passed": verdict.passed}),
         "calls": verdict.usage.calls,
         "tokens": verdict.usage.tokens,

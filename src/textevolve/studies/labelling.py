@@ -1,6 +1,5 @@
-"""Labelling tasks made of rows, or of the texts of a run, and the report on a task: who labelled
-how much, and how far people agree. `textevolve.labelling` plans the showings and computes
-agreement.
+"""Labelling tasks from rows, or from the texts of a run, and the report on a task: labels of each
+person, and agreement. `textevolve.labelling` plans the order and computes agreement.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from textevolve.studies.study import Study, StudySpec
 
 
 class LabellingSpec(Frozen):
-    """How people are to label. Where its items come from is given beside it."""
+    """Instructions for people who label. The items are given separately."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = option(
         description="The task's name.", argument=True
@@ -65,14 +64,14 @@ class LabellingSpec(Frozen):
     )
     scale: int | None = option(
         None,
-        "Of single texts: grades from 1 to this number, in place of pass and fail.",
+        "For single texts: grades from 1 to this number, instead of pass and fail.",
         ge=2,
         le=9,
     )
     instructions: str = option(
-        "", "What those who label are told; @FILE reads it from a file.", text="argument"
+        "", "Instructions for the annotators; @FILE reads them from a file.", text="argument"
     )
-    variant: Several = option((), "Of a run: only texts of this variant. Repeatable.")
+    variant: Several = option((), "For a run: only texts of this variant. Repeatable.")
     sample: int | None = option(None, "Take only so many items, drawn at random.", ge=1)
     seed: int = option(0, "Seed of what is drawn at random.", ge=0)
 
@@ -90,7 +89,7 @@ def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
 
 
 def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, list[LabelItem]]:
-    """Return each text of the cases, or each two texts of one, as items; blank texts are left out.
+    """Return each text of the cases, or each pair of texts of a case, as items; no blank texts.
 
     Raises:
         InputError: there is nothing to label.
@@ -152,14 +151,14 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
 
 
 def _compared_case(outputs: Sequence[Output]) -> Case:
-    first = outputs[0]
+    first_output = outputs[0]
     return Case(
-        input=first.input,
+        input=first_output.input,
         candidates=tuple(output.text for output in outputs),
-        id=first.row,
+        id=first_output.row,
         parameters={"variants": [output.variant for output in outputs]},
-        reference=first.reference,
-        context=first.context,
+        reference=first_output.reference,
+        context=first_output.context,
     )
 
 
@@ -228,7 +227,7 @@ def describe_agreement(figures: PeopleAgreement) -> str:
 
 def _draw_tables(figures: PeopleAgreement) -> Iterator[Block]:
     if figures.people:
-        people = [(one.name, one.labelled, one.skipped) for one in figures.people]
+        people = [(person.name, person.labelled, person.skipped) for person in figures.people]
         yield Table("People", PEOPLE, people)
     if figures.wins:
         rows = [(name, mean, number) for name, (mean, number) in figures.wins.items()]
@@ -243,12 +242,12 @@ def _draw_disputed(
     figures: PeopleAgreement,
 ) -> Iterator[Block]:
     disputed = set(figures.disputed[:DISPUTED_SHOWN])
-    for item, given in labels_by_item(items, labels):
+    for item, item_labels in labels_by_item(items, labels):
         if item.place not in disputed:
             continue
         texts = [("input", item.input)]
         texts += [(f"text {n}", text) for n, text in enumerate(item.texts, 1)]
-        answers = "\n".join(_describe_label(spec, label) for label in given)
+        answers = "\n".join(_describe_label(spec, label) for label in item_labels)
         yield Texts(f"Disputed: {item.id}", [*texts, ("answers", answers)])
     if (more := len(figures.disputed) - DISPUTED_SHOWN) > 0:
         yield Note(f"{wording.count(more, 'more item')} on which people differ", "dim")
@@ -273,7 +272,7 @@ def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list
     that it reads, or None.
 
     Raises:
-        InputError: there is no such task, or it has no labels that can be used so.
+        InputError: there is no such task, or it has no labels.
     """
     tasks = [name for name in files_read(spec) if name.startswith(PREFIX)]
     if not tasks:

@@ -51,7 +51,7 @@ from textevolve.rows import SUFFIXES, names_rows, read_rows
 from textevolve.rows.columns import find_roles, is_text_column
 from textevolve.spec import option
 from textevolve.studies.case_rows import MappedSpec
-from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, refuse_rehearsal
+from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, reject_rehearsal
 from textevolve.studies.study import (
     Asks,
     LoopSteps,
@@ -252,7 +252,7 @@ def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Liste
     """The model, or the chain that stands for one."""
     if spec.model is None or spec.plain_model is not None:
         return bench.model
-    refuse_rehearsal(spec.model, bench.mode)
+    reject_rehearsal(spec.model, bench.mode)
     chain = open_chain_named(spec.model, bench.objects)
     for step in spec.step_judge:
         chain.template_of(step)

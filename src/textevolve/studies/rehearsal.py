@@ -95,8 +95,8 @@ async def forecast(
             rehearsed = await rehearse(study, stored, chosen, settings, draw)
         except ValueError as error:
             raise InputError(
-                f"what this may take cannot be known beforehand: with answers that are made up it"
-                f" ends with: {error}"
+                f"the cost of this run cannot be estimated: with made-up answers it ends with:"
+                f" {error}"
             ) from error
         draws.append(_scale(rehearsed.usage, share))
         parts = {**rehearsed.outlook, **parts}

@@ -1,6 +1,6 @@
-"""What is told of a run: the report that people see, and the same as data for programs.
+"""The report of a run for readers, and the same as data for programs.
 
-How records come about, and where they are kept, is in `driver.py`.
+`driver.py` makes and stores the records.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import IO, TYPE_CHECKING, Any
 
 from textevolve.errors import InputError
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Again:
-    """Records that a summary may keep to go through them once more, without their being in memory
-    all at once."""
+    """Records that a summary may iterate several times, without having all of them in memory."""
 
     records: Records
 
@@ -44,32 +44,32 @@ class _Again:
 def make_report(
     study: AnyStudy, store: Store, run: RunRecord, records: Records, gated: Gated = UNGATED
 ) -> Report:
-    """The report of a run: the study's verdict, gates and results, what else the study reports,
+    """Return the report of a run: the study's verdict, gates, results, further blocks of the study,
     and the facts of the run before the matrix, which may be long."""
     spec = read_spec(study, read_stored(run))
     result, sums = _summarise(study, spec, records, gated)
-    made = study.report(spec, result)
+    study_report = study.report(spec, result)
     results: list[Block] = []
     if study.aggregates or study.rows is not None:
         figures = sums or read_figures(store, run.id, gated.gates.pass_threshold)
         results = draw_results(study, spec, store, run.id, figures)
 
     def order() -> Iterator[Block]:
-        facts = {**made.facts, **describe_run(study, spec, store, run)}
+        facts = {**study_report.facts, **describe_run(study, spec, store, run)}
         yield from (*draw_gates(gated.outcomes), *results)
-        for block in made.blocks:
+        for block in study_report.blocks:
             if facts and isinstance(block, Matrix):
                 yield Section("About this run", (), facts)
                 facts = {}
             yield block
         yield from [Section("About this run", (), facts)] if facts else []
 
-    sentence = wording.shorten_models(made.sentence)
-    return replace(made, sentence=sentence, blocks=order(), facts={})
+    sentence = wording.shorten_models(study_report.sentence)
+    return replace(study_report, sentence=sentence, blocks=order(), facts={})
 
 
 def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord) -> dict[str, str]:
-    """Describe a run: its models, settings, cost, and the store that keeps it."""
+    """Describe a run: its models, settings, cost, and its store."""
     stored = read_stored(run)
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
@@ -80,17 +80,18 @@ def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord)
     facts = {
         "Model": wording.shorten_models(", ".join(filter(None, models))),
         "Other models": wording.shorten_models(wording.other_models(spent)),
-        "Settings": wording.shorten_models(_say_settings(spec)),
+        "Settings": wording.shorten_models(_describe_settings(spec)),
         "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
         "From other runs": wording.count(totals.reused.calls, "answer"),
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
     }
-    return {name: said for name, said in facts.items() if said}
+    return {name: fact for name, fact in facts.items() if fact}
 
 
-def _say_settings(spec: StudySpec) -> str:
-    """The options that are not as usual, but for long texts and for what other facts tell."""
+def _describe_settings(spec: StudySpec) -> str:
+    """Describe the options that differ from their defaults, except models, which are facts of their
+    own."""
     options = spec.model_dump(mode="json", exclude_defaults=True, exclude={"model", "models"})
     texts = {
         name: str(value) if isinstance(value, int | float) else ", ".join(field_names(value))
@@ -104,7 +105,7 @@ def _say_settings(spec: StudySpec) -> str:
 
 
 def _list_other_models(study: AnyStudy, spec: StudySpec, stored: StoredSpec) -> list[str]:
-    """Models that the run asks beside its own; those of a judge whose file has gone are unknown."""
+    """Return the models that the run calls besides its own; none if a judge's file is missing."""
     same = (stored.model, stored.model.partition("/")[0])
     try:
         return [model for model in models_asked(study.asks(spec), stored) if model not in same]
@@ -115,21 +116,26 @@ def _list_other_models(study: AnyStudy, spec: StudySpec, stored: StoredSpec) -> 
 def make_data(
     study: AnyStudy, run: RunRecord, records: Records, gated: Gated = UNGATED
 ) -> dict[str, Any]:
-    """The same for programs, as JSON-ready data."""
+    """Return the report as JSON-ready data for programs."""
     stored = read_stored(run)
     spec = read_spec(study, stored)
     result, sums = _summarise(study, spec, records, gated)
-    found = {"kind": stored.kind, "run": run.id, "model": stored.model, **study.data(spec, result)}
-    found |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
-    found |= {"answers": dict(stored.answers)} if stored.answers else {}
-    found |= {"aggregates": aggregates_data(sums)} if sums else {}
-    return found | ({"gates": gated.outcomes} if gated.outcomes else {})
+    content = {
+        "kind": stored.kind,
+        "run": run.id,
+        "model": stored.model,
+        **study.data(spec, result),
+    }
+    content |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
+    content |= {"answers": dict(stored.answers)} if stored.answers else {}
+    content |= {"aggregates": aggregates_data(sums)} if sums else {}
+    return content | ({"gates": gated.outcomes} if gated.outcomes else {})
 
 
 def _summarise(
     study: AnyStudy, spec: StudySpec, records: Records, gated: Gated
 ) -> tuple[Any, dict[str, Aggregates]]:
-    """What the study makes of the records, and what their rows come to by variant, read once."""
+    """Return the study's summary of the records and their aggregates by variant, in one pass."""
     sums: dict[str, Aggregates] = {}
 
     def added() -> Iterator[Any]:
@@ -139,16 +145,16 @@ def _summarise(
             yield record
 
     result = study.summarise(spec, added() if study.aggregates else _Again(records))
-    return result, {variant: one for variant, one in sums.items() if one.records}
+    return result, {variant: figures for variant, figures in sums.items() if figures.records}
 
 
 ROWS = (".jsonl", ".csv", ".parquet")
 WHOLE = (".json", ".html", ".md")
-"""The endings of what is written row by row, and as a whole."""
+"""The endings of formats that are written row by row, and of those written as a whole."""
 
 
 def check_format(ending: str) -> None:
-    """Raises SettingsError where a package is missing that writes the format."""
+    """Raise SettingsError if the package that writes a format is missing."""
     if ending in WRITERS:
         choose_writer(ending)
 
@@ -163,7 +169,7 @@ def write_output(
     *,
     gated: Gated = UNGATED,
 ) -> None:
-    """Write what was found in the format of an ending, one of `ROWS` and `WHOLE`."""
+    """Write the result in the format of an ending, one of `ROWS` and `WHOLE`."""
     if ending in ROWS:
         write_records(study, records, target, ending)
     elif ending == ".html":
@@ -175,15 +181,15 @@ def write_output(
 
 
 def write_records(study: AnyStudy, records: Records, target: IO[bytes], ending: str) -> None:
-    """Write the records as lines of JSON, or the rows that they have in a table."""
+    """Write the records as lines of JSON, or as the rows of a table."""
     if ending == ".jsonl" and study.line is not None:
         for record in records():
             target.write((study.line(record) + "\n").encode())
     else:
-        write_rows(lambda: (row for one in records() for row in study.flat(one)), target, ending)
+        write_rows(lambda: chain.from_iterable(map(study.flat, records())), target, ending)
 
 
 def json_line(data: Any) -> bytes:
-    """One line of JSON; a figure that does not exist is null."""
+    """Write data as one line of JSON; a missing figure is null."""
     text = json.dumps(plain(data), ensure_ascii=False)
     return (text + "\n").encode("utf-8", "backslashreplace")

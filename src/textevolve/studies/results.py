@@ -20,7 +20,7 @@ from textevolve.report.blocks import Block, MatrixRow
 from textevolve.report.matrices import main_score
 from textevolve.store import records
 from textevolve.store.records import Found, Kept
-from textevolve.studies.aggregates import Aggregates, aggregate, draw_aggregates, say_scores
+from textevolve.studies.aggregates import Aggregates, aggregate, describe_scores, draw_aggregates
 from textevolve.studies.run_rows import name_entries, show_rows
 from textevolve.studies.study import AnyStudy, RecordStatus, Row, StudySpec
 
@@ -51,7 +51,7 @@ def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
     """Return the result in a sentence: which variant wins and by how much, or the pass rate."""
     if len(figures) < 2:
         name, aggregates = next(iter(figures.items()), ("", Aggregates()))
-        sentence = say_scores(aggregates, "output" if name else "case")
+        sentence = describe_scores(aggregates, "output" if name else "case")
         return f"{wording.shorten_models(name)}: {sentence}" if name else sentence
     scores = {
         name: {case: [mean] for case, mean in aggregates.case_means().items()}

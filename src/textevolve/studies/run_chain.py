@@ -1,6 +1,6 @@
-"""Run a chain, once or on each row of a file: what it gave, and the trace of its steps.
+"""Run a chain, once or on each row of a file, with its outputs and the trace of its steps.
 
-How a chain runs is in `textevolve.llm.chains.chain`.
+`textevolve.llm.chains.chain` runs the chain itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIME_IS_UP = "the time limit is reached; resume the run to go on"
 
 
 class ChainSpec(MappedSpec):
-    """Run a chain on given values, or on each row of a file, and keep its outputs and traces."""
+    """Run a chain on given values, or on each row of a file, and store its outputs and traces."""
 
     kind: ClassVar[str] = "chain"
 
@@ -53,8 +53,8 @@ class ChainSpec(MappedSpec):
 
 @dataclass(frozen=True, slots=True)
 class ChainRun:
-    """The run of a chain on one row. `outputs`: as JSON-ready values; empty where there is a
-    `failure`. `trace`: of all steps that began."""
+    """The run of a chain on one row. `outputs`: JSON-ready values; empty if there is a `failure`.
+    `trace`: of all steps that began."""
 
     position: int
     id: str
@@ -73,18 +73,18 @@ class ChainRuns:
 
     @property
     def usage(self) -> Usage:
-        return sum((one.trace.usage for one in self.runs), Usage())
+        return sum((run.trace.usage for run in self.runs), Usage())
 
     @property
     def failed(self) -> int:
-        return sum(one.failure is not None for one in self.runs)
+        return sum(run.failure is not None for run in self.runs)
 
     @property
     def outputs(self) -> Mapping[str, Any]:
         """The outputs of a single run.
 
         Raises:
-            AnswerError: it has none; says why. BudgetError: a limit was reached first.
+            AnswerError: the run failed; has the reason. BudgetError: a limit was reached first.
         """
         (run,) = self.runs
         if run.failure is not None:
@@ -108,21 +108,21 @@ def read_cases(spec: ChainSpec) -> Iterator[Case]:
 def chain_cases(
     spec: ChainSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
 ) -> Iterator[Case]:
-    """A case for each row: its columns as JSON. `objects`: what the program put in.
+    """Yield a case for each row: its columns as JSON. `objects`: the program's own, by name.
 
     Raises:
-        InputError: there is no row, an input is missing, or a value is none that JSON knows.
+        InputError: there is no row, an input is missing, or JSON has no such value.
     """
     chain = open_chain_named(spec.chain, objects)
     seen = dict[str, int]()
     for number, (where, row) in enumerate(rows, 1):
-        given = {str(name): value for name, value in row.items() if value is not None}
+        inputs = {str(name): value for name, value in row.items() if value is not None}
         try:
-            chain.take_inputs(given, others=True)
+            chain.take_inputs(inputs, others=True)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
         try:
-            values = json.dumps(to_jsonable_python(given), ensure_ascii=False)
+            values = json.dumps(to_jsonable_python(inputs), ensure_ascii=False)
         except ValueError as error:
             raise InputError(f"{where}: a value cannot be kept: {error}") from None
         id = str(row.get("id", number))
@@ -133,7 +133,7 @@ def chain_cases(
 
 
 def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:
-    """Rows of a program as cases, or those of the file with a chain of the program."""
+    """Take the rows of a program as cases, or those of the file with the program's own chain."""
     if spec.data:
         return chain_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map), objects)
     return chain_cases(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
@@ -141,7 +141,7 @@ def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[
 
 async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
     """Run the chain on each row, and yield the runs as they finish."""
-    chain, read = open_chain_named(spec.chain, bench.objects), list(cases)
+    chain, listed_cases = open_chain_named(spec.chain, bench.objects), list(cases)
 
     async def work(placed: tuple[int, Case]) -> ChainRun:
         position, case = placed
@@ -157,74 +157,78 @@ async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> Async
         except (ModelError, BudgetError) as error:
             failure = failure_of(error)
             return ChainRun(position, case.id, inputs, spent.trace, failure=failure)
-        made = to_jsonable_python(outputs, serialize_unknown=True)
-        return ChainRun(position, case.id, inputs, trace, made)
+        chain_run = to_jsonable_python(outputs, serialize_unknown=True)
+        return ChainRun(position, case.id, inputs, trace, chain_run)
 
-    source = stream(enumerate(read, bench.first), work, bench.concurrency, ordered=bench.ordered)
-    async with aclosing(source) as found:
-        async for made in found:
-            yield made
-
-
-def find_row(made: ChainRun) -> Row:
-    return row_of(made.id, made.position, made.failure, made.id)
+    source = stream(
+        enumerate(listed_cases, bench.first), work, bench.concurrency, ordered=bench.ordered
+    )
+    async with aclosing(source) as runs:
+        async for chain_run in runs:
+            yield chain_run
 
 
-def report(_spec: ChainSpec, found: ChainRuns) -> Report:
-    rows = len(found.runs)
-    failed = f", {found.failed} without" if found.failed else ""
-    said = f"{wording.count(rows - found.failed, 'row')} with outputs{failed}."
-    name = found.runs[0].trace.name if found.runs else found.chain
-    return Report(f"Chain {name}", said, _blocks(found))
+def find_row(chain_run: ChainRun) -> Row:
+    return row_of(chain_run.id, chain_run.position, chain_run.failure, chain_run.id)
 
 
-def _blocks(found: ChainRuns) -> Iterator[Block]:
-    if len(found.runs) == 1:
-        yield from _show(found.runs[0])
+def report(_spec: ChainSpec, result: ChainRuns) -> Report:
+    rows = len(result.runs)
+    failed = f", {result.failed} without" if result.failed else ""
+    sentence = f"{wording.count(rows - result.failed, 'row')} with outputs{failed}."
+    name = result.runs[0].trace.name if result.runs else result.chain
+    return Report(f"Chain {name}", sentence, _blocks(result))
+
+
+def _blocks(result: ChainRuns) -> Iterator[Block]:
+    if len(result.runs) == 1:
+        yield from _show(result.runs[0])
         return
-    for made in found.runs:
-        yield Section(f"Row {made.id}", list(_show(made)), folded=True)
+    for chain_run in result.runs:
+        yield Section(f"Row {chain_run.id}", list(_show(chain_run)), folded=True)
 
 
-def _show(made: ChainRun) -> Iterator[Block]:
-    if made.failure is not None:
-        yield Texts("Without outputs", [(made.failure.kind, made.failure.reason)])
+def _show(chain_run: ChainRun) -> Iterator[Block]:
+    if chain_run.failure is not None:
+        yield Texts("Without outputs", [(chain_run.failure.kind, chain_run.failure.reason)])
     else:
-        yield Texts("Outputs", [(name, value_text(one)) for name, one in made.outputs.items()])
-    yield Tree("Steps", [branch_of(made.trace)])
+        yield Texts(
+            "Outputs", [(name, value_text(value)) for name, value in chain_run.outputs.items()]
+        )
+    yield Tree("Steps", [branch_of(chain_run.trace)])
 
 
 def branch_of(trace: StepTrace) -> Branch:
-    """A step's trace as a tree."""
+    """Return a step's trace as a tree."""
     calls = wording.count(trace.usage.calls, "call") if trace.usage.calls else ""
     notes = [trace.kind, trace.note, wording.duration(trace.seconds), calls]
     notes += [f"failed: {wording.shorten(trace.error, 120)}"] if trace.error else []
-    said, tone = ", ".join(one for one in notes if one), "bad" if trace.error else ""
-    return Branch(trace.name, said, tone, [branch_of(one) for one in trace.steps])
+    description, tone = ", ".join(filter(None, notes)), "bad" if trace.error else ""
+    return Branch(trace.name, description, tone, [branch_of(step) for step in trace.steps])
 
 
-def data(_spec: ChainSpec, found: ChainRuns) -> Mapping[str, Any]:
+def data(_spec: ChainSpec, result: ChainRuns) -> Mapping[str, Any]:
     return {
-        "chain": found.chain,
-        "failed": found.failed,
-        "usage": to_jsonable_python(found.usage),
-        "runs": [to_jsonable_python(one) for one in found.runs],
+        "chain": result.chain,
+        "failed": result.failed,
+        "usage": to_jsonable_python(result.usage),
+        "runs": [to_jsonable_python(chain_run) for chain_run in result.runs],
     }
 
 
-def flatten(made: ChainRun) -> Iterator[Mapping[str, Any]]:
-    """A row for each run of the chain."""
-    used = made.trace.usage
+def flatten(chain_run: ChainRun) -> Iterator[Mapping[str, Any]]:
+    """Return the row of a run in a table."""
+    used = chain_run.trace.usage
     yield {
-        "id": made.id,
-        **{f"input.{name}": value_text(one) for name, one in made.inputs.items()},
-        **{f"output.{name}": value_text(one) for name, one in made.outputs.items()},
-        "failure": made.failure and made.failure.reason,
+        "id": chain_run.id,
+        **{f"input.{name}": value_text(value) for name, value in chain_run.inputs.items()},
+        **{f"output.{name}": value_text(value) for name, value in chain_run.outputs.items()},
+        "failure": chain_run.failure and chain_run.failure.reason,
         "calls": used.calls,
         "prompt_tokens": used.prompt_tokens,
         "completion_tokens": used.completion_tokens,
         "cost": used.cost,
-        "seconds": made.trace.seconds,
+        "seconds": chain_run.trace.seconds,
     }
 
 

@@ -1,5 +1,5 @@
-"""Some records of a run as rows of a matrix, in the way of their kind; of a kind that has none, by
-what the rows of its tables say."""
+"""Records of a run as rows of a matrix, made by their kind; for a kind without a matrix, made from
+the rows of its tables."""
 
 from __future__ import annotations
 
@@ -17,87 +17,96 @@ TEXT_SHOWN = 20_000
 FACTS_SHOWN = 8
 FACT_LENGTH = 120
 SAID = ("score", "passed", "status", "reason", "index", "id", "position")
-"""Fields that an entry shows in their place."""
+"""Fields that an entry shows elsewhere."""
 
 
 def show_rows(
-    study: AnyStudy, run_id: str, variants: Sequence[str], found: Sequence[Kept]
+    study: AnyStudy, run_id: str, variants: Sequence[str], stored_records: Sequence[Kept]
 ) -> list[MatrixRow]:
-    """The records of a case, or a record alone, as a row of a matrix (rows, where there are
-    several samples). The number of entries is that of the variants where there are any.
+    """Return the records of a case, or a single record, as a row of a matrix (rows, if there are
+    several samples). With variants, a row has an entry for each.
 
     Raises:
         StoreError: a record cannot be read.
     """
-    decoded = [decode_record(study, run_id, kept) for kept in found]
+    decoded = [decode_record(study, run_id, stored) for stored in stored_records]
     if study.rows is not None:
         return list(study.rows(decoded, variants))
-    entries = [_entry(study, kept, one) for kept, one in zip(found, decoded, strict=True)]
-    name = found[0].case if len(found) > 1 else found[0].case or found[0].key
+    entries = [
+        _entry(study, stored, record)
+        for stored, record in zip(stored_records, decoded, strict=True)
+    ]
+    name = (
+        stored_records[0].case
+        if len(stored_records) > 1
+        else stored_records[0].case or stored_records[0].key
+    )
     if not variants:
         return [MatrixRow(name, "", [entry]) for entry in entries]
     return [
         MatrixRow(name, "", [by_variant.get(name) for name in variants])
-        for by_variant in _spread(found, entries)
+        for by_variant in _spread(stored_records, entries)
     ]
 
 
-def show_alone(study: AnyStudy, spec: StudySpec, run_id: str, found: Sequence[Kept]) -> list[Block]:
-    """The report of a record that is a result by itself; empty where records are parts of one, or
-    rows of a matrix tell all.
+def show_alone(
+    study: AnyStudy, spec: StudySpec, run_id: str, stored_records: Sequence[Kept]
+) -> list[Block]:
+    """Return the report of a record that is a result by itself; empty if records are parts of a
+    result, or if the rows of a matrix show everything.
 
     Raises:
         StoreError: the record cannot be read.
     """
-    if study.rows is not None or len(found) != 1 or not study.streams:
+    if study.rows is not None or len(stored_records) != 1 or not study.streams:
         return []
-    record = decode_record(study, run_id, found[0])
+    record = decode_record(study, run_id, stored_records[0])
     return list(study.report(spec, study.summarise(spec, [record])).blocks)
 
 
 def name_entries(rows: Iterable[MatrixRow], variants: Sequence[str]) -> Sequence[str]:
-    """The heads of the columns: the variants, or letters for the candidates of a case."""
+    """Return the heads of the columns: the variants, or letters for the candidates of a case."""
     number = max((len(row.entries) for row in rows), default=1)
     if variants:
         return variants
     return ["Result"] if number == 1 else [wording.letter(n) for n in range(number)]
 
 
-def _spread(found: Sequence[Kept], entries: Sequence[Entry]) -> list[dict[str, Entry]]:
-    """A row for each time that all variants come: several samples are several rows."""
+def _spread(stored_records: Sequence[Kept], entries: Sequence[Entry]) -> list[dict[str, Entry]]:
+    """Distribute the entries over rows with one entry for each variant: samples become rows."""
     rows: list[dict[str, Entry]] = []
-    for kept, entry in zip(found, entries, strict=True):
-        free = next((row for row in rows if kept.variant not in row), None)
+    for stored, entry in zip(stored_records, entries, strict=True):
+        free = next((row for row in rows if stored.variant not in row), None)
         if free is None:
             rows.append(free := {})
-        free[kept.variant] = entry
+        free[stored.variant] = entry
     return rows
 
 
-def _entry(study: AnyStudy, kept: Kept, record: Any) -> Entry:
-    failed = kept.status != "scored"
-    told = [dict(row) for row in study.flat(record)]
+def _entry(study: AnyStudy, stored: Kept, record: Any) -> Entry:
+    failed = stored.status != "scored"
+    table_rows = [dict(row) for row in study.flat(record)]
     facts = {
-        name: wording.shorten(_say(value), FACT_LENGTH)
-        for name, value in (told[0] if told else {}).items()
+        name: wording.shorten(_format_value(value), FACT_LENGTH)
+        for name, value in (table_rows[0] if table_rows else {}).items()
         if name not in SAID and isinstance(value, str | int | float) and value != ""
     }
     return Entry(
-        scores={} if kept.score is None else {"score": kept.score},
-        passed=kept.passed,
-        reasons={"reason": kept.reason} if kept.reason and not failed else {},
-        failure=f"{kept.status}: {kept.reason}" if failed else "",
+        scores={} if stored.score is None else {"score": stored.score},
+        passed=stored.passed,
+        reasons={"reason": stored.reason} if stored.reason and not failed else {},
+        failure=f"{stored.status}: {stored.reason}" if failed else "",
         facts=dict(list(facts.items())[:FACTS_SHOWN]),
-        details=[_table(row) for row in told],
+        details=[_table(row) for row in table_rows],
     )
 
 
 def _table(row: Mapping[str, Any]) -> Block:
-    cells = [(name, _say(value)) for name, value in row.items() if value is not None]
+    cells = [(name, _format_value(value)) for name, value in row.items() if value is not None]
     return Table("", (Column("field"), Column("value")), cells)
 
 
-def _say(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, str):
         return wording.clip(value, TEXT_SHOWN)
     return wording.clip(json.dumps(value, ensure_ascii=False, default=str), TEXT_SHOWN)

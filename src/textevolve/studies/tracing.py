@@ -1,7 +1,6 @@
-"""Whether the loops of a run are traced, and with what. Without tracing nothing is loaded.
+"""Tracing of the loops of a run, if it is configured. Without it nothing is loaded.
 
-How spans come of events is in `loop_spans.py`, where they go in `span_export.py`; both need
-OpenTelemetry.
+`loop_spans.py` makes spans of events, `span_export.py` exports them; both need OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ NAME = "textevolve"
 def trace_loops(
     study: AnyStudy, run_id: str, settings: Settings, listener: Listener
 ) -> Generator[tuple[Listener, Callable[[Any], None]]]:
-    """Give the listener of a run, which also makes spans of its loop's events if that is
-    configured, and what hears of its records.
+    """Return the listener of a run, which also makes spans of its loop's events if that is
+    configured, and a function that adds its records to them.
 
     Raises:
         SettingsError: spans cannot go where the settings say.

@@ -107,7 +107,7 @@ def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
         text=turns[-1][1],
         history=() if session else tuple(history),
         keep=session == NEW,
-        told="\n\n".join(filter(str.strip, told)),
+        instructions="\n\n".join(filter(str.strip, told)),
         memory=_read_use(given),
         recall=_read_recall(given),
         schema=write_schema(asked),
