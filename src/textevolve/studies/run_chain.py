@@ -157,8 +157,8 @@ async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> Async
         except (ModelError, BudgetError) as error:
             failure = failure_of(error)
             return ChainRun(position, case.id, inputs, spent.trace, failure=failure)
-        chain_run = to_jsonable_python(outputs, serialize_unknown=True)
-        return ChainRun(position, case.id, inputs, trace, chain_run)
+        json_outputs = to_jsonable_python(outputs, serialize_unknown=True)
+        return ChainRun(position, case.id, inputs, trace, json_outputs)
 
     source = stream(
         enumerate(listed_cases, bench.first), work, bench.concurrency, ordered=bench.ordered
