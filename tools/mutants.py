@@ -29,7 +29,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = 180
 """Seconds of processor time after which the tests of a mutant are ended and it counts as killed: a
-busy machine ends nothing. What waits without computing is ended after ten times as long."""
+busy machine ends nothing."""
+STUCK = 90
+"""Seconds after which a test that waits without computing is ended; none takes a tenth of it."""
 
 
 class Target(NamedTuple):
@@ -130,6 +132,7 @@ def is_killed(mutant: Mutant, tests: Sequence[str]) -> bool:
         (source / mutant.module).write_text(mutant.source, encoding="utf-8")
         paths = [str(ROOT / "tests" / test) for test in tests]
         options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+        options += ["-o", f"faulthandler_timeout={STUCK}"]
         try:
             ended = subprocess.run(
                 [sys.executable, "-c", RUN, folder, *options, *paths],
