@@ -49,33 +49,17 @@ def test_gates_have_an_exit_code_and_a_line_each(cli, server, judged, model):
     assert "pass rate 0.000" in lines(stricter)[0]
 
 
-@pytest.mark.slow
-def test_an_earlier_run_is_named_by_its_name_or_as_the_last(cli, server, judged, model):
+def test_an_earlier_run_is_named_by_its_name_or_as_the_last(cli, judged, model):
     first = cli(*command(model, "--name", "main", "--no-worse-than", "last"))
     assert first.code == 0
     assert lines(first) == ["gate holds: no earlier run of the kind to compare with"]
-    # Unchanged it is that run itself, and no worse than that.
-    assert cli(*command(model, "--no-worse-than", "main")).code == 0
+    good = f"r0,Why are there tides 0?,{GOOD}"
     text = (judged / "cases.csv").read_text()
-    worse = text.replace(f"r0,Why are there tides 0?,{GOOD}", f"r0,Why are there tides 0?,{BAD}")
-    (judged / "cases.csv").write_text(worse)
-    for which in ("main", "last"):
-        ended = cli(*command(model, "--no-worse-than", which))
-        assert ended.code == 4
-        said = f"gate fails: difference to {which} -0.117 (95 % -0.642 to +0.431, 6 cases)"
-        assert lines(ended)[0].startswith(said)
-    # Six rows show little of others; of these alone one passed and fails now.
-    few = cli(*command(model, "--no-worse-than", "main", "--margin", 0.5))
-    assert "too few rows; --max-regressions judges" in lines(few)[0]
+    (judged / "cases.csv").write_text(text.replace(good, good.replace(GOOD, BAD)))
     for most, code in ((0, 4), (1, 0)):
         ended = cli(*command(model, "--no-worse-than", "main", "--max-regressions", most))
         assert ended.code == code
         assert "1 of 5 cases that passed in main fail now (r0)" in lines(ended)[0]
-    # The name goes to the run that has it last, even where that was there before.
-    cli(*command(model, "--name", "main"))
-    assert cli(*command(model, "--no-worse-than", "main")).code == 0
-    (judged / "cases.csv").write_text(text)
-    assert cli(*command(model, "--no-worse-than", "main", "--max-regressions", 0)).code == 0
 
 
 def test_what_cannot_be_compared_is_said_before_anything_is_asked(cli, server, judged, model):

@@ -68,14 +68,6 @@ def test_a_run_may_ask_for_a_judge_that_agrees_with_people(cli, server, model, l
         "probe was not measured on labels.jsonl; see textevolve bench agreement" in unmeasured.err
     )
     cli(*MEASURE, "-j", "probe", "-m", model, "--name", "check")
-    calls = server.calls
-    other = cli(*evaluate(model, "probe+rules", *gate, 0.7))
-    assert (other.code, server.calls) == (4, calls)
-    assert "probe+rules was not measured on labels.jsonl" in other.err
-    worse = cli(*evaluate(model, "probe", *gate, 0.8))  # the lower end counts
-    assert (worse.code, server.calls) == (4, calls)
-    assert "gate fails: agreement of probe 0.875 (95 % 0.7" in worse.err
-    assert cli(*evaluate(model, "probe", "--threshold", 0.3, *gate, 0.7)).code == 4
     for name in ("labels.jsonl", "check"):
         held = cli(*evaluate(model, "probe", "--measured-on", name, "--min-agreement", 0.7))
         assert held.code == 0, held.err
@@ -86,26 +78,6 @@ def test_a_run_may_ask_for_a_judge_that_agrees_with_people(cli, server, model, l
     )
     assert compared.code == 0, compared.err
     assert "belong together" in cli(*evaluate(model, "probe", "--min-agreement", 0.7)).err
-
-
-def test_a_judge_no_better_than_a_blind_answer_fails_the_gate(cli, home, model, labels):
-    rows = [row | {"label": "pass", "output": "The moon pulls."} for row in labels[:35]]
-    rows += [row | {"label": "fail", "output": "The moon pulls."} for row in labels[35:]]
-    (home / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    cli(*MEASURE, "-j", "probe", "-m", model)
-    gate = ("--measured-on", "labels.jsonl", "--min-agreement", 0.5)
-    ended = cli(*evaluate(model, "probe", *gate))
-    assert ended.code == 4
-    assert "surpass always pass (0.875)" in ended.err
-
-
-def test_a_debate_is_the_same_judge_wherever_it_is_named(cli, server, home, model, labels):
-    cli(*MEASURE, "-j", "single", "-m", model, "--limit", 12)
-    gate = ("--measured-on", "labels.jsonl", "--min-agreement", 0)
-    same = cli(*evaluate(model, "single", *gate))
-    assert "was not measured" not in same.err
-    other = cli(*evaluate(model, "single", "--threshold", 0.9, *gate))
-    assert "was not measured on" in other.err
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from textevolve import Client, Settings, load_profile
 from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
 from textevolve.report.blocks import Estimate, Table
 from textevolve.statistics.intervals import betting_interval, wilson_interval
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord
 from textevolve.studies import evaluate
 from textevolve.studies.aggregates import Aggregates, aggregate
+from textevolve.studies.agreement import AgreementSpec
+from textevolve.studies.baseline import check_judges, check_run, find_baseline
 from textevolve.studies.cells import estimate
-from textevolve.studies.gates import Gated, GateOutcome, Gates, check_gates, draw_gates
+from textevolve.studies.gates import (
+    Gated,
+    GateOutcome,
+    Gates,
+    check_agreement,
+    check_gates,
+    draw_gates,
+)
 from textevolve.studies.junit_cases import junit_suites
 from textevolve.studies.study import RecordStatus, Row
 
@@ -128,6 +142,32 @@ def test_so_many_may_fail_as_is_said(rows: list[Row], most: int) -> None:
         assert share.holds == (one.unscored / one.records <= most / 13 + 1e-6 and one.scored > 0)
 
 
+@pytest.mark.parametrize("name", ["min_pass_rate", "min_mean", "min_agreement", "margin"])
+def test_bounds_are_shares(name: str) -> None:
+    known: dict[str, Any] = {"no_worse_than": "main", "measured_on": "labels", "min_agreement": 0}
+    for share in (-0.1, 1.1):
+        with pytest.raises(InputError, match=r"0|1"):
+            Gates(**known | {name: share})
+    assert Gates(**known | {name: 1}).any
+    with pytest.raises(InputError, match="belong together"):
+        Gates(min_agreement=0)
+
+
+def test_an_agreement_must_have_an_interval_and_surpass_a_blind_answer() -> None:
+    gates = Gates(min_agreement=0.5, measured_on="labels")
+
+    def holds(figure: Estimate, blind: float = 0.6) -> bool:
+        return check_agreement("probe", figure, ("always pass", blind), gates).holds
+
+    assert holds(Estimate(0.7, 0.5, 0.9))
+    assert not holds(Estimate(0.7, 0.49, 0.9))
+    assert not holds(Estimate(0.7))
+    assert not holds(Estimate(0.7, 0.5, 0.9), 0.7)
+    unknown = check_agreement("probe", Estimate(None), ("always pass", 0.6), gates)
+    assert (unknown.holds, unknown.value) == (False, None)
+    assert unknown.found.startswith("probe was not measured on labels")
+
+
 def test_nothing_at_all_passes_no_gate() -> None:
     assert not check([], max_failed=5).holds
     assert not any(one.holds for one in check_gates([], Gates(min_mean=0, min_pass_rate=0)))
@@ -167,6 +207,8 @@ def test_regressions_are_rows_that_passed_and_fail_now() -> None:
     assert (found.gate, found.holds, found.value) == ("max regressions", False, 2.0)
     assert found.found == "2 of 4 cases that passed in main fail now (c1, c2), more than 1"
     assert check(now, before, no_worse_than="main", max_regressions=2).holds
+    five = check(of(*[0.0] * 5), of(*[1.0] * 5), no_worse_than="main", max_regressions=5)
+    assert five.found.endswith("(c0, c1, c2, c3, c4), at most 5")
     found = check(now, before, no_worse_than="main", max_regressions=2, pass_threshold=0.65)
     assert found.found.startswith("2 of 3 cases")
     both = check_gates(now, Gates(no_worse_than="main", max_regressions=2, margin=0.1), before)
@@ -192,6 +234,8 @@ def test_rows_of_the_baseline_that_are_missing_count_as_failed() -> None:
     ]
     told = "26 of 30 records without a score (26 of the baseline are missing), more than 0"
     assert found[0].found == told
+    told = check_gates(before[1:], Gates(**gates, max_failed=0.05), before)[0].found
+    assert told.endswith("(1 of the baseline is missing), at most 5.0 %")
     allowed = check_gates(of(*[1.0] * 4), Gates(**gates, max_failed=26), before)
     assert all(one.holds for one in allowed)
     failed = [replace(row, score=None, status="failed") for row in before[4:]]
@@ -304,3 +348,134 @@ def test_the_table_of_gates_has_variants_only_where_there_are_some() -> None:
             : len(shown)
         ]
     assert draw_gates([]) == []
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    with open_store(home / "store.db") as opened:
+        yield opened
+
+
+def compare_columns(home: Path, store: Store, good: int, name: str = "", **columns: Any) -> str:
+    """A run over two columns of outputs, of which `new` is right in so many of ten rows."""
+    rows = [
+        {"id": f"c{n}", "input": f"q{n}", "label": "a", "old": "a", "new": "a" if n < good else "b"}
+        for n in range(10)
+    ]
+    with Client(store=home / "store.db") as client:
+        outputs = ["old", "new"]
+        client.compare(
+            [row | columns for row in rows],
+            outputs=outputs,
+            name=name,
+            metric="exact",
+            label="label",
+        )
+    return store.get_run("last").id
+
+
+def test_the_run_to_compare_with_is_found_by_its_name_or_as_the_last(home: Path, store: Store):
+    first = compare_columns(home, store, 10, "main")
+
+    def find(run: str, name: str | None) -> str | None:
+        record = store.get_run(run)
+        gates = Gates(no_worse_than=name)
+        found = find_baseline(store, record, gates, Settings(store=home / "store.db"))
+        return found and found.id
+
+    assert find(first, "last") is find(first, None) is find(first, "old") is None
+    second, third = compare_columns(home, store, 9, "main"), compare_columns(home, store, 8)
+    assert (find(third, "main"), find(third, first), find(third, "last")) == (second, first, second)
+    assert find(second, "last") == third
+    store.finish_run(third, "interrupted")
+    assert find(second, "last") == first
+    with pytest.raises(InputError, match=r"run nobody: is not .*; variants: old, new$"):
+        find(first, "nobody")
+    with Client(store=home / "store.db") as client:
+        client.evaluate("q0", "a longer text", judge="look:length", name="other")
+    judged = store.get_run("other").id
+    assert find(judged, "last") is None  # none of its kind
+    with pytest.raises(InputError, match=r"is of the kind compare, not evaluate"):
+        find(judged, first)
+    with pytest.raises(InputError, match=r"run nobody: is not [^;]*; see [^;]*$"):
+        find(judged, "nobody")
+    changed = compare_columns(home, store, 10, input="another")
+    with pytest.raises(InputError, match="case 'c0' is not the same in both"):
+        find(changed, first)
+
+
+def test_a_run_is_held_to_the_records_of_another(home: Path, store: Store):
+    good, bad = (store.get_run(compare_columns(home, store, n)) for n in (10, 4))
+    gates = Gates(no_worse_than="main", max_regressions=0)
+    rows = of(*[1.0] * 10, variant="old") + of(*[1.0] * 4, *[0.0] * 6, variant="new")
+    against = check_run(store, bad, rows[::-1], gates, good)
+    assert [(one.variant, one.holds) for one in against.outcomes] == [("new", False), ("old", True)]
+    assert "(c4, c5, c6, c7, c8, ...)" in str(against.outcomes[0])
+    itself = check_run(store, bad, rows, gates, bad)
+    assert [one.found for one in itself.outcomes] == ["this is the run main itself"] * 2
+    judges = [GateOutcome("min agreement", False, "no")]
+    alone = check_run(store, bad, rows, Gates(min_mean=0), judges=judges)
+    assert (alone.outcomes[0], alone.holds) == (judges[0], False)
+
+
+def measure(home: Path, right: int, name: str = "", **fields: Any) -> None:
+    """Measures the judge of length, which is right about so many of ten texts."""
+    rows = [
+        {"input": f"q{n}", "output": "w " * (300 if n % 2 else 10), "label": n % 2 == (n < right)}
+        for n in range(10)
+    ]
+    (home / f"{right}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = {"items": (f"{right}.jsonl",), "judge": ("look:length",), "threshold": 0.5}
+    with Client(store=home / "store.db") as client:
+        client.run(AgreementSpec(**spec | fields), name=name)
+
+
+def judged_by(run: RunRecord, model: str = "", **spec: Any) -> RunRecord:
+    """A run whose judges are those of a measurement."""
+    kind = "compare" if "outputs" in spec else "evaluate"
+    return replace(run, spec={**run.spec, "kind": kind, "model": model, "spec": spec})
+
+
+def test_judges_are_held_to_the_newest_measurement(home: Path, store: Store):
+    for right, name in ((10, "a"), (7, "b")):
+        measure(home, right, name)
+    one, other = store.get_run("a"), store.get_run("b")
+    run = judged_by(other, judge="look:length", threshold=0.5)
+
+    def look(on: str, run: RunRecord = run, least: float = 0.3) -> tuple[bool, str, float | None]:
+        (found,) = check_judges(store, run, Gates(min_agreement=least, measured_on=on))
+        assert found.gate == "min agreement"
+        return found.holds, found.found, found.value
+
+    assert check_judges(store, run, Gates()) == []
+    text = "agreement of look:length 0.700 (95 % 0.397 to 0.892) on {}; its lower end must reach {}"
+    text += ", and its value surpass always fail (0.600)"
+    for on in ("b", other.id, "7.jsonl"):
+        assert look(on) == (True, text.format(on, 0.3), 0.7)
+    assert look("b", least=0.5) == (False, text.format("b", 0.5), 0.7)
+    assert look("a")[2] == look("10.jsonl")[2] == 1
+    missing = "look:length was not measured on {}; see textevolve bench agreement"
+    assert look("c") == (False, missing.format("c"), None)
+    for spec in ({}, {"threshold": 0.6}, {"threshold": 0.5, "rubric": "tone"}):
+        assert look("b", judged_by(other, judge="look:length", **spec))[2] is None
+    measure(home, 7, "a", limit=9)
+    assert look("a")[2] == pytest.approx(7 / 9)
+    store.finish_run(store.get_run("last").id, "interrupted")
+    assert look("a")[2] == 1
+    store.finish_run(one.id, "failed")
+    assert look("a")[2] is None
+
+
+def test_a_debate_is_a_judge_with_its_profile_and_its_models(home: Path, store: Store, model: str):
+    debates = ("single", "debate:general")
+    measure(home, 5, "m", judge=debates, threshold=None, model=model, limit=2)
+    run, gates = store.get_run("m"), Gates(min_agreement=0, measured_on="m")
+    general = load_profile("general").model_dump(mode="json")
+
+    def values(model: str = model, **spec: Any) -> list[float | None]:
+        spec |= {} if "profile" in spec else {"data": "a.csv", "outputs": ["a"]}
+        return [one.value for one in check_judges(store, judged_by(run, model, **spec), gates)]
+
+    assert None not in values(judge=debates) + values(profile=general)
+    assert values(judge=("single",), threshold=0.9) == values("x/y", judge=("single",)) == [None]
+    assert values("x/y", profile=general) == [None]
