@@ -27,8 +27,8 @@ def test_a_chat_in_plain_code(settings, resources, guide) -> None:
 
 
 def test_the_example_of_the_page_runs(settings, resources, monkeypatch, capsys) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
     monkeypatch.setenv("TEXTEVOLVE_MODEL", settings.model)
     (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    exec(compile(code, "docs/chat.md", "exec"), {"__name__": "docs"})
+    exec(compile(code, "docs/agents.md", "exec"), {"__name__": "docs"})
     assert capsys.readouterr().out.endswith("\n4\n")

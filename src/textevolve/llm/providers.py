@@ -366,7 +366,7 @@ def is_loopback(address: str) -> bool:
 # ports those that the servers listen on when nothing else is said. Where nothing is said of
 # decisions, it depends on the model or the server's version, and the endpoint is asked. Those
 # without `prompt_cache` find recurring beginnings of prompts by themselves, or cache none
-# (docs/endpoints.md).
+# (docs/models.md).
 # Default models are those that the providers' pages named on 24 November 2026:
 # developers.openai.com/api/docs/deprecations has gpt-6-luna in the place of the small GPT-4 models
 # (gpt-5-mini is shut down on 11 December 2026), ai.google.dev/gemini-api/docs/deprecations has
