@@ -77,6 +77,7 @@ def flip(path, sound, place, length=1):
         path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 def test_what_stands_in_the_log_of_a_store_that_was_killed_is_read_too(home, store, sound, cli):
     with closing(sqlite3.connect(store)) as raw:
         raw.execute("PRAGMA wal_autocheckpoint = 0")

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 
+@pytest.mark.slow
 def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
     process = spawn("serve", "--judge", "probe", "--model", model, "--port", 0)
     line = process.stderr.readline()

@@ -31,6 +31,7 @@ def send(ask, cli):
     return as_key
 
 
+@pytest.mark.slow
 def test_an_agent_that_evolves_debates_on_in_a_run_as_it_was(serve, send, server, model):
     def wait(run_id, *states):
         wait_for_status(lambda: send("acme", f"{url}/v1/studies/{run_id}"), *states)

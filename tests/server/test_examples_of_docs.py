@@ -13,6 +13,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 OURS = "http://127.0.0.1:8400"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is in beta")
 @pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
 def test_examples_run(serve, code, capsys, home, model):
