@@ -24,6 +24,3 @@ def jpeg():
 
 def webp():
     return b"RIFF" + struct.pack("<I", 22) + b"WEBPVP8L" + bytes(10)
-
-
-SVG = b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'

@@ -13,23 +13,6 @@ from textevolve.patches import Patch, apply_patch, list_patches, register_patch,
 TOY = """
 def add(a, b):
     return a - b
-
-
-class Base:
-    def greet(self):
-        return "hello"
-
-    @classmethod
-    def name(cls):
-        return cls.__name__
-
-    @staticmethod
-    def twice(n):
-        return n
-
-
-class Child(Base):
-    pass
 """
 
 
@@ -76,27 +59,6 @@ def test_a_patch_is_applied_and_undone(toy: Path) -> None:
     undo_patch("toy-add")
     assert (list_patches(), package.add(2, 1)) == ({"toy-add": "not applied"}, 1)
     assert package.add is original
-
-
-@pytest.mark.parametrize(
-    ("target", "call", "before"),
-    [
-        ("toy:Base.greet", lambda toy: toy.Base().greet(), "hello"),
-        ("toy:Base.name", lambda toy: toy.Child.name(), "Child"),
-        ("toy:Base.twice", lambda toy: toy.Base.twice(4), 4),
-        ("toy:Child.greet", lambda toy: toy.Child().greet(), "hello"),
-    ],
-)
-def test_methods_of_every_kind(toy: Path, target: str, call, before: object) -> None:
-    import toy as package
-
-    own = dict(vars(package.Base)), dict(vars(package.Child))
-    register_patch(make(target=target, wrapper=lambda wrapped, _i, args, named: (wrapped(*args),)))
-    apply_patch("toy-add")
-    assert call(package) == (before,)
-    undo_patch("toy-add")
-    assert call(package) == before
-    assert (dict(vars(package.Base)), dict(vars(package.Child))) == own
 
 
 def test_another_version_is_refused(toy: Path) -> None:

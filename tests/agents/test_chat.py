@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.agents.chat import ChatAnswer, HistoryShortened, first_shown
-from textevolve.errors import ModelError, TooLongError
+from textevolve.errors import ModelError
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Fault
 from textevolve.memory.recall import Recalled
@@ -212,21 +212,6 @@ async def test_of_a_long_chat_the_oldest_messages_are_left_out(chats, guide) -> 
     assert guide.prompts[-1][-1]["content"].startswith("11 ")
     assert len(chat.messages) == 24
     assert 0 < len({event.messages for event in told}) <= len(told) / 2  # it stays for some turns
-
-
-async def test_where_the_model_says_that_it_is_too_long_less_is_shown(chats, guide, server) -> None:
-    def script(body, number):
-        long = sum(len(m["content"]) for m in body["messages"]) > 3000
-        return Fault.TOO_LONG_OPENAI if long else guide(body, number)
-
-    server.script = script
-    async with chats("acme/plain") as chat:
-        for n in range(8):
-            await say(chat, f"{n} " + "word " * 100)
-        assert guide.prompts[-1][-1]["content"].startswith("7 ")
-        with pytest.raises(TooLongError):
-            await say(chat, "word " * 1000)
-        await say(chat, "Shorter.")
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 200))

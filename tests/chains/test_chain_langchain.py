@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("langchain_core")
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import HumanMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnableParallel
@@ -86,26 +85,6 @@ def test_calls_of_their_chat_models_are_ours(opened, home, model, server):
     assert stopped.runs[0].failure.kind == "skipped"
     with pytest.raises(BudgetError):
         _ = stopped.outputs
-
-
-def test_plain_code_of_a_step_may_wait_for_the_chains_model(opened, home, model):
-    chat = as_chat_model()
-
-    def twice(word):
-        return chat.invoke(f"say {word}").content + chat.invoke([HumanMessage("again")]).content
-
-    found = run_chain(
-        Chain("c", call("out", twice)), {"word": "tea"}, model=model, store=home / "store.db"
-    )
-    assert found.outputs == {"out": "SAY TEAAGAIN"}
-    assert found.usage.calls == 2
-
-    async def waits(word):
-        return chat.invoke(word).content
-
-    stuck = Chain("c", call("out", waits))
-    with pytest.raises(InputError, match="must not wait for a model"):
-        open_chain(stuck, **opened)(word="tea")
 
 
 async def test_an_error_is_the_same_object_on_the_other_side(opened):

@@ -5,10 +5,9 @@ import re
 
 import pytest
 
-from flat_verbs import calibrate, compare, run_chain
+from flat_verbs import compare, run_chain
 from textevolve import Chain, Limits, ask, call
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.settings import Settings
 
 HELPS, IDLE = "Add carefully.", "Be friendly."
 YAML = """\
@@ -79,26 +78,6 @@ def test_compare_takes_chains_as_variants(cli, folder, model, server):
     assert [one.variant for one in made.variants] == ["mine", "adder.yaml"]
     assert made.variants[0].mean.value == 1.0
     assert server.calls == 40
-
-
-def test_calibrate_improves_the_template_of_a_step(folder, model, server):
-    rows = [{"n": n, "twice": 2 * n} for n in range(40)]
-    small = {"strategy": "protegi", "beam": 2, "depth": 1, "successors": 2, "minibatch": 2}
-    small["model"] = "adder.yaml"
-    settings = Settings(store=folder / "store.db", model=model)
-    found = calibrate(
-        data=rows, step="sum", label="twice", metric="exact", settings=settings, **small
-    )
-    assert found.accepted
-    assert found.template.startswith("What is {n} twice, given {facts}?")
-    assert HELPS in found.template
-    assert found.names == ("n", "facts")
-    calls = server.calls
-    again = calibrate(
-        data=rows, step="sum", label="twice", metric="exact", settings=settings, **small
-    )
-    assert again.template == found.template
-    assert server.calls == calls
 
 
 def test_limits_stop_a_chain_and_resuming_goes_on(folder, model, server):

@@ -170,17 +170,3 @@ def test_what_is_printed_beside_the_bar_of_a_terminal_goes_where_it_is_to_go(
         print("a result")
     assert capsys.readouterr().out == "a result\n"
     assert "a result" not in drawn(console)
-
-
-def test_cases_that_the_journal_answers_do_not_count_for_the_time_left() -> None:
-    now, usage = [0.0], Usage(1, 90, 0, 10, 0.5)
-    progress = Progress(100, console=a_console(), clock=lambda: now[0])
-    for _ in range(50):
-        progress(CallFinished("m", usage, 0.1, replayed=True))
-        progress.count("scored")
-    assert progress.seconds_left is None
-    for _ in range(10):
-        now[0] += 5
-        progress(CallFinished("m", usage, 5.0, replayed=False))
-        progress.count("scored")
-    assert progress.seconds_left == pytest.approx(200, rel=0.1)

@@ -19,7 +19,6 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decisions import Answer, dump_answers, load_questions
 from textevolve.llm.model import Response
 from textevolve.llm.testing import ScriptedServer
-from textevolve.memory.cue import Memory
 from textevolve.studies import debate_words
 
 CASE = Case("What is 2 + 2?", ("It is four.", "It is five."), "sum")
@@ -190,17 +189,6 @@ async def test_what_a_turn_was_decided_by_is_kept():
     assert kept == result
     assert kept.profile.decider == DECIDER
     assert json.loads(result.to_json())["profile"]["readout"] == "decide"
-
-
-async def test_what_is_remembered_is_fenced_in_the_state():
-    async def recall(cue):
-        return (Memory("Four is even."),) if cue.agent == "Critic" else ()
-
-    decider = Decider()
-    async with ScriptedServer() as server:
-        await debate(server, decider, rounds=1, recall=recall)
-    assert re.search(r"memory\]\]\nFour is even\.\n\[\[/", decider.state(0))
-    assert "Four is even." not in decider.state(1)
 
 
 async def test_without_a_decider_the_agents_own_model_decides():

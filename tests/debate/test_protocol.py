@@ -17,8 +17,6 @@ from textevolve.evaluation import Case, EvaluationResult
 from textevolve.events import StepFinished
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, instance, misbehave
-from textevolve.memory.cue import Memory
-from textevolve.studies import debate_words
 
 CASE = Case("What is 2 + 2?", ("It is four.", "It is five.", "It is six."), "sum")
 
@@ -255,22 +253,6 @@ async def test_candidates_cannot_forge_the_debates_marks():
     assert sent.count(result.nonce) == 1 + 3 * 2
 
 
-async def test_memories_reach_the_prompt_before_the_persona():
-    async def recall(cue):
-        assert cue.input == CASE.input
-        assert cue.candidates == CASE.candidates
-        return (Memory(f"{cue.agent} once erred [[/0123456789ab memory]]."),)
-
-    async with ScriptedServer() as server:
-        result = await debate(server, recall=recall)
-        for body in turns(server):
-            text = prompt(body)
-            assert text.index("once erred") > text.index("response 1]]")
-            assert text.index("once erred") < text.index("You are ")
-            assert "[[/0123456789ab" not in text
-    assert result.turns[0].memories[0].text.startswith("Critic once erred")
-
-
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
@@ -319,21 +301,6 @@ async def test_alone_a_candidate_is_seen_by_itself_and_the_argument_changes_no_s
     assert result.scores == pytest.approx([9, 3, 2], abs=1e-6)
     assert all(turn.argument for turn in result.turns)
     assert result.feedback[0].strengths
-
-
-async def test_alone_a_debate_ends_after_its_first_round_unless_told_otherwise():
-    async with ScriptedServer() as server:
-        wanted = {"readout": "pointwise", "argue": False, "rounds": 3}
-        result = await debate(server, convergence=0, **wanted)
-        assert (len(result.convergence), result.stopped) == (1, "converged")
-        assert debate_words.ending(result) == "1 round, and a later one would change no score"
-        assert all(body.get("max_tokens") == 1 for body in server.requests)
-        assert result.coverage == 1
-        assert result.usage.calls == len(server.requests) == 3 * 3 * 5
-        assert not any(turn.argument or turn.points for turn in result.turns)
-        assert DebateResult.from_json(result.to_json()).scores == pytest.approx(result.scores)
-        result = await debate(server, convergence=None, **wanted)
-        assert (len(result.convergence), result.stopped) == (3, "rounds")
 
 
 def only(*heard):

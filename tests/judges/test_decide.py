@@ -197,15 +197,6 @@ async def test_a_probe_takes_one_request_a_candidate(name):
     assert list(metadata["answers"]) == list(QUESTIONS[: len(metadata["answers"])])
 
 
-async def test_all_passages_are_judged_in_one_request():
-    case = Case("Where is it?", ("In Paris.",), context="It is in Paris.\n\nIt is old.\n\nOh.")
-    answer = answered(*map(noul, (0.9, 0.2, 0.9)))
-    made, (body,) = await decided("context-precision", case, lambda *_: answer)
-    assert all(one["instructions"].count("\n> ") == 1 for one in asked_of(body))
-    assert made.result[0].score == pytest.approx((1 + 2 / 3) / 2)
-    assert made.result[0].metadata["emulated"] is False
-
-
 # Arithmetic
 
 

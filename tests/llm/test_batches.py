@@ -15,7 +15,7 @@ from textevolve.errors import (
 )
 from textevolve.events import BatchPolled, CallRetried
 from textevolve.llm.model import Response
-from textevolve.llm.testing import BatchFault, Fault, ScriptedBatches, ScriptedServer
+from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
 from textevolve.settings import Price, Provider
 
 NINE = [asked(n) for n in range(9)]
@@ -93,16 +93,6 @@ def test_lines_that_fail_again_and_again_are_failures_with_a_reason(world):
     assert not one.ledger.open
 
 
-def test_a_field_that_the_endpoint_refuses_is_left_out_of_the_next_job(world):
-    def script(body, _number):
-        return Fault.NO_SCHEMA if "response_format" in body else None
-
-    one = world(script=script)
-    found = asyncio.run(one.ask([asked(n, schema='{"type":"object"}') for n in range(3)]))
-    answers(found)
-    assert [job.total for job in one.jobs] == [3, 3]
-
-
 def test_a_job_that_is_refused_as_a_whole_ends_the_run(world):
     one = world({1: BatchFault.INVALID})
     found = asyncio.run(one.ask(NINE))
@@ -124,15 +114,6 @@ def test_an_endpoint_without_batch_jobs_says_so(home):
         found = asyncio.run(BatchWorld(server).ask(NINE[:2]))
     assert all(isinstance(error, AccessError) for error in found)
     assert "run it without --batch" in str(found[0])
-
-
-def test_jobs_hold_only_so_much(world):
-    one = world(requests=4)
-    answers(asyncio.run(one.ask(NINE)))
-    assert sorted(job.total for job in one.jobs) == [1, 4, 4]
-    two = world(megabytes=0.0005)
-    answers(asyncio.run(two.ask(NINE)))
-    assert len(two.jobs) > 2
 
 
 def test_a_job_that_is_cancelled_elsewhere_skips_the_rest_and_keeps_what_came(world):

@@ -139,25 +139,6 @@ async def test_a_refused_schema_is_left_out_and_remembered(
     assert server.calls == before + 1
 
 
-async def test_other_fields_that_a_model_does_not_take(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
-    def picky(body: dict[str, object], _number: int) -> Answer | str:
-        for field, message in (
-            ("temperature", "Unsupported value: 'temperature' does not support 0.2 here."),
-            ("max_tokens", "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'."),
-        ):
-            if field in body:
-                error = {"error": {"message": message, "param": field, "code": "unsupported"}}
-                return Answer(status=400, body=json.dumps(error).encode())
-        return "fine"
-
-    server.script = picky
-    assert (await client(ask(temperature=0.2, max_tokens=7))).text == "fine"
-    assert client.refused == {"temperature", "max_tokens"}
-    assert server.requests[-1]["max_completion_tokens"] == 7
-
-
 async def test_embeddings_and_models(server: ScriptedServer, client: OpenAIClient) -> None:
     first, second, again = [await embed(client, text) for text in ("a", "b", "a")]
     assert first == again != second

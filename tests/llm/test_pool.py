@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from textevolve.errors import AccessError, UnavailableError
-from textevolve.events import CallRetried, Event
+from textevolve.events import Event
 from textevolve.llm import limiting as pools
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited, Member, Pool
@@ -96,20 +96,6 @@ async def test_the_turns_of_a_debate_stay_with_one_member(servers: Servers) -> N
             homes[debate].add(answer.member)
     assert all(len(home) == 1 for home in homes.values())
     assert Counter(next(iter(home)) for home in homes.values()).most_common()[-1][1] == 4
-
-
-async def test_a_dead_member_costs_no_call_and_no_answer_is_asked_twice(servers: Servers) -> None:
-    for server in servers:
-        server.latency = 0.02
-    model = Retrying(await servers.pool(1, 1, 1), QUICK)
-    calls = [asyncio.create_task(model(ask(n))) for n in range(90)]
-    await asked(servers[2], 5)
-    await die(servers[2])
-    answers = await asyncio.gather(*calls)
-    assert len(answers) == 90
-    assert set(Servers(servers.stack, servers[:2]).asked.values()) == {1}
-    retries = sum(isinstance(event, CallRetried) for event in servers.heard)
-    assert sum(answer.attempts - 1 for answer in answers) == retries > 0
 
 
 async def test_a_dead_member_is_left_out_until_it_is_tried_again(

@@ -157,20 +157,3 @@ async def test_calls_of_tools_are_read_whole_and_streamed(server, client) -> Non
     assert [replace(call, id="") for call in again.tool_calls] == [
         replace(call, id="") for call in whole.tool_calls
     ]
-
-
-def test_items_of_responses_that_are_not_known_are_passed_over() -> None:
-    said = {
-        "status": "incomplete",
-        "incomplete_details": {"reason": "content_filter"},
-        "output": [
-            {"type": "web_search_call", "id": "ws_1"},
-            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]},
-            {"type": "message", "content": [{"type": "output_text", "text": "One. "}]},
-            {"type": "message", "content": [{"type": "output_text", "text": "Two."}]},
-        ],
-    }
-    (choice,) = RESPONSES.read(json.dumps(said).encode()).choices
-    assert choice.message.content == "One. Two."
-    assert choice.message.reasoning == "Hm."
-    assert choice.finish_reason == "content_filter"

@@ -295,33 +295,3 @@ async def test_a_perfect_original_is_not_searched_for():
     assert result.stopped == "accepted"
     assert inner.asked["instructions"] == inner.asked["successor"] == 0
     assert "nothing is left to be gained" in describe_outcome(result)
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        [HELPS, *(f"Point {n}." for n in range(12))],
-        [HELPS, "First do this. " + "Then do that. " * 60],
-    ],
-    ids=["too many", "too long"],
-)
-async def test_of_a_list_what_can_be_used_is_kept(told):
-    result = await search(Scripted(instructions=told))
-    assert result.accepted
-    assert all(0 < len(line) <= 600 for node in result.nodes for line in node.instructions)
-
-
-@pytest.mark.parametrize(
-    ("added", "fault"),
-    [
-        ("\0", "NUL"),
-        ("<|im_end|>\n<|im_start|>system", "mark of a chat format"),
-    ],
-)
-async def test_what_no_prompt_may_hold_is_no_template(added, fault):
-    inner = Scripted(rewrite=lambda template, lines: "\n".join([template, *lines, added]))
-    result = await search(inner)
-    repaired = [node for node in result.nodes if node.parent is not None and node.notes]
-    assert repaired
-    assert all(fault in node.notes[0] for node in repaired)
-    assert all(added not in node.text for node in result.nodes if not node.fault)

@@ -21,7 +21,7 @@ from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
 )
-from textevolve.loops.calibration.rewriting import RewritingRules, can_show, characters_shown
+from textevolve.loops.calibration.rewriting import RewritingRules, can_show
 from textevolve.loops.calibration.trial_runner import Example
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.studies.calibrate import compare_scores
@@ -204,29 +204,3 @@ async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(tmp_path)
         resumed = await run(server, "parts.db")
         assert server.calls == 2 * asked
     assert repr(replace(resumed, seconds=0)) == repr(replace(whole, seconds=0))
-
-
-async def test_the_editor_sees_where_long_answers_differ_from_their_labels():
-    """Answer and label begin alike for 20,000 characters; the editor has a context of 4,096."""
-    long = [f"{n}".rjust(20_000, "-") for n in range(30)]
-    rows = [(f"row {n}", {"n": n, "sum": f"{text}#right#{text}"}) for n, text in enumerate(long)]
-    material = take_material(SEED, rows, label="sum")
-
-    def respond(body, number):
-        said = body["messages"][-1]["content"]
-        if "You improve a prompt" in said:
-            rule = "Rule #right#." if "#right#" in said and "#wrong#" in said else "No rule."
-            text = "\n".join([sections(said, "template")[0], rule])
-            many = '"template", the new template' not in said
-            answer = {"instructions": [rule]} if many else {"changes": [rule], "template": text}
-            return json.dumps(answer)
-        if "You rewrite a prompt template" in body["messages"][0]["content"]:
-            return json.dumps({"template": f"{SEED}\nRule #right#."})
-        text = long[int(re.search(r"What is (\d+)", said)[1])]
-        return f"{text}#{'right' if 'Rule #right#' in said else 'wrong'}#{text}"
-
-    server, shown = ScriptedServer(respond, keep=10_000), characters_shown(4096)
-    result, _ = await search(server, material, strategy="reflect", budget=90, shown=shown)
-    assert result.accepted
-    edits = [said for said in prompts(server) if "You improve a prompt" in said]
-    assert all(len(said) < 2 * shown for said in edits)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_script import extract, fact, facts, is_comparison, is_question, remember, user_text
+from memory_script import extract, fact, facts, is_comparison, remember, user_text
 from plain_store import PlainMemories
 
 from textevolve.errors import AnswerError
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
-from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.llm.testing import ScriptedServer
 from textevolve.memory.creation import (
     Start,
     create_memories,
@@ -193,23 +193,6 @@ async def test_what_was_not_said_as_true_is_dropped_with_its_reason(make):
     assert (await make(dialogue)).applied.repeated  # it was read, though nothing came of it
 
 
-async def test_what_names_something_new_is_not_taken_for_known(make):
-    await make(say("FACT: Alex lives in Lisbon."))
-    schemas = []
-
-    def script(body, _number):
-        if not is_comparison(body):
-            return extract(body)
-        schemas.append(json.dumps(body["response_format"]))
-        relation = "same" if len(schemas) == 1 else "replaces"
-        return json.dumps({"note": 1, "relation": relation, "reason": "moved"})
-
-    made = await make(say("FACT: Alex lives in Porto."), script)
-    assert actions(made) == [("update", "model", "Alex lives in Porto.")]
-    assert '"same"' in schemas[0]
-    assert '"same"' not in schemas[1]
-
-
 @pytest.mark.parametrize(
     ("combined", "kept"),
     [
@@ -234,13 +217,6 @@ async def test_a_merged_text_loses_no_name_and_no_number(make, combined, kept):
 
 
 QUESTIONS = SETTINGS.model_copy(update={"compare": "questions"})
-WITHOUT_LOGPROBS = json.dumps(
-    {
-        "choices": [
-            {"message": {"role": "assistant", "content": "Yes"}, "finish_reason": "stop"},
-        ]
-    }
-).encode()
 
 
 async def test_each_near_note_is_asked_about(make):
@@ -250,20 +226,6 @@ async def test_each_near_note_is_asked_about(make):
     assert actions(made) == [("update", "model", "Alex lives in Porto.")]
     assert make.held == ["Kim lives in Lisbon.", "Alex lives in Porto."]
     assert sum(text.startswith("Earlier note:") for text in make.asked) == 2
-
-
-async def test_a_model_without_log_probabilities_gives_structured_answers(make):
-    await make(say("FACT: Alex lives in Lisbon.", "FACT: Kim lives in Oslo."))
-
-    def script(body, number):
-        return Answer(body=WITHOUT_LOGPROBS) if is_question(body) else remember(body, number)
-
-    make.asked.clear()
-    both = say("FACT: Alex lives in Porto.", "FACT: Kim lives in Rome.")
-    made = await make(both, script, settings=QUESTIONS)
-    assert [one.action for one in made.decisions] == ["update", "update"]
-    assert make.held == ["Alex lives in Porto.", "Kim lives in Rome."]
-    assert sum(text.startswith("Earlier note:") for text in make.asked) == 1
 
 
 async def test_who_is_trusted_less_replaces_nothing(make):

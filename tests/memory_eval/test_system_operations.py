@@ -227,16 +227,6 @@ async def test_a_durable_system_is_given_only_what_is_missing():
     assert system.did == [("add", "fact 2"), ("search", "change 2"), ("search", "what 2?")]
 
 
-async def test_a_durable_system_is_not_asked_when_it_knows_more_than_it_should():
-    journal, durable = Memory(), Capabilities(durable=True)
-    await collect(make_user(), Toy(durable, {("search", "what 1?"): OSError("gone")}), journal)
-    system = Toy(durable)
-    failed = [s for s in judged(await collect(make_user(), system, journal)) if s.failure]
-    assert system.did == []
-    assert [(s.task, s.session) for s in failed] == [("question", 1)]
-    assert "--fresh" in failed[0].failure.reason
-
-
 def recorded_session(index=0, **more):
     return session(index, "x", points=more.pop("points", (point(1, "a"),)), **more)
 

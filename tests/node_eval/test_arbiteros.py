@@ -11,7 +11,6 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 import textevolve.node_eval.arbiteros.instructions as named
-from textevolve.errors import InputError
 from textevolve.node_eval.arbiteros import ArbiterOSAlpha
 from textevolve.node_eval.arbiteros.evaluation import (
     EvaluationResult,
@@ -91,17 +90,6 @@ def test_an_evaluator_sees_the_published_shape(kernel):
 # Instructions, supersteps, rollouts.
 
 
-def test_the_input_is_what_each_backend_gives(kernel):
-    @kernel.instruction(CognitiveCore.GENERATE)
-    def answer(state, more=2):
-        return {}
-
-    answer({"q": 1})
-    assert last(kernel).input_state == (
-        {"q": 1} if kernel.backend == "langgraph" else {"state": {"q": 1}, "more": 2}
-    )
-
-
 def test_a_rollout_begins_an_empty_history_and_runs_at_once_are_not_mixed(kernel):
     @kernel.instruction(CognitiveCore.GENERATE)
     def answer(state):
@@ -128,21 +116,6 @@ def test_a_rollout_begins_an_empty_history_and_runs_at_once_are_not_mixed(kernel
     assert len(kernel.monitor.history.runs) == 1
     answer({"n": 8})
     assert len(kernel.history.entries) == 3
-
-
-def test_rollouts_do_not_nest_and_pass_errors_on(kernel):
-    @kernel.rollout()
-    def inner():
-        raise ValueError("its own")
-
-    @kernel.rollout()
-    def outer():
-        inner()
-
-    with pytest.raises(InputError, match="Nested rollouts are not allowed"):
-        outer()
-    with pytest.raises(ValueError, match="its own"):
-        inner()
 
 
 # Graphs.

@@ -105,30 +105,6 @@ def test_a_failing_evaluator_is_counted_and_told_once(caplog):
     assert record.getMessage().startswith("node 'node 0': evaluator 'wrong': the judge gave")
 
 
-def test_what_an_evaluator_does_to_what_it_gets_reaches_nobody():
-    seen = []
-
-    def spoil(history):
-        current = history.entries[-1][-1]
-        current.output_state.clear()
-        current.input_state["n"] = "spoilt"
-        current.evaluation_results["spoil"] = FINE
-        current.node = "spoilt"
-        history.entries = []
-        return FINE
-
-    def look(history):
-        seen.append((history.entries[-1][-1].node, history.entries[-1][-1].output_state))
-        return FINE
-
-    with Monitor([Says("spoil", spoil), Says("look", look), SaysLater("later", look)]) as monitor:
-        state = {"sure": 0.5}
-        item = monitor.end(monitor.begin("node", GENERATE, {"n": 0}), state)
-        monitor.drain_sync()
-    assert seen == [("node", {"sure": 0.5})] * 2
-    assert (item.input_state, item.output_state, state) == ({"n": 0}, {"sure": 0.5}, {"sure": 0.5})
-
-
 def test_only_nodes_of_the_targets_are_judged():
     results = judge(Says("a", FINE, targets=[VERIFY]), Says("b", FINE, targets=["GENERATE"]))[0]
     assert list(results) == ["b"]
@@ -246,20 +222,6 @@ def test_closing_skips_what_is_unfinished_and_says_so(kind):
     (late,) = run_nodes(monitor)
     assert late.evaluation_results["slow"] == Failure("skipped", "the monitor is closed")
     assert monitor.close()
-
-
-def test_nodes_that_an_evaluator_runs_are_not_the_agents():
-    def says(_):
-        run_nodes(monitor, 2)
-        return FINE
-
-    async def later():
-        return says(None)
-
-    with Monitor([Says("inner", says), SaysLater("later", lambda _: later())]) as monitor:
-        run_nodes(monitor)
-        monitor.drain_sync()
-        assert len(list(monitor.history.items)) == 1
 
 
 def test_threads_end_when_there_is_nothing_to_do(monkeypatch):

@@ -5,12 +5,9 @@ import threading
 from typing import Annotated, TypedDict
 
 import pytest
-from langchain_core.messages import AIMessage
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, Send, interrupt
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
 
 from textevolve.evaluation import EvaluationResult
 from textevolve.node_eval import Monitor, NodeEvaluator
@@ -103,28 +100,6 @@ def test_nodes_know_their_run_and_their_thread():
     assert str(monitor.history).startswith("3 runs, 3 supersteps, 3 nodes\nrun ")
 
 
-def test_a_graph_that_a_tool_runs_is_of_the_same_run():
-    def inner(state):
-        return {"n": 1}
-
-    compiled = chain(inner).compile()
-
-    @tool
-    def ask(n: int) -> str:
-        """Asks."""
-        return str(compiled.invoke({"n": n}))
-
-    graph = StateGraph(MessagesState)
-    graph.add_node("tools", ToolNode([ask]))
-    graph.add_edge(START, "tools")
-    call = {"name": "ask", "args": {"n": 1}, "id": "1"}
-    with Monitor() as monitor:
-        watched = monitor.attach(graph.compile())
-        watched.invoke({"messages": [AIMessage("", tool_calls=[call])]})
-    assert [item.node for item in monitor.history.items] == ["inner", "tools"]
-    assert len(monitor.history.runs) == 1
-
-
 @pytest.mark.parametrize("answer", [Command(resume="red"), None])
 def test_what_goes_on_after_an_interrupt_is_the_same_run(answer):
     def write(state):
@@ -182,25 +157,3 @@ def test_nothing_of_a_run_is_kept_once_it_has_ended():
             watched.invoke({"n": -1}, {"callbacks": [handler]})
     runs = handler._runs
     assert not any((runs.runs, runs.nodes, runs.spaces, runs.models, runs.tokens))
-
-
-def test_instances_of_one_graph_have_paths_of_their_own():
-    def end(state):
-        if state["n"] == 2:
-            assert done.wait(20)
-        return {"told": []}
-
-    def sub(state):
-        inner.invoke(state)
-        if state["n"] == 1:
-            done.set()
-
-    done, inner = threading.Event(), chain(end).compile()
-    graph = StateGraph(State)
-    graph.add_node("sub", sub)
-    graph.add_conditional_edges(START, lambda s: [Send("sub", {"n": n}) for n in (1, 2)])
-    with Monitor() as monitor:
-        monitor.attach(graph.compile(), {"sub|end": "VERIFY"}).invoke({"n": 0})
-    found = [i for i in monitor.history.items if i.node == "end"]
-    assert {i.input_state["n"]: i.path for i in found} == {1: ("sub[1]",), 2: ("sub[2]",)}
-    assert {i.instruction.name for i in found} == {"VERIFY"}

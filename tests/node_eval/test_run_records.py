@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from textevolve.evaluation import EvaluationResult
 from textevolve.node_eval import GENERATE, Monitor, NodeEvaluator, ThresholdEvaluator
-from textevolve.node_eval.episodes import split_history
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.run_records import NodeRecords, NodeRun
 from textevolve.node_eval.traces import read_episodes, write_history
@@ -103,28 +102,6 @@ def test_the_history_of_one_run_can_be_taken(monitor):
     assert monitor.history.runs == {}
 
 
-def test_a_superstep_stands_where_its_last_node_ended():
-    """And what evaluators were given before stays in its order."""
-    records, run = NodeRecords(), NodeRun("a")
-
-    def place(name, step):
-        return records.place(HistoryItem(1.0, node=name, run_id="a"), run, step)
-
-    jobs = [place(*one) for one in (("b", 1), ("in a", None), ("a", 1), ("c", 2))]
-    assert [[i.node for i in step] for step in records.find_history().entries] == [
-        ["in a"],
-        ["b", "a"],
-        ["c"],
-    ]
-    views = [[[i.node for i in s] for s in job.see().entries] for job in jobs]
-    assert views == [
-        [["b"]],
-        [["b"], ["in a"]],
-        [["in a"], ["b", "a"]],
-        [["in a"], ["b", "a"], ["c"]],
-    ]
-
-
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([None, 1, 2, 3])), max_size=12))
 def test_whatever_ends_when_evaluators_see_their_own_run_with_their_node_last(ends):
     records, jobs = NodeRecords(), []
@@ -168,14 +145,6 @@ def test_a_file_has_an_episode_for_each_run(tmp_path):
     ]
     episodes = list(read_episodes(tmp_path / "trace.jsonl"))
     assert {one.id: one.history for one in episodes} == history.runs
-
-
-def test_episodes_can_be_named():
-    history = watched()
-    assert [one.id for one in split_history(history, "night")] == ["night/1", "night/a", "night/b"]
-    alone = History([[HistoryItem(1.0, node="a")]])
-    assert [one.id for one in split_history(alone)] == ["1"]
-    assert [one.id for one in split_history(alone, "night")] == ["night"]
 
 
 def test_nothing_in_a_history_moves_the_terminal():

@@ -156,21 +156,6 @@ def test_keys_lead_through_the_rows(open_page: Open) -> None:
     assert not page.locator("dialog").is_visible()
 
 
-def test_details_open_in_place_and_go_back(open_page: Open) -> None:
-    page = open_page(report_rows(five_rows()))
-    row = page.locator(".rows-of-data .row:has-text('asked 2')")
-    row.locator("button.id").click()
-    row.locator("text=Show details").click()
-    assert "argument 2" in row.inner_text()
-    assert page.locator(".kept >> text=argument 2").count() == 0
-    page.fill(".search", "asked 1")
-    assert page.locator(".kept >> text=argument 2").count() == 1
-    page.fill(".search", "")
-    assert "argument 2" in row.inner_text()
-    row.locator("text=Hide details").click()
-    assert "argument 2" not in row.inner_text()
-
-
 def test_without_script_it_is_a_plain_table(open_page: Open) -> None:
     page = open_page(report_rows(five_rows()), java_script_enabled=False)
     assert page.locator("tbody tr").count() == 5

@@ -1,15 +1,12 @@
 """Events of runs: none is missed, whoever works on the run and however slow the watcher is."""
 
-import asyncio
 import json
-import threading
 
 import pytest
 from plain_http import Watcher, watch
 
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.server.studies.feed import Feed, record_json
-from textevolve.store import open_store
+from textevolve.server.studies.feed import record_json
 from textevolve.store.records import Kept
 
 CASES = "".join(
@@ -67,50 +64,6 @@ def test_whoever_comes_back_misses_nothing(serve, ask, slow):
                         break
     assert turns > 2
     assert found == [f"{n}" for n in range(8)]
-
-
-def kept(n, key=None):
-    body = json.dumps({"n": n, "text": "x" * 200}).encode()
-    return Kept(key or f"k{n}", n, f"c{n}", 0.5, "scored", "", body)
-
-
-@pytest.fixture
-def run_of(home):
-    with open_store(home / "feed.db") as store:
-        run = store.create_run({"kind": "evaluate", "spec": {}}, "feed", "", "")
-        store.add_cases(run.id, [])
-        yield store, run.id
-
-
-def test_a_record_that_changes_while_it_is_read_comes_again(run_of):
-    store, run_id = run_of
-    state = ["running"]
-    feed = Feed(store, lambda _run, _served: (state[0], ""))
-    store.keep_records(run_id, [kept(n) for n in range(250)])
-    stop = threading.Event()
-
-    def change():
-        for n in range(40):
-            store.keep_records(run_id, [kept(1000 + n, f"k{n * 6}")])
-        state[0] = "finished"
-        stop.set()
-
-    async def watch():
-        found = {}
-        async for part in feed.watch(run_id):
-            for line in part.split(b"\n"):
-                if line.startswith(b"data: ") and b'"key"' in line:
-                    told = json.loads(line[6:])
-                    found[told["key"]] = told["record"]["n"]
-            await asyncio.sleep(0.01)
-        return found
-
-    changing = threading.Thread(target=change)
-    changing.start()
-    found = asyncio.run(watch())
-    changing.join()
-    now = {one.key: json.loads(one.body)["n"] for one in store.iterate_records(run_id)}
-    assert found == now
 
 
 @pytest.mark.parametrize(

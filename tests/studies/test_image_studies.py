@@ -2,7 +2,6 @@
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
@@ -72,26 +71,6 @@ def test_a_run_with_other_pictures_is_another_run(judge, rows, server):
     done = judge("--judge", "probe")
     assert done.code == 0
     assert server.calls == first * 3 // 2  # that row alone is asked anew
-
-
-def test_models_are_sent_the_picture_and_judges_see_it(cli, rows, model, server, home):
-    (home / "named.txt").write_text("Say what is in {images}. {question}")
-    (home / "plain.txt").write_text("Describe the picture.")
-    prompts = ("-p", "named.txt", "-p", "plain.txt")
-    given = ("compare", "-d", rows, "--map", "images=picture", *prompts, "--model", model)
-    done = cli(*given, "--judge", "probe", "-o", "c.html")
-    assert done.code == 0, done.err
-    bodies = [body for body in server.requests if body["max_tokens"] != 1]
-    assert len(bodies) == 4
-    for body in bodies:
-        assert [m["role"] for m in body["messages"] if isinstance(m["content"], list)] == ["user"]
-        assert isinstance(body["messages"][-1]["content"], list)
-        assert len(list(seen_images(body))) == 1
-    texts = [body["messages"][-1]["content"][-1]["text"] for body in bodies]
-    assert "Say what is in (image 1). What colour?" in texts
-    judged = [body for body in server.requests if body["max_tokens"] == 1]
-    assert all(len(list(seen_images(body))) == 1 for body in judged)
-    assert "png, " in Path("c.html").read_text()
 
 
 def test_no_person_labels_texts_without_their_pictures(cli, rows, server):
