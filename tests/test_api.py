@@ -156,7 +156,7 @@ def test_each_agent_may_have_a_model_of_its_own(model, server, home):
             agents=(
                 Agent(name="First", persona="You judge."),
                 Agent(name="Second", persona="You judge, too.", model=second),
-            ),
+            )
         )
         result = evaluate(*CASE, model=model, profile=profile, rounds=1)
         assert [t.model for t in result.turns] == [model, second]

@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from textevolve.errors import InputError
-from textevolve.statistics.calibration import (
-    Calibration,
-    bins_for,
-    measure_calibration,
-)
+from textevolve.statistics.calibration import Calibration, bins_for, measure_calibration
 
 probabilities = st.one_of(
     st.sampled_from([0.0, 0.25, 0.5, 1.0]),

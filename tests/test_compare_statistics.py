@@ -12,12 +12,7 @@ from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
-from textevolve.bench.variants import (
-    compare_variants,
-    mean_score,
-    pass_rate,
-    say_differences,
-)
+from textevolve.bench.variants import compare_variants, mean_score, pass_rate, say_differences
 from textevolve.statistics.clusters import cluster_mean, cluster_share
 from textevolve.statistics.comparisons import compare_pairs, permutation_p
 from textevolve.statistics.intervals import t_quantile

@@ -8,12 +8,7 @@ import pytest
 from made_images import gif, jpeg, png, webp
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, check_case, refer_to_images
-from textevolve.images import (
-    check_image,
-    image_facts,
-    image_reference,
-    image_url,
-)
+from textevolve.images import check_image, image_facts, image_reference, image_url
 from textevolve.llm.model import text_hash
 from textevolve.rows.cases import RowReading
 from textevolve.rows.columns import Columns
@@ -24,8 +19,7 @@ ONE, OTHER = image_url(png()), image_url(png(colour=(0, 0, 255)))
 
 
 @pytest.mark.parametrize(
-    ("content", "kind"),
-    [(png(), "png"), (jpeg(), "jpeg"), (gif(), "gif"), (webp(), "webp")],
+    ("content", "kind"), [(png(), "png"), (jpeg(), "jpeg"), (gif(), "gif"), (webp(), "webp")]
 )
 def test_an_image_is_known_by_its_bytes(content, kind, tmp_path):
     misnamed = tmp_path / "photo.bmp"

@@ -36,25 +36,12 @@ def test_the_command_line_draws_and_computes_only_when_it_has_to():
 
 def test_the_public_functions_need_neither_the_local_server_nor_an_extra():
     loaded = loaded_by("from textevolve import evaluate")
-    later = {
-        "xllamacpp",
-        "pyarrow",
-        "keyring",
-        "aiohttp",
-        "openai",
-        "rich",
-        "sqlalchemy",
-    }
+    later = {"xllamacpp", "pyarrow", "keyring", "aiohttp", "openai", "rich", "sqlalchemy"}
     assert loaded & later == set()
 
 
 @pytest.mark.parametrize(
-    ("module", "needs"),
-    [
-        ("data", set()),
-        ("html", {"jinja2"}),
-        ("terminal", {"rich"}),
-    ],
+    ("module", "needs"), [("data", set()), ("html", {"jinja2"}), ("terminal", {"rich"})]
 )
 def test_a_renderer_loads_what_it_draws_with_and_nothing_else(module, needs):
     assert loaded_by(f"import textevolve.report.{module}") & HEAVY == needs

@@ -6,13 +6,7 @@ import pytest
 
 from flat_verbs import create_memories
 from memory.memory_script import remember
-from textevolve import (
-    AsyncClient,
-    Client,
-    InputError,
-    MemorySpec,
-    Settings,
-)
+from textevolve import AsyncClient, Client, InputError, MemorySpec, Settings
 
 pytestmark = pytest.mark.guard
 

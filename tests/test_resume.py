@@ -197,10 +197,7 @@ def test_a_finished_run_needs_neither_server_nor_key_nor_a_call(home, cli, monke
     assert len(runs_in(home / "store.db")) == 1
 
 
-CHANGES = {
-    "seed": ("--seed", "7"),
-    "data": (),
-}
+CHANGES = {"seed": ("--seed", "7"), "data": ()}
 
 
 @pytest.mark.parametrize("changed", CHANGES)

@@ -7,12 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from textevolve.statistics.comparisons import sign_flip_test
-from textevolve.statistics.sequential import (
-    ALPHA,
-    FIRST_LOOK,
-    fewest_units,
-    sequential_test,
-)
+from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, sequential_test
 
 SIZES = {
     "right or wrong": [1.0] * 10,

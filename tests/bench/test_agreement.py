@@ -13,11 +13,7 @@ from textevolve.bench.agreement import summarise
 from textevolve.bench.credit import share_winners, top_credit
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
-from textevolve.errors import (
-    AnswerError,
-    BudgetError,
-    InputError,
-)
+from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.report.data import plain
 from textevolve.statistics.comparisons import items_needed

@@ -10,16 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.bench.credit import top_credit
-from textevolve.bench.fit_summary import (
-    file_of,
-    fit_signals,
-)
-from textevolve.bench.fitting import (
-    LabelledSignals,
-    cross_validate,
-    gather_signals,
-    pose_problem,
-)
+from textevolve.bench.fit_summary import file_of, fit_signals
+from textevolve.bench.fitting import LabelledSignals, cross_validate, gather_signals, pose_problem
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import InputError

@@ -14,13 +14,7 @@ from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.events import (
-    CallFinished,
-    CallHeld,
-    CallRetried,
-    StepFinished,
-    StepStarted,
-)
+from textevolve.events import CallFinished, CallHeld, CallRetried, StepFinished, StepStarted
 from textevolve.report.terminal import print_report
 from textevolve.studies.evaluate import Evaluations, find_row, report_evaluations
 from textevolve.studies.judged_report import LiveDebate

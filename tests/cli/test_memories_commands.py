@@ -82,10 +82,7 @@ def test_an_export_is_taken_in_by_another_collection(cli, notes, home):
 
 FILES = {
     "chat.jsonl": ('{"messages": []}', "chat.jsonl:1: is a chat; memories are made of it with:"),
-    "bad.jsonl": (
-        '{"text": "a"}\n{"text": "b", "trust": 7}',
-        "bad.jsonl:2: trust must be",
-    ),
+    "bad.jsonl": ('{"text": "a"}\n{"text": "b", "trust": 7}', "bad.jsonl:2: trust must be"),
 }
 
 

@@ -34,10 +34,7 @@ def test_list_shows_the_catalogue_and_own_files(folder: Path):
 
 @pytest.mark.parametrize(
     ("package", "model", "extra"),
-    [
-        ("xllamacpp", "local/qwen2.5-coder-1.5b", "local"),
-        ("onnxruntime", "local/minilm", "memory"),
-    ],
+    [("xllamacpp", "local/qwen2.5-coder-1.5b", "local"), ("onnxruntime", "local/minilm", "memory")],
 )
 def test_a_missing_package_is_told_before_weights_are_fetched(
     package: str, model: str, extra: str, folder: Path, monkeypatch: pytest.MonkeyPatch

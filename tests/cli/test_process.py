@@ -18,10 +18,7 @@ CASE = ("Is 7 prime?", "Yes, it is.", "No, it is 1 x 7.")
 LIMIT = 240
 """Seconds after which a process that has not ended hangs."""
 
-ASKING = {
-    "one case": ("evaluate", *CASE),
-    "a batch as JSON": ("evaluate", "cases.jsonl", "--json"),
-}
+ASKING = {"one case": ("evaluate", *CASE), "a batch as JSON": ("evaluate", "cases.jsonl", "--json")}
 
 
 @pytest.fixture

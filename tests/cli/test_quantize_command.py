@@ -35,10 +35,7 @@ def test_several_types_at_once(cli, weights):
 
 @pytest.mark.parametrize(
     ("file", "to", "said"),
-    [
-        ("{f}", "q9", "type q9: no such type; there are: f16"),
-        ("{d}", "q8_0", "is a folder"),
-    ],
+    [("{f}", "q9", "type q9: no such type; there are: f16"), ("{d}", "q8_0", "is a folder")],
 )
 def test_what_cannot_be_used_is_said_in_one_line(cli, weights, file, to, said):
     named = file.format(f=weights, d=weights.parent)

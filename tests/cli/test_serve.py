@@ -34,10 +34,7 @@ def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [
-        (("--host", "0.0.0.0"), "--key-env"),
-        (("--key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is empty"),
-    ],
+    [(("--host", "0.0.0.0"), "--key-env"), (("--key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is empty")],
 )
 def test_what_cannot_be_served_is_told_before_it_listens(cli, model, given, told):
     given = given if "--model" in given else (*given, "--model", model)

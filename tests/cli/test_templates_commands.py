@@ -10,10 +10,7 @@ import pytest
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 
 TEMPLATES = Path(__file__).parent.parent / "llm" / "chat_templates"
-MESSAGES = [
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "Hi"},
-]
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
 CHATML = (
     "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
     "<|im_start|>assistant\n"

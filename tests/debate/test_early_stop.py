@@ -30,13 +30,7 @@ def test_what_ends_a_debate(parameters, r, cv, certainty, ended):
 
 
 @pytest.mark.parametrize(
-    ("agents", "voters", "ended"),
-    [
-        (2, 1, False),
-        (3, 0, False),
-        (3, 1, False),
-        (3, 2, True),
-    ],
+    ("agents", "voters", "ended"), [(2, 1, False), (3, 0, False), (3, 1, False), (3, 2, True)]
 )
 @pytest.mark.parametrize("readout", ["verbalized", "pointwise"])
 def test_only_enough_voters_converge(agents, voters, ended, readout):

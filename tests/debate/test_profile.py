@@ -1,11 +1,6 @@
 import pytest
 
-from textevolve.debate.profile import (
-    Profile,
-    load_profile,
-    override,
-    parse_profile,
-)
+from textevolve.debate.profile import Profile, load_profile, override, parse_profile
 from textevolve.errors import InputError
 
 AGENT = "agents:\n  - {name: A, persona: looks}\n"

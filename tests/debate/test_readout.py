@@ -48,16 +48,7 @@ def test_a_score_that_is_none_is_refused(score):
         answer([(score, 2), (3, 4)])
 
 
-@pytest.mark.parametrize(
-    "score",
-    [
-        "1_0",
-        "nan",
-        "８",
-        "1e1",
-        "8/100",
-    ],
-)
+@pytest.mark.parametrize("score", ["1_0", "nan", "８", "1e1", "8/100"])
 def test_a_text_that_is_no_plain_number_is_no_score(score):
     for readout in ("verbalized", "logprob-weighted"):
         with pytest.raises(AnswerError, match=r"accuracy.*plain number"):

@@ -156,10 +156,7 @@ async def test_where_the_second_fails_there_is_no_score(error, kind):
     ("text", "parts"),
     [
         ("0.9:probe+rules@local/laya,debate:general", ("probe+rules@local/laya", "debate:general")),
-        (
-            "1e-3:rules:a,b.yaml,probe@http://h:1/v1#m",
-            ("rules:a,b.yaml", "probe@http://h:1/v1#m"),
-        ),
+        ("1e-3:rules:a,b.yaml,probe@http://h:1/v1#m", ("rules:a,b.yaml", "probe@http://h:1/v1#m")),
     ],
 )
 def test_the_comma_that_parts_two_judges_is_found(text, parts):

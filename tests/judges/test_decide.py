@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from textevolve.bench.agreement import best_probabilities
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.evaluators import (
-    Judges,
-    parse_evaluator,
-)
+from textevolve.evaluators import Judges, parse_evaluator
 from textevolve.judges.criteria import ask_criteria, read_criteria, read_levels
 from textevolve.judges.decide import DECIDED, ask_options
 from textevolve.judges.probe import QUESTIONS

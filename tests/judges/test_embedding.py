@@ -58,10 +58,7 @@ async def test_what_is_no_vector_is_a_failure(text):
 
         async def __call__(self, request):
             assert request.embeds
-            async with (
-                ScriptedServer() as server,
-                OpenAIClient(server.url, "scripted") as client,
-            ):
+            async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
                 made = await client(Request(messages=request.messages))
             return type(made)(text, "stop", made.usage)
 

@@ -7,10 +7,7 @@ import pytest
 
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.judges.instruction_likelihood import (
-    InstructionLikelihood,
-    read_surprise,
-)
+from textevolve.judges.instruction_likelihood import InstructionLikelihood, read_surprise
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Response
 from textevolve.llm.testing import Answer, ScriptedServer

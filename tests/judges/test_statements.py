@@ -75,11 +75,7 @@ async def test_each_candidate_has_statements_of_its_own_and_recall_those_of_the_
 
 
 @pytest.mark.parametrize(
-    ("yes", "wanted"),
-    [
-        ((0.9, 0.1, 0.1), 1),
-        ((0.9, 0.1, 0.9), (1 + 2 / 3) / 2),
-    ],
+    ("yes", "wanted"), [((0.9, 0.1, 0.1), 1), ((0.9, 0.1, 0.9), (1 + 2 / 3) / 2)]
 )
 async def test_precision_counts_passages_by_their_rank(yes, wanted):
     passages = split_passages(CASE.context)
@@ -128,11 +124,7 @@ async def test_where_no_list_can_be_read_sentences_are_the_statements(text):
 
 
 @pytest.mark.parametrize(
-    ("name", "gone"),
-    [
-        ("faithfulness", "context"),
-        ("context-recall", "reference"),
-    ],
+    ("name", "gone"), [("faithfulness", "context"), ("context-recall", "reference")]
 )
 async def test_a_case_without_what_is_needed_cannot_be_judged(name, gone):
     with pytest.raises(InputError, match=f"needs a field '{gone}'"):

@@ -7,12 +7,7 @@ import itertools
 import pytest
 from batch_world import BatchWorld, asked
 
-from textevolve.errors import (
-    AccessError,
-    BudgetError,
-    CapabilityError,
-    UnavailableError,
-)
+from textevolve.errors import AccessError, BudgetError, CapabilityError, UnavailableError
 from textevolve.events import BatchPolled, CallRetried
 from textevolve.llm.model import Response
 from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
@@ -58,12 +53,7 @@ def test_all_calls_that_wait_become_one_job_with_the_answers_of_plain_calls(worl
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [
-        BatchFault.EXPIRED,
-        BatchFault.ERROR_LINES,
-        BatchFault.RESULTS_GONE,
-    ],
+    "fault", [BatchFault.EXPIRED, BatchFault.ERROR_LINES, BatchFault.RESULTS_GONE]
 )
 def test_lines_without_an_answer_go_into_the_next_job(world, fault):
     one = world({1: fault})
@@ -188,11 +178,7 @@ def _priced(world, discount):
 def test_calls_in_jobs_cost_less_and_those_at_once_do_not(world, monkeypatch):
     monkeypatch.setenv("OWN_KEY", "a-key-of-some-length")
     one, costs = world(), []
-    for changed in (
-        _priced(one, 0.5),
-        _priced(one, None),
-        {**_priced(one, 0.5), "batch": False},
-    ):
+    for changed in (_priced(one, 0.5), _priced(one, None), {**_priced(one, 0.5), "batch": False}):
         one.journal.answers.clear()
         (found,) = asyncio.run(one.ask(NINE[:1], **changed))
         costs.append(found.usage.cost)

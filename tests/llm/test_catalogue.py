@@ -6,13 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from textevolve.errors import SettingsError
-from textevolve.llm.catalogue import (
-    Weights,
-    Wheels,
-    locate,
-    read_catalogue,
-    user_files,
-)
+from textevolve.llm.catalogue import Weights, Wheels, locate, read_catalogue, user_files
 
 
 @pytest.mark.parametrize("change", [{"wheels": "--index-url"}, {"version": "1 --pre"}])

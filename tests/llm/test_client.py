@@ -149,9 +149,7 @@ async def test_embeddings_and_models(server: ScriptedServer, client: OpenAIClien
 # An answer's size
 
 
-async def test_an_answer_without_an_end_is_read_up_to_the_limit(
-    server: ScriptedServer,
-) -> None:
+async def test_an_answer_without_an_end_is_read_up_to_the_limit(server: ScriptedServer) -> None:
     server.script = always(Fault.ENDLESS)
     async with OpenAIClient(server.url, "m", largest_answer=1) as client:
         with pytest.raises(AnswerError, match="larger than 1 MiB; raise `largest_answer`"):

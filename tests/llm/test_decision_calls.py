@@ -15,14 +15,7 @@ from textevolve.errors import (
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import let_decide, wire_of
-from textevolve.llm.decisions import (
-    Decision,
-    Wire,
-    choice,
-    decide,
-    predicate,
-    score,
-)
+from textevolve.llm.decisions import Decision, Wire, choice, decide, predicate, score
 from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer

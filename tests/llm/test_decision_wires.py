@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from textevolve.evaluation import Failure, Usage
 from textevolve.llm.decision_wires import decision_body, read_answers
-from textevolve.llm.decisions import (
-    Answer,
-    Question,
-    Wire,
-    choice,
-    predicate,
-    read_decision,
-    score,
-)
+from textevolve.llm.decisions import Answer, Question, Wire, choice, predicate, read_decision, score
 from textevolve.llm.model import Response
 
 THEIRS = pytest.importorskip("openai.types.decision", reason="comes with the extra mem0")
@@ -34,11 +26,7 @@ QUESTIONS = (
     choice("topic", "What is it about?", TOPICS),
     score("urgency", "How urgent is it?", ["It can wait", "This week", "Today"]),
 )
-PUBLISHED = {
-    "angry": (0.88, 0.12),
-    "topic": (0.88, 0.1, 0.02),
-    "urgency": (0.1, 0.1, 0.8),
-}
+PUBLISHED = {"angry": (0.88, 0.12), "topic": (0.88, 0.1, 0.02), "urgency": (0.1, 0.1, 0.8)}
 
 
 def fixture(name: str) -> Any:
@@ -58,10 +46,7 @@ def reason(wire: Wire, answer: Any, question: Question) -> str:
 
 @pytest.mark.parametrize(
     ("wire", "name", "model"),
-    [
-        ("systemone", "systemone", "jev-latest"),
-        ("decisions", "openai", "gpt-6-luna"),
-    ],
+    [("systemone", "systemone", "jev-latest"), ("decisions", "openai", "gpt-6-luna")],
 )
 def test_requests_have_the_published_form(wire: Wire, name: str, model: str):
     assert decision_body(wire, model, STATE, QUESTIONS) == fixture(f"{name}.request")
@@ -69,11 +54,7 @@ def test_requests_have_the_published_form(wire: Wire, name: str, model: str):
 
 @pytest.mark.parametrize(
     ("wire", "name"),
-    [
-        ("systemone", "systemone"),
-        ("systemone", "upstage"),
-        ("decisions", "fireworks"),
-    ],
+    [("systemone", "systemone"), ("systemone", "upstage"), ("decisions", "fireworks")],
 )
 def test_published_answers_are_read(wire: Wire, name: str):
     found = read(wire, fixture(f"{name}.answer")["answers"])

@@ -11,12 +11,7 @@ from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
-from textevolve.llm.decisions import (
-    choice,
-    decide,
-    predicate,
-    score,
-)
+from textevolve.llm.decisions import choice, decide, predicate, score
 from textevolve.llm.testing.answers import Answer as Said
 from textevolve.llm.testing.server import ScriptedServer
 

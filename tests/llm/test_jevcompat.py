@@ -12,12 +12,7 @@ from pydantic import SecretStr
 from textevolve.errors import AccessError, ModelError, RejectedError, UnavailableError
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.decisions import (
-    choice,
-    decide,
-    predicate,
-    score,
-)
+from textevolve.llm.decisions import choice, decide, predicate, score
 
 mock: Any = pytest.importorskip("jevcompat.mock")
 

@@ -5,10 +5,7 @@ import re
 import pytest
 
 from textevolve.errors import AnswerError, BudgetError
-from textevolve.llm.mapreduce import (
-    Compressed,
-    compress,
-)
+from textevolve.llm.mapreduce import Compressed, compress
 from textevolve.llm.testing import Answer, Fault, misbehave
 from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wrappers import Budget, Budgeted

@@ -50,10 +50,7 @@ def test_resets_in_all_their_forms(text: str, seconds: float | None) -> None:
                 "X-RateLimit-Remaining-Tokens": "29000",
                 "X-RateLimit-Reset-Tokens": "2s",
             },
-            [
-                RateWindow("requests", 499, 0.12),
-                RateWindow("tokens", 29_000, 2.0),
-            ],
+            [RateWindow("requests", 499, 0.12), RateWindow("tokens", 29_000, 2.0)],
         ),
         (
             {

@@ -165,10 +165,7 @@ def settings_of(*members: PoolMember, **more: object) -> Settings:
 
 def test_a_pools_price_is_that_of_the_dearest() -> None:
     one, other = "http://127.0.0.1:1/v1#big", "http://127.0.0.1:2/v1#big"
-    prices = {
-        one: {"input": 1, "output": 5},
-        other: {"input": 2, "output": 3, "cached_input": 0.5},
-    }
+    prices = {one: {"input": 1, "output": 5}, other: {"input": 2, "output": 3, "cached_input": 0.5}}
     settings = settings_of(PoolMember(model=one), PoolMember(model=other), prices=prices)
     assert price_of("pool/m", settings) == Price(input=2, output=5)
 

@@ -4,10 +4,7 @@ import socket
 
 import pytest
 
-from textevolve.llm.prices import (
-    describe_price_source,
-    find_price,
-)
+from textevolve.llm.prices import describe_price_source, find_price
 from textevolve.llm.providers import PROVIDERS, resolve
 from textevolve.settings import Price, Provider, Settings
 

@@ -54,9 +54,7 @@ async def test_it_may_take_as_long_as_it_gets_on(
 
 
 @pytest.mark.parametrize(
-    "slots",
-    [Answer(body=b"[]"), misbehave(Fault.TIMEOUT)],
-    ids=["the same", "no answer"],
+    "slots", [Answer(body=b"[]"), misbehave(Fault.TIMEOUT)], ids=["the same", "no answer"]
 )
 async def test_a_standstill_is_an_error(
     server: ScriptedServer, local: OpenAIClient, slots: Answer

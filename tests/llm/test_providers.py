@@ -1,12 +1,7 @@
 import pytest
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.llm.providers import (
-    PROVIDERS,
-    is_loopback,
-    normalise_url,
-    resolve,
-)
+from textevolve.llm.providers import PROVIDERS, is_loopback, normalise_url, resolve
 from textevolve.settings import Price, Provider, Settings
 
 SETTINGS = Settings()
@@ -35,11 +30,7 @@ def test_a_provider_and_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        "http://host:8000#m",
-        "http://HOST:8000/v1/#m",
-        "http://host:8000/v1/chat/completions#m",
-    ],
+    ["http://host:8000#m", "http://HOST:8000/v1/#m", "http://host:8000/v1/chat/completions#m"],
 )
 def test_an_address_has_one_spec(spec: str) -> None:
     endpoint = resolve(spec, SETTINGS)

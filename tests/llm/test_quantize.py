@@ -10,12 +10,7 @@ from gguf import GGMLQuantizationType, LlamaFileType, quants
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm import quantize
-from textevolve.llm.quantize import (
-    FILE_TYPES,
-    choose_types,
-    quantize_file,
-    quantize_rows,
-)
+from textevolve.llm.quantize import FILE_TYPES, choose_types, quantize_file, quantize_rows
 
 NAMES = (
     "token_embd.weight",

@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 from textevolve.llm.model import Message, Request
 from textevolve.llm.prices import ReportedUsage, usage_of
-from textevolve.llm.reasoning import (
-    StreamedThoughts,
-    split_reasoning,
-)
+from textevolve.llm.reasoning import StreamedThoughts, split_reasoning
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.testing import Answer
 from textevolve.settings import Price

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.errors import (
-    AccessError,
-    ModelError,
-    RejectedError,
-    TooLongError,
-    UnavailableError,
-)
+from textevolve.errors import AccessError, ModelError, RejectedError, TooLongError, UnavailableError
 from textevolve.llm.refusals import SHOWN, failure, one_line, read_refusal, refused_field
 
 ALL = ("model", "messages", "response_format", "temperature", "max_tokens", "seed", "logprobs")

@@ -13,10 +13,7 @@ KEYS = [
         {"temperature": 1e16, "seed": 2**70},
         "c8bc77d0963f39f81a1483fcae4ed562c841215455ef20ecf95a8fced8920a40",
     ),
-    (
-        {"temperature": 1e-7},
-        "eafa1f6fc2ca5882791e2f83be6852d06ed1c409182b0ce9bdd2db1fbe50ee1e",
-    ),
+    ({"temperature": 1e-7}, "eafa1f6fc2ca5882791e2f83be6852d06ed1c409182b0ce9bdd2db1fbe50ee1e"),
     (
         {"temperature": float("nan")},
         "b71c1de835f64915434646bc5a72fce1eec6d8ea475332397bb6044f8a5c9b57",

@@ -76,11 +76,7 @@ async def test_a_refusal_that_repeats_the_key(
 
 @pytest.mark.parametrize(
     "said",
-    [
-        json.dumps({"error": ECHO}),
-        f"<html>{KEY}</html>",
-        json.dumps({"choices": [], "note": KEY}),
-    ],
+    [json.dumps({"error": ECHO}), f"<html>{KEY}</html>", json.dumps({"choices": [], "note": KEY})],
 )
 async def test_a_200_that_is_no_answer(
     guarded: tuple[ScriptedServer, OpenAIClient], said: str
@@ -91,8 +87,7 @@ async def test_a_200_that_is_no_answer(
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [Fault.UNAUTHORISED, Fault.RESET, Fault.CUT_BODY, Fault.NOT_JSON, Fault.ERROR_IN_200],
+    "fault", [Fault.UNAUTHORISED, Fault.RESET, Fault.CUT_BODY, Fault.NOT_JSON, Fault.ERROR_IN_200]
 )
 async def test_every_kind_of_failure(
     guarded: tuple[ScriptedServer, OpenAIClient], fault: Fault

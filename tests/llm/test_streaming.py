@@ -53,9 +53,7 @@ async def test_unusual_streams_are_read(server, client, fault) -> None:
     said = Answer(text=TEXT)
 
     def script(body, _number):
-        altered = {
-            Fault.STREAM_IGNORED: replace(said, streams=False),
-        }
+        altered = {Fault.STREAM_IGNORED: replace(said, streams=False)}
         if fault is Fault.NO_STREAM:
             return fault if "stream" in body else said
         return altered.get(fault) or replace(said, packets=_packets(fault))

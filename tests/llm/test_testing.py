@@ -1,8 +1,6 @@
 import pytest
 
-from textevolve.llm.testing import (
-    ScriptedServer,
-)
+from textevolve.llm.testing import ScriptedServer
 
 
 def test_the_makers_own_client_of_system_one_reads_its_decisions() -> None:

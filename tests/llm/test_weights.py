@@ -16,13 +16,7 @@ import pytest
 from textevolve.errors import FatalModelError
 from textevolve.llm import weights
 from textevolve.llm.catalogue import Hub, Weights, Wheels
-from textevolve.llm.weights import (
-    TransferProgress,
-    fetch,
-    fetch_file,
-    forget_check,
-    list_weights,
-)
+from textevolve.llm.weights import TransferProgress, fetch, fetch_file, forget_check, list_weights
 from textevolve.settings import Settings
 
 CONTENT = random.Random(1).randbytes(300_000)

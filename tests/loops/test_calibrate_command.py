@@ -6,12 +6,7 @@ import re
 import pytest
 
 from textevolve.llm.testing import Answer
-from textevolve.studies.calibrate import (
-    CalibrateSpec,
-    compare_scores,
-    material_of,
-    read_cases,
-)
+from textevolve.studies.calibrate import CalibrateSpec, compare_scores, material_of, read_cases
 
 TEMPLATE = 'What is {n} and {n} more? As JSON: {"sum": 0}\n'
 HELPS, IDLE = "Add carefully.", "Be friendly <b>always</b>."

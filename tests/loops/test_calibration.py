@@ -11,10 +11,7 @@ from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Fault, ScriptedServer
 from textevolve.llm.wrappers import Budget, Budgeted
-from textevolve.loops.calibration.optimizing import (
-    needed_for_decision,
-    search_template,
-)
+from textevolve.loops.calibration.optimizing import needed_for_decision, search_template
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,

@@ -68,13 +68,7 @@ async def test_what_is_no_judgement_is_a_failure_that_says_why(gives, case, reas
 
 
 @pytest.mark.parametrize("soon", [False, True], ids=["plain", "async"])
-@pytest.mark.parametrize(
-    "error",
-    [
-        StopIteration("no more"),
-        SystemExit(2),
-    ],
-)
+@pytest.mark.parametrize("error", [StopIteration("no more"), SystemExit(2)])
 async def test_whatever_a_judge_raises_comes_as_an_error_that_names_it(error, soon):
     def judge(_case):
         raise error

@@ -113,12 +113,7 @@ async def test_a_limit_stops_it_within_one_call(guide, server, calls):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"candidates": [" "]},
-        {"proposals": 0},
-        {"debate": {"rounds": 0}},
-    ],
+    "options", [{"candidates": [" "]}, {"proposals": 0}, {"debate": {"rounds": 0}}]
 )
 async def test_what_cannot_be_done_is_refused(guide, server, options):
     with pytest.raises(InputError):

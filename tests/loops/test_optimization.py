@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.errors import (
-    AccessError,
-    AnswerError,
-    BudgetError,
-    FatalModelError,
-)
+from textevolve.errors import AccessError, AnswerError, BudgetError, FatalModelError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.events import StepFinished
 from textevolve.llm.client import OpenAIClient
@@ -168,13 +163,7 @@ async def test_a_gate_that_fails_keeps_a_high_score_from_being_accepted_or_best(
 # What goes wrong on the way
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        AnswerError("cut"),
-        ValueError("cut"),
-    ],
-)
+@pytest.mark.parametrize("error", [AnswerError("cut"), ValueError("cut")])
 async def test_an_attempt_that_cannot_be_generated_is_recorded_and_the_loop_goes_on(error):
     writer = Writer("First text.", error, "Third text.")
     found = await run([0.2, 0.9], writer)
@@ -185,13 +174,7 @@ async def test_an_attempt_that_cannot_be_generated_is_recorded_and_the_loop_goes
     assert writer.asked[2][0] == "First text."
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        Failure("failed", "no"),
-        KeyError("no"),
-    ],
-)
+@pytest.mark.parametrize("error", [Failure("failed", "no"), KeyError("no")])
 async def test_an_attempt_that_cannot_be_judged_is_recorded_and_the_loop_goes_on(error):
     writer = Writer("First text.", "Second text.", "Third text.")
     found = await run([0.2, error, 0.9], writer)
@@ -298,10 +281,7 @@ scores = st.lists(st.floats(0, 1), max_size=8)
 @given(scores, st.integers(1, 8), st.integers(1, 4), st.floats(0, 0.5), st.floats(0, 1))
 def test_decisions_hold_to_what_they_say(made, most, window, least, threshold):
     rule = Stopping(
-        threshold=threshold,
-        max_iterations=most,
-        min_improvement=least,
-        convergence_window=window,
+        threshold=threshold, max_iterations=most, min_improvement=least, convergence_window=window
     )
     status = rule.decide(made, max(len(made), 1))
     if made and made[-1] >= threshold:

@@ -162,13 +162,7 @@ def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
 
 @pytest.mark.parametrize(
     ("pattern", "slow"),
-    [
-        (r"\d+", 5_000),
-        ("a+b", 5_000),
-        (".*.*=", 500),
-        (r"(a+)\1b", 500),
-        ("(a+)+$", True),
-    ],
+    [(r"\d+", 5_000), ("a+b", 5_000), (".*.*=", 500), (r"(a+)\1b", 500), ("(a+)+$", True)],
 )
 def test_patterns_that_may_be_slow_are_known(pattern, slow):
     """`slow`: on a text of any length, of none, or from so many characters on."""
@@ -218,13 +212,7 @@ def test_what_is_not_json_is_said_to_be(text):
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [
-        5,
-        {"fi": {}},
-        {"patternProperties": {"^(a+)+$": {}}},
-        {"pattern": "("},
-    ],
+    "schema", [5, {"fi": {}}, {"patternProperties": {"^(a+)+$": {}}}, {"pattern": "("}]
 )
 def test_a_schema_that_is_not_checked_in_full_is_refused(schema):
     with pytest.raises(InputError):

@@ -17,10 +17,7 @@ from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.calibration.optimizing import search_template
-from textevolve.loops.calibration.plan import (
-    CalibrationContext,
-    CalibrationPlan,
-)
+from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show
 from textevolve.loops.calibration.trial_runner import Example
 from textevolve.metrics.label_metrics import open_metric

@@ -5,14 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.memory.corpus import (
-    ORIGINAL,
-    Chunk,
-    KeptChunk,
-    align_chunks,
-    digest,
-    kept_chunk,
-)
+from textevolve.memory.corpus import ORIGINAL, Chunk, KeptChunk, align_chunks, digest, kept_chunk
 from textevolve.memory.record import MemoryRecord, Origin
 
 

@@ -10,12 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.errors import (
-    AccessError,
-    AnswerError,
-    ModelError,
-    RejectedError,
-)
+from textevolve.errors import AccessError, AnswerError, ModelError, RejectedError
 from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.system import Capabilities
 from textevolve.memory_eval.systems.finding import open_system
@@ -146,10 +141,7 @@ async def test_what_is_sent():
     assert "Idempotency-Key" not in asking  # asked after another session it is another question
 
 
-FAILING = [
-    (429, {"error": "slow down"}, ("Retry-After", "0")),
-    ("cut", b""),
-]
+FAILING = [(429, {"error": "slow down"}, ("Retry-After", "0")), ("cut", b"")]
 
 
 @pytest.mark.parametrize("fault", FAILING, ids=lambda fault: str(fault[0]))

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from textevolve.memory_eval import synthesis
-from textevolve.memory_eval.dataset import (
-    user_to_line,
-)
+from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.synthesis import synthesise
 
 USERS, SESSIONS = 3, 6

@@ -12,11 +12,7 @@ from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
 from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
-from textevolve.memory_eval.judging import (
-    answer_question,
-    fence_texts,
-    judge_subject,
-)
+from textevolve.memory_eval.judging import answer_question, fence_texts, judge_subject
 
 TEXTS = {
     "integrity": {"expected": "Ada moved to Bonn.", "memories": "Ada lives in Bonn.\nShe paints."},
@@ -83,10 +79,7 @@ async def test_an_answer_within_the_labels_is_the_verdict(task, answer, verdict)
 
 BAD = [
     ("integrity", {"reasoning": "r", "score": 3}),
-    (
-        "accuracy",
-        {"reason": "r", "accuracy_score": 2, "is_included_in_golden_memories": "partly"},
-    ),
+    ("accuracy", {"reason": "r", "accuracy_score": 2, "is_included_in_golden_memories": "partly"}),
     ("question", "The answer is correct."),
 ]
 

@@ -15,12 +15,7 @@ from textevolve.memory_eval.dataset import (
     User,
     user_to_line,
 )
-from textevolve.memory_eval.evaluation import (
-    MemoryEvaluation,
-    Scope,
-    SessionTimes,
-    clip_texts,
-)
+from textevolve.memory_eval.evaluation import MemoryEvaluation, Scope, SessionTimes, clip_texts
 from textevolve.memory_eval.judgement import MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.memory_eval.system import Capabilities

@@ -7,13 +7,7 @@ import pytest
 from textevolve.errors import FatalModelError
 from textevolve.events import silence
 from textevolve.llm.wrappers import Journaled
-from textevolve.memory_eval.dataset import (
-    DialogueTurn,
-    MemoryPoint,
-    MemoryQuestion,
-    Session,
-    User,
-)
+from textevolve.memory_eval.dataset import DialogueTurn, MemoryPoint, MemoryQuestion, Session, User
 from textevolve.memory_eval.evaluation import SessionTimes
 from textevolve.memory_eval.items_to_judge import Survey, Unanswered, read_recorded
 from textevolve.memory_eval.system import Capabilities, MemorySystem

@@ -68,10 +68,7 @@ def rules_on(name, rules, key):
     )
 
 
-CHECKS = [
-    ConsistencyEvaluator("c", "text"),
-    rules_on("r", "[{kind: length, max: 3}]", "text"),
-]
+CHECKS = [ConsistencyEvaluator("c", "text"), rules_on("r", "[{kind: length, max: 3}]", "text")]
 
 
 @pytest.mark.parametrize("evaluator", CHECKS, ids=lambda one: one.name)

@@ -10,11 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.node_eval.snapshots import (
-    SnapshotLimits,
-    find_loss,
-    take_snapshot,
-)
+from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
 
 LIMITS = SnapshotLimits()
 SMALL = SnapshotLimits(characters=10, items=4, total=30, depth=4)
@@ -110,10 +106,7 @@ def test_objects_that_raise_are_described_and_not_asked():
 
 def test_objects_with_fields_are_read_by_key_and_by_attribute():
     kept = take_snapshot([Point(1), Message(content="hi", tags=["a"], token="t")], LIMITS)
-    assert kept == [
-        {"x": 1, "password": "***"},
-        {"content": "hi", "tags": ["a"], "token": "***"},
-    ]
+    assert kept == [{"x": 1, "password": "***"}, {"content": "hi", "tags": ["a"], "token": "***"}]
     assert (kept[0].x, kept[1].content, take_snapshot(kept, LIMITS)[1].tags) == (1, "hi", ["a"])
     with pytest.raises(AttributeError):
         _ = kept[0].y

@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.report.blocks import (
-    Cell,
-    Column,
-    Estimate,
-    Format,
-)
+from textevolve.report.blocks import Cell, Column, Estimate, Format
 from textevolve.report.cells import cell_text, shade
 from textevolve.report.charts import place
 from textevolve.report.differences import find_differences

@@ -16,12 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
-from textevolve.report.data import (
-    find_columns,
-    flatten,
-    plain,
-    write_rows,
-)
+from textevolve.report.data import find_columns, flatten, plain, write_rows
 
 from .conftest import hostile
 
@@ -108,10 +103,7 @@ def test_types_are_those_that_hold_every_row() -> None:
     assert back[1]["f"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("suffix", "later"),
-    [(".csv", {"b": 1}), (".parquet", {"b": 1})],
-)
+@pytest.mark.parametrize(("suffix", "later"), [(".csv", {"b": 1}), (".parquet", {"b": 1})])
 def test_rows_that_change_while_they_are_written_are_noticed(
     suffix: str, later: dict[str, Any]
 ) -> None:

@@ -8,12 +8,7 @@ from hypothesis import given
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from textevolve.report.blocks import (
-    Column,
-    Report,
-    Table,
-    Texts,
-)
+from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.report.wording import visible
 
 from .conftest import as_markdown, hostile, make_blocks, report_of

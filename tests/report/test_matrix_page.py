@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from textevolve.report.blocks import (
-    Entry,
-    Matrix,
-    MatrixRow,
-    Note,
-    Report,
-    Transcript,
-    Utterance,
-)
+from textevolve.report.blocks import Entry, Matrix, MatrixRow, Note, Report, Transcript, Utterance
 from textevolve.report.html import write_html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)

@@ -9,16 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.console import Console
 
-from textevolve.report.blocks import (
-    Block,
-    Column,
-    Entry,
-    Matrix,
-    MatrixRow,
-    Report,
-    Section,
-    Table,
-)
+from textevolve.report.blocks import Block, Column, Entry, Matrix, MatrixRow, Report, Section, Table
 from textevolve.report.html import html_fragment, write_html
 from textevolve.report.markdown import write_markdown
 from textevolve.report.terminal import MATRIX_ROWS, print_report

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from rich.cells import cell_len
 
-from textevolve.report.blocks import (
-    Branch,
-    Report,
-    Transcript,
-    Tree,
-    Utterance,
-)
+from textevolve.report.blocks import Branch, Report, Transcript, Tree, Utterance
 
 from .conftest import as_terminal, hostile, make_blocks, report_of
 

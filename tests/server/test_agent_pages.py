@@ -172,11 +172,7 @@ def test_jobs_are_listed_with_what_they_did_last(browser_of, world):
 def test_they_stand_in_a_browser(serve, world, page, check_page):
     world.keep(*(f"The memory number {n}, of many words of every kind." for n in range(60)))
     url = serve()
-    for path in (
-        "/agents",
-        "/agents/acme/guide",
-        "/memories/acme/chats?q=sea",
-    ):
+    for path in ("/agents", "/agents/acme/guide", "/memories/acme/chats?q=sea"):
         page.goto(url + path)
         page.wait_for_load_state("networkidle")
         check_page(page)

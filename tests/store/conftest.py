@@ -132,12 +132,7 @@ class MemoryPlace:
         return id
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.slow),
-    ]
-)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def memory_location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where memories are kept: an empty database of each kind that there is."""
     if request.param == "postgresql":

@@ -78,7 +78,7 @@ def test_dialogues_become_memories_once(create, write, notes, server, home):
     assert held(notes, closed=True) == sorted([*HELD, "Alex lives in Lisbon."])
     rows = [json.loads(line) for line in (home / "out.jsonl").read_text().splitlines()]
     assert [(row["dialogue"], row["action"]) for row in rows] == [
-        *(("a", "add"), ("b", "add"), ("b", "update"), ("c", "add")),
+        *(("a", "add"), ("b", "add"), ("b", "update"), ("c", "add"))
     ]
     (changed,) = [row for row in rows if row["before"]]
     assert changed["before"] == ["Alex lives in Lisbon."]
