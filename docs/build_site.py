@@ -188,7 +188,9 @@ def write_lists() -> Iterator[str]:
     for path, methods in json.loads(OPENAPI.read_text(encoding="utf-8"))["paths"].items():
         for method, operation in methods.items():
             text = " ".join(operation.get("description", operation["summary"]).split())
-            yield f"| {method.upper()} | `{path}` | {text.partition('. ')[0]} |".replace("||", "|")
+            query = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
+            address = f"{path}?{'&'.join(f'{name}=' for name in query)}" if query else path
+            yield f"| {method.upper()} | `{address}` | {text.partition('. ')[0]} |"
 
 
 def walk_settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:

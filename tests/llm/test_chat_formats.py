@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import TemplateError
 
-from chat_tables import format_rows
 from published import published, rendering
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
@@ -131,9 +129,3 @@ def test_what_a_format_cannot_express_is_refused_with_what_to_do():
     assert "must be a list of" in refuses("chatml", "hi")
     with pytest.raises(InputError, match="did you mean 'chatml'"):
         chat_format("chat-ml")
-
-
-def test_the_page_about_formats_has_each_of_them_as_it_is():
-    page = (Path(__file__).parents[2] / "docs" / "local-models.md").read_text("utf-8")
-    for row in format_rows():
-        assert f"{row}\n" in page, "PYTHONPATH=tests python tests/chat_tables.py has the new table"

@@ -37,12 +37,17 @@ def server(home):
         yield started
 
 
-def test_the_example_of_the_page_runs(model, monkeypatch, capsys):
+def test_the_examples_of_the_page_run(model, home, monkeypatch, capsys):
     page = Path(__file__).parents[2] / "docs" / "memory-eval.md"
     code = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
     monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
-    _, block = code
-    exec(compile(block, str(page), "exec"), {})
+    own, *examples = code
+    people = (user_to_line(user) + "\n" for user in synthesise(users=2, sessions=2))
+    (home / "people.jsonl").write_text("".join(people))
+    (home / "notes.py").write_text(own)
+    monkeypatch.syspath_prepend(home)
+    for block in examples:
+        exec(compile(block, str(page), "exec"), {})
     assert "MemoryVerdict(label=1, reason='half of it'" in capsys.readouterr().out
 
 

@@ -190,7 +190,7 @@ def test_a_system_that_contradicts_itself_is_refused(wrong):
 
 async def test_the_system_in_the_docs_is_one(tmp_path):
     page = Path(__file__).parents[2] / "docs" / "memory-eval.md"
-    code, _ = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     (tmp_path / "notes.py").write_text(code)
     system = open_system(f"{tmp_path}/notes.py:Notes")
     assert await system.add(TURNS, "u") == ("I moved to Lyon.",)
