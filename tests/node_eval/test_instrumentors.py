@@ -67,7 +67,7 @@ def test_a_graph_with_a_node_that_gives_nothing_a_retriever_and_a_tool():
     first, last = (item for item in read("openinference-langchain") if item.node == "ChatOpenAI")
     assert (text(first.output_state), text(last.input_state)) == (CALL, TALK)
     assert items["tide_table"].instruction is Instruction.TOOL_CALL
-    assert items["tide_table"].output_state["data"]["content"] == "12:00"
+    assert items["tide_table"].output_state == {"text": "12:00"}
 
 
 def test_an_agent_with_a_tool():

@@ -11,6 +11,8 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 
 FEEDBACK_SHOWN = 100
+ID_NAMES = ("span_id", "parent_id", "session_id", "user_id")
+"""The ids that a span may have; `parent_id` is that of the node around it."""
 
 
 @dataclass(slots=True)
@@ -24,7 +26,7 @@ class HistoryItem:
     `tokens` it used, None where unknown. `run_id`: the run of the agent, empty where nobody said;
     `thread_id`: the conversation that the run is part of. `order`: its place among all in the order
     in which they ended, from 1 on; 0 where nobody counted. `attributes`: what a recording says
-    of it that is neither input nor output.
+    of it that is neither input nor output. `ids`: those of its span, if it was one (`ID_NAMES`).
     """
 
     timestamp: float
@@ -45,6 +47,7 @@ class HistoryItem:
     thread_id: str | None = None
     order: int = field(default=0, compare=False)
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    ids: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.history import HistoryItem
+from textevolve.node_eval.history import ID_NAMES, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import (
     WHOLE,
@@ -54,6 +54,10 @@ class NodeLine(BaseModel):
     episode: str = "1"
     run_id: str = ""
     thread_id: str | None = None
+    span_id: str | None = None
+    parent_id: str | None = None
+    session_id: str | None = None
+    user_id: str | None = None
     step: Annotated[int, Field(ge=0)] | None = None
     order: Annotated[int, Field(ge=0)] = 0
     node: str = ""
@@ -104,6 +108,7 @@ def as_item(line: NodeLine) -> HistoryItem:
         thread_id=line.thread_id,
         order=line.order,
         attributes=take_snapshot(line.attributes, WHOLE),
+        ids={name: value for name in ID_NAMES if (value := getattr(line, name))},
     )
 
 
@@ -137,8 +142,10 @@ def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
 
 
 def describe_run(item: HistoryItem) -> dict[str, Any]:
-    """Nothing where nobody said which run it is: then the episode is the run."""
-    return {"run_id": item.run_id, "thread_id": item.thread_id} if item.run_id else {}
+    """Return the ids of a node, its run and its conversation. Without a run the episode is it."""
+    known = item.run_id or item.thread_id
+    run = {"run_id": item.run_id, "thread_id": item.thread_id} if known else {}
+    return {**run, **item.ids}
 
 
 def describe_result(result: EvaluationResult | Failure) -> dict[str, Any]:

@@ -7,17 +7,18 @@ Nothing of OpenTelemetry is imported; `otlp.py` decodes, `span_states.py` reads 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading
-from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.history import ID_NAMES, History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.otlp import Span, read_traces
+from textevolve.node_eval.otlp import Documents, Span, read_traces
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.node_eval.span_states import (
     attributes_of,
     error_of,
+    ids_of,
     input_of,
     kind_of,
     node_name_of,
@@ -60,7 +61,7 @@ KINDS: Mapping[str, Instruction] = {
 
 
 def read_spans(
-    lines: Iterable[tuple[str, str]],
+    documents: Documents,
     source: str,
     reading: Reading,
     instructions: EpisodeInstructions,
@@ -71,7 +72,7 @@ def read_spans(
         InputError: they hold no spans, or none that is a step of an agent.
     """
     whole = False
-    for trace, spans in read_traces(lines, source, reading):
+    for trace, spans in read_traces(documents, source, reading):
         whole = True
         nodes = {id: span for id, span in spans.items() if _is_node(span, instructions)}
         reading.nodes += len(nodes)
@@ -108,6 +109,9 @@ def _build(
     children: dict[str, list[Span]] = {}
     for id, span in nodes.items():
         children.setdefault(above[id][-1] if above[id] else "", []).append(span)
+    shared: dict[str, str] = {}
+    for span in spans.values():
+        shared = {**ids_of(span.attributes), **shared}
     steps: list[list[HistoryItem]] = []
     # A stack, for nothing says how deeply spans are nested: groups wait for those within them.
     waiting = [(group, False) for group in reversed(_parallel_groups(children.get("", [])))]
@@ -115,15 +119,31 @@ def _build(
         group, done = waiting.pop()
         if done:
             around = [nodes[id] for id in above[group[0].span_id]]
-            path = tuple(node_name_of(span.attributes, span.name) for span in around)
-            steps.append([_as_item(span, path, instructions) for span in group])
+            steps.append([_as_item(span, around, shared, instructions) for span in group])
             continue
         waiting.append((group, True))
         within = [g for span in group for g in _parallel_groups(children.get(span.span_id, []))]
         waiting += [(inner, False) for inner in reversed(within)]
+    inner: dict[str, list[HistoryItem]] = {}
     for order, item in enumerate((item for step in steps for item in step), 1):
         item.order = order
+        _take_states(item, inner.get(item.ids["span_id"], []))
+        inner.setdefault(item.ids.get("parent_id", ""), []).append(item)
     return steps
+
+
+def _take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
+    """Give a node around others, of which no texts were recorded, those of its first and its last
+    step; `inner` are its steps, in the order in which they ended."""
+    steps = [one for one in inner if one.instruction is not Instruction.TOOL_CALL]
+    if item.instruction not in (None, Instruction.DELEGATE):
+        return
+    if item.input_state is None:
+        known = sorted(steps, key=lambda one: one.timestamp)
+        item.input_state = next((one.input_state for one in known if one.input_state), None)
+    if item.output_state is None and item.error is None:
+        known = reversed(steps)
+        item.output_state = next((one.output_state for one in known if one.output_state), None)
 
 
 def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span]) -> tuple[str, ...]:
@@ -156,17 +176,27 @@ def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
     return [sorted(group, key=lambda span: span.end) for group in groups]
 
 
-def _as_item(span: Span, path: tuple[str, ...], instructions: EpisodeInstructions) -> HistoryItem:
+def _as_item(
+    span: Span,
+    around: Sequence[Span],
+    shared: Mapping[str, str],
+    instructions: EpisodeInstructions,
+) -> HistoryItem:
+    """`around`: the nodes that it ran in; `shared`: ids that other spans of its trace have."""
     name = node_name_of(span.attributes, span.name)
+    ids = {**shared, **ids_of(span.attributes), "span_id": span.span_id}
+    ids |= {"parent_id": around[-1].span_id} if around else {}
     return HistoryItem(
         timestamp=span.start / 1e9,
         instruction=_instruction(span, name, instructions),
         input_state=take_snapshot(input_of(span.attributes, span.events), WHOLE),
         output_state=take_snapshot(output_of(span.attributes, span.events), WHOLE),
         node=name,
-        path=path,
+        path=tuple(node_name_of(one.attributes, one.name) for one in around),
         seconds=(span.end - span.start) / 1e9,
         tokens=tokens_of(span.attributes),
         error=error_of(span.attributes, span.events, span.status),
         attributes=take_snapshot(attributes_of(span.attributes), WHOLE),
+        thread_id=ids.pop("thread_id", None),
+        ids={name: ids[name] for name in ID_NAMES if name in ids},
     )

@@ -1,4 +1,5 @@
-"""Read OTLP's JSON: spans and logs as an exporter or a collector writes them, trace by trace.
+"""Read OTLP's JSON: spans and logs as an exporter or a collector writes them, trace by trace; and
+the spans of other tools' exports, which `exports.py` flattens.
 
 One document, or one on each line; names in the form of JSON or of the protocol's files. Some
 instrumentations write messages to logs, not to spans: both may be in one file, in any order.
@@ -20,9 +21,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Reading
+from textevolve.node_eval.exports import as_span, list_records, translate
 
 Lines = Iterable[tuple[str, str]]
 """Lines of a file, each with its place for messages."""
+Documents = Iterable[tuple[str, object]]
+"""What files hold as JSON, each part with its place for messages."""
 
 OURS = "gen_ai."
 """Logs of other names are an application's own, and hold no messages of a model."""
@@ -97,7 +101,7 @@ def _read_span(raw: dict[str, Any], ids: list[str]) -> Span:
     events = tuple((event.name, _read_pairs(event.attributes)) for event in span.events)
     failed = span.status.code == Status.STATUS_CODE_ERROR
     status = span.status.message if failed else None
-    attributes = _read_pairs(span.attributes)
+    attributes = translate(_read_pairs(span.attributes))
     return Span(trace_id, span_id, parent, span.name, start, end, attributes, events, status)
 
 
@@ -116,7 +120,7 @@ def _read_log(raw: dict[str, Any], ids: list[str]) -> Log:
 
 
 def read_traces(
-    lines: Lines, source: str, reading: Reading
+    documents: Documents, source: str, reading: Reading
 ) -> Iterator[tuple[str, dict[str, Span]]]:
     """Read the spans of each trace by their ids, in the order in which the traces began; logs are
     among their events. Spans of a trace may be spread over a whole file, so all are
@@ -127,7 +131,7 @@ def read_traces(
     """
     spans: dict[str, dict[str, Span]] = {}
     messages: dict[tuple[str, str], list[Log]] = {}
-    for where, document in _read_documents(lines, source, reading):
+    for where, document in documents:
         for place, record in _read_records(where, document, reading):
             if isinstance(record, Span):
                 # An exporter that is not sure whether a batch arrived sends it again.
@@ -152,7 +156,7 @@ def read_traces(
         reading.report(f"{source}: {lost:,} logs of messages belong to none of its spans")
 
 
-def _read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tuple[str, object]]:
+def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tuple[str, object]]:
     """Read each line by itself where the first is one whole document; else the file is one.
 
     Raises:
@@ -197,9 +201,10 @@ def _read_records(
 ) -> Iterator[tuple[str, Span | Log]]:
     """Read each span and each log of a document; those that cannot be used are reported."""
     documents = cast(list[object], document) if isinstance(document, list) else [document]
-    for one in documents:
-        if not any(isinstance(one, dict) and names[0] in one for _, _, names in PLACES):
-            reading.report(f"{where}: no OTLP trace: it has no resourceSpans")
+    marks = {names[0] for _, _, names in PLACES}
+    if not all(isinstance(one, dict) and marks & one.keys() for one in documents):
+        yield from _read_export(where, cast(object, document), reading)
+        return
     for read, noun, names in PLACES:
         raws = (raw for one in documents for raw in _nested(one, *names))
         for number, raw in enumerate(raws, 1):
@@ -217,6 +222,18 @@ def _read_records(
                 yield place, read(fields, ids)
             except (ParseError, ValueError, TypeError, AttributeError) as error:
                 reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
+
+
+def _read_export(where: str, document: object, reading: Reading) -> Iterator[tuple[str, Span]]:
+    number = 0
+    for number, record in enumerate(list_records(document), 1):
+        place = f"{where}: span {number}"
+        try:
+            yield place, Span(**as_span(record))
+        except (InputError, ValueError, TypeError, AttributeError, KeyError) as error:
+            reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
+    if not number:
+        reading.report(f"{where}: no OTLP trace: it has no resourceSpans")
 
 
 def _nested(raw: object, name: str, *below: str) -> Iterator[object]:

@@ -20,11 +20,18 @@ CONTENTS = (
 )
 """Where a message's content may stand; it may have several of them."""
 
-WRAPPERS = ("message_content", "tool_call", "function", "document")
-"""OpenInference puts each thing into another of this name, OpenAI what it calls."""
+WRAPPERS = ("message_content", "tool_call", "function", "document", "toolUse", "toolResult")
+"""OpenInference puts each thing into another of this name, OpenAI and Bedrock what is called."""
+PART_NAMES = {"type", "text", "toolUse", "toolResult"}
+"""One of these is in each part of a content."""
+INNER = ("message", "kwargs", "data")
+"""Where LangChain, and events, have the fields of a message."""
+ROLES = {"human": "user", "ai": "assistant"}
+BODIES = ("messages", "choices", "generations", "output", "input", "prompts")
+"""Names under which a request or an answer has its messages."""
 
 ARGUMENTS = ("arguments", "args", "input")
-CALLS = ("tool_call", "tool_use", "function", "function_call")
+CALLS = ("tool_call", "tool_use", "function", "function_call", "toolUse")
 
 MEDIA = {
     **dict.fromkeys(("image", "image_url", "image-url", "input_image"), "image"),
@@ -64,20 +71,50 @@ def read_messages(value: object, role: str) -> list[SpanMessage]:
 def read_message(raw: object, role: str) -> SpanMessage:
     if not isinstance(raw, dict):
         return SpanMessage(role, flatten(raw))
-    fields = cast(dict[str, Any], raw)
-    inner = fields.get("message")
-    if isinstance(inner, dict):  # what stands beside it counts where it says nothing itself
-        said = {k: one for k, one in cast(dict[str, Any], inner).items() if one is not None}
-        fields = {**fields, **said}
+    fields = dict(cast(dict[str, Any], raw))
+    for key in INNER:
+        inner: Any = fields.get(key)
+        if isinstance(inner, dict):  # what stands beside it counts where it says nothing itself
+            known = {k: one for k, one in cast(dict[str, Any], inner).items() if one is not None}
+            fields = {**fields, **known}
+        elif isinstance(inner, list):
+            fields["content"] = cast(object, inner)
     if "function_call_name" in fields:
         arguments = fields.get("function_call_arguments_json")
         fields["tool_calls"] = [{"name": fields["function_call_name"], "arguments": arguments}]
     parts = [_parse_parts(fields[key]) for key in CONTENTS if fields.get(key) not in (None, [])]
+    if not parts and "name" in fields and fields.get("type") in CALLS:
+        parts = [fields]
     calls: list[Mapping[str, Any]] = []
-    said = "\n".join(text for part in parts if (text := flatten(part, calls=calls)))
-    named = fields.get("role")
+    texts = [text for part in parts if (text := flatten(part, calls=calls))]
+    content = "\n".join(dict.fromkeys(texts))  # some write what was said as a text and as parts
+    named = fields.get("role") or ROLES.get(str(fields.get("type")))
     name = named if isinstance(named, str) and named else role
-    return SpanMessage(name, said if parts else None, tuple(calls))
+    return SpanMessage(ROLES.get(name, name), content if parts else None, tuple(calls))
+
+
+def read_body(value: object, role: str) -> list[SpanMessage]:
+    """Read the messages of a request to a model, or of its answer, as an SDK has them."""
+    parsed = parse_text(value, CONTAINERS)
+    if isinstance(parsed, dict):
+        fields = cast(dict[str, Any], parsed)
+        key = next((key for key in BODIES if isinstance(fields.get(key), list | str)), None)
+        return [read_message(fields, role)] if key is None else read_body(fields[key], role)
+    if isinstance(parsed, list) and parsed and isinstance(parsed[0], list):
+        return read_body(cast(list[object], parsed)[0], role)
+    return read_messages(cast(object, parsed), role)
+
+
+def unwrap_result(value: object) -> object:
+    """Take the result of a tool out of the message in which LangChain hands it on."""
+    parsed = parse_text(value, CONTAINERS)
+    fields = cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
+    if "tool_call_id" in fields and "content" in fields:
+        return fields["content"]
+    if len(fields) == 1 or fields.get("type") in ("tool", "constructor"):
+        inner = next((fields[key] for key in ("data", "kwargs", "output") if key in fields), None)
+        return value if inner is None else unwrap_result(inner)
+    return value
 
 
 def read_numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
@@ -114,7 +151,7 @@ def _parse_parts(value: object) -> object:
     parsed = parse_text(value, CONTAINERS)
     if isinstance(value, str) and isinstance(parsed, list) and parsed:
         parts = cast(list[object], parsed)
-        if all(isinstance(one, dict) and "type" in one for one in parts):
+        if all(isinstance(one, dict) and PART_NAMES & one.keys() for one in parts):
             return parts
     return value
 

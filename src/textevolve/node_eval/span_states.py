@@ -17,9 +17,11 @@ from textevolve.node_eval.span_messages import (
     SpanMessage,
     flatten,
     join_texts,
+    read_body,
     read_message,
     read_messages,
     read_numbered,
+    unwrap_result,
 )
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -45,7 +47,21 @@ OUTPUTS = (
     "final_result",
 )
 DOCUMENTS = ("retrieval.documents.", "reranker.output_documents.")
+TOOL_LISTS = (
+    *("gen_ai.tool.definitions", "llm.tools", "llm.tools.", "llm.request.functions."),
+    *("model_request_parameters", "llm.invocation_parameters", "input.value"),
+)
+"""Where the definitions of the tools on offer are, some beside other things (`TOOL_KEYS`)."""
+TOOL_KEYS = ("tools", "function_tools")
+SCHEMAS = ("parameters", "parameters_json_schema", "input_schema", "inputSchema")
 NAMES = ("gen_ai.tool.name", "gen_ai.agent.name", "gen_ai.workflow.name", "tool.name", "agent.name")
+
+IDS = {
+    "session_id": ("session.id", "gcp.vertex.agent.session_id"),
+    "user_id": ("user.id", "enduser.id"),
+    "thread_id": ("gen_ai.conversation.id", "gcp.vertex.agent.session_id"),
+}
+"""Ids of what a span belongs to; `thread_id` is the conversation."""
 
 CONVENTIONS = (
     "gen_ai.",
@@ -79,6 +95,7 @@ INPUT_MESSAGES = (
     ("numbered", "llm.input_messages."),
     ("numbered", "llm.prompts."),
     ("pydantic-ai", "pydantic_ai.all_messages"),
+    ("body", "input.value"),
 )
 """Where messages to a model or an agent are, and in which form, by each of the conventions."""
 
@@ -91,6 +108,7 @@ OUTPUT_MESSAGES = (
     ("attribute", "gen_ai.completion"),
     ("numbered", "llm.output_messages."),
     ("numbered", "llm.choices."),
+    ("body", "output.value"),
 )
 EVENT_ROLES = {
     "gen_ai.system.message": "system",
@@ -122,25 +140,67 @@ def node_name_of(attributes: Attributes, span: str) -> str:
 
 
 def input_of(attributes: Attributes, events: Events) -> State:
-    """`text`, with `messages` where there were any; or the object that a tool was given."""
+    """`text`, with `messages` where there were any, and the `tools` on offer; or the object that a
+    tool was given."""
     found = _pick(_messages(INPUT_MESSAGES, "user", attributes, events))
     if not any(message.content for message in found):
         state = _first(attributes, INPUTS)
         if state is not None or not found:
             return state
     system = flatten(parse_text(_instructions(attributes, events), CONTAINERS))
-    return _conversation([SpanMessage("system", system), *found] if system else found)
+    state = _conversation([SpanMessage("system", system), *found] if system else found)
+    tools = tools_of(attributes)
+    return {**state, "tools": tools} if tools else state
+
+
+def tools_of(attributes: Attributes) -> list[dict[str, Any]]:
+    """Return the definitions of the tools that a model or an agent could call."""
+    values: list[Any] = [read_numbered(attributes, prefix) for prefix in TOOL_LISTS]
+    values += [parse_text(attributes.get(key), CONTAINERS) for key in TOOL_LISTS]
+    fields = [cast(dict[str, Any], one) for one in values if isinstance(one, dict)]
+    values += [one.get(key) for one in fields for key in TOOL_KEYS]
+    lists = [cast(list[object], one) for one in values if isinstance(one, list)]
+    tools = ([tool for raw in one if (tool := _read_tool(raw))] for one in lists)
+    return next(filter(None, tools), list[dict[str, Any]]())
+
+
+def _as_fields(value: object) -> dict[str, Any]:
+    """Return an object, or what its JSON holds; of anything else no fields."""
+    parsed = parse_text(value, CONTAINERS)
+    return cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
+
+
+def _read_tool(raw: object) -> dict[str, Any]:
+    """Return the name, the description and the parameters of a tool; empty where it has no name."""
+    fields = _as_fields(raw)
+    for key in ("tool", "json_schema", "function", "toolSpec"):
+        fields = _as_fields(fields[key]) if key in fields else fields
+    if not _text(fields.get("name")):
+        return {}
+    known = ((name, fields.get(name)) for name in ("name", "description", *SCHEMAS))
+    return {"parameters" if n in SCHEMAS else n: parse_text(v) for n, v in known if v}
 
 
 def output_of(attributes: Attributes, events: Events) -> State:
-    """As `input_of`; or what a tool, a retriever or an agent gave."""
+    """As `input_of`; or what a tool, a retriever or an agent gave. Of a whole transcript the answer
+    is what was said last."""
     found = _pick(_messages(OUTPUT_MESSAGES, "assistant", attributes, events))
     if not any(message.content for message in found):
         state = _first(attributes, OUTPUTS)
         state = _documents(attributes) if state is None else state
         if state is not None or not found:
             return state
-    return {"text": join_texts(found), "messages": _as_dicts(found)}
+    others = [n for n, one in enumerate(found, 1) if one.role != "assistant"]
+    answer = found[others[-1] :] if others else found
+    return {"text": join_texts(answer or found), "messages": _as_dicts(found)}
+
+
+def ids_of(attributes: Attributes) -> dict[str, str]:
+    """Return the ids of the session, the user and the conversation, as far as they are there."""
+    known = (
+        (n, next((a for k in keys if (a := attributes.get(k))), None)) for n, keys in IDS.items()
+    )
+    return {name: str(value) for name, value in known if value is not None}
 
 
 def attributes_of(attributes: Attributes) -> dict[str, Any]:
@@ -199,6 +259,9 @@ def _messages(
                 yield [one for _, a in events for one in read_messages(a.get(key), role)]
             case "numbered":
                 yield read_messages(read_numbered(attributes, key), role)
+            case "body":
+                is_model = kind_of(attributes) == "LLM"
+                yield read_body(attributes.get(key), role) if is_model else []
             case "pydantic-ai":
                 yield _before_the_run(read_messages(attributes.get(key), role), attributes)
             case _:
@@ -238,10 +301,10 @@ def _documents(attributes: Attributes) -> State:
 
 
 def _first(attributes: Attributes, keys: Sequence[str]) -> State:
-    for key in keys:
-        if (value := attributes.get(key)) is not None:
-            return _as_state(value)
-    return None
+    value = next((value for key in keys if (value := attributes.get(key)) is not None), None)
+    is_tool = "TOOL" in kind_of(attributes) or operation_of(attributes) == "execute_tool"
+    value = unwrap_result(value) if is_tool else value
+    return None if value is None else _as_state(value)
 
 
 def _as_state(value: object) -> dict[str, Any]:

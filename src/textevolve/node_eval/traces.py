@@ -6,15 +6,20 @@ A line is the business of `node_lines.py`. A file of OpenTelemetry spans is reco
 
 from __future__ import annotations
 
+import csv
 import itertools
 import re
 import secrets
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 from textevolve.errors import InputError
+from textevolve.json_texts import parse_text
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading, split_history
+from textevolve.node_eval.exports import is_export
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.node_lines import (
     NodeLine,
@@ -24,11 +29,14 @@ from textevolve.node_eval.node_lines import (
     parse_node,
 )
 from textevolve.node_eval.otel import read_spans
-from textevolve.rows import parse_row, read_lines
+from textevolve.node_eval.otlp import read_documents
+from textevolve.rows import parse_row, read_lines, read_rows
+from textevolve.rows.content import open_text
 
 HEADER = {"format": "textevolve-nodes", "version": 1}
 
 OTLP = re.compile('"resource(Spans|Logs|Metrics|_spans|_logs|_metrics)"')
+TABLES = (".csv", ".tsv", ".parquet")
 NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
@@ -37,7 +45,8 @@ def read_episodes(
     reading: Reading | None = None,
     instructions: EpisodeInstructions | None = None,
 ) -> Iterator[Episode]:
-    """The runs in a trace, one by one: our own JSON lines, or OpenTelemetry spans as OTLP JSON.
+    """The runs in a trace, one by one: our own JSON lines, OpenTelemetry spans as OTLP JSON, or an
+    export of Phoenix, MLflow or LangSmith.
 
     A line or span that cannot be used is reported to `reading`, and the rest is read. `-` is
     standard input. `instructions` say what nodes of these names do, whatever the file says.
@@ -46,20 +55,41 @@ def read_episodes(
         InputError: the file cannot be read, or nothing in it can be used.
     """
     source, found = str(path), reading if reading is not None else Reading()
-    lines = read_lines(source)
-    first = next(lines, None)
-    if first is None:
-        raise InputError(f"{source}: no nodes: it is empty")
-    lines = itertools.chain([first], lines)
-    # One document may be spread over many lines.
-    if first[1].strip() in ("{", "[", "[{") or OTLP.search(first[1]):
-        episodes = read_spans(lines, source, found, instructions or {})
+    if Path(source).suffix.lower() in TABLES:
+        yield from read_spans([(source, _read_table(source))], source, found, instructions or {})
     else:
-        episodes = _read_own(lines, found, instructions or {})
-    yield from episodes
+        lines = read_lines(source)
+        first = next(lines, None)
+        if first is None:
+            raise InputError(f"{source}: no nodes: it is empty")
+        lines = itertools.chain([first], lines)
+        if _begins_spans(first[1]):
+            documents = read_documents(lines, source, found)
+            yield from read_spans(documents, source, found, instructions or {})
+        else:
+            yield from _read_own(lines, found, instructions or {})
     if not found.nodes:
         why = found.faults[0] if found.faults else f"{source}: it has a header and nothing else"
         raise InputError(f"no node can be used: {why}")
+
+
+def _read_table(path: str) -> list[dict[str, Any]]:
+    """Read the rows of a data frame; pandas writes its index beside the column of the same name."""
+    if Path(path).suffix.lower() == ".parquet":
+        return [dict(row) for _, row in read_rows(path, "span", lambda _name: True)]
+    csv.field_size_limit(sys.maxsize)
+    with open_text(path) as file:
+        reader = csv.DictReader(file, delimiter="\t" if path.endswith("tsv") else ",")
+        return [dict(row) for row in reader]
+
+
+def _begins_spans(line: str) -> bool:
+    """Tell spans and exports from our own lines by the first; a document may have many of them."""
+    start = line.strip()
+    if start == "{" or start.startswith("[") or OTLP.search(line):
+        return True
+    record = parse_text(line, "{")
+    return isinstance(record, dict) and is_export(cast("dict[str, object]", record))
 
 
 def _read_own(
