@@ -53,7 +53,7 @@ class Measuring:
 
 async def measure(model: str, pages: int, budgets: list[int], context: int) -> None:
     docs = Path(__file__).parent.parent / "docs"
-    settings, _ = read_settings()
+    settings = read_settings()
     async with AsyncExitStack() as stack:
         client, places, _ = await open_client(model, settings, stack)
         measuring = Measuring(client)

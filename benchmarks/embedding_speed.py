@@ -35,7 +35,7 @@ def draw_texts(number: int, low: int, high: int, rng: Random) -> list[str]:
 
 
 async def measure(number: int, threads: int) -> None:
-    settings, _ = read_settings()
+    settings = read_settings()
     settings = settings.model_copy(update={"local": Local(threads=threads)})
     async with AsyncExitStack() as stack:
         began = time.perf_counter()

@@ -309,7 +309,7 @@ async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict
     asked = parser.parse_args(arguments)
     print(tell_machine())
     print(f"{asked.model}, {len(TASKS)} tasks, {asked.seeds} seeds")
-    settings, _ = read_settings({"store": asked.store} if asked.store else {})
+    settings = read_settings(store=asked.store or None)
     limits = Limits(calls=0) if asked.no_ask else Limits()
     figures: dict[str, Any] = {"model": asked.model}
     with open_store(settings.store) as store:

@@ -185,7 +185,7 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
     files = [read_half(path, asked.half, asked.longest)[: asked.limit] for path in asked.files]
     mixed = chain.from_iterable(zip_longest(*files))
     items = [item for item in mixed if item is not None]
-    settings, _ = read_settings({"store": asked.store} if asked.store else {})
+    settings = read_settings(store=asked.store or None)
     limits = Limits(calls=0) if asked.no_ask else Limits()
     verdicts: list[Verdict] = []
     summary: AgreementSummary | None = None

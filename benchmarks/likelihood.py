@@ -248,7 +248,7 @@ async def main() -> None:
     files = [items[: asked.limit] for items in files]
     items = [item for item in chain.from_iterable(zip_longest(*files)) if item is not None]
     reads = load(asked.reads)
-    settings, _ = read_settings({})
+    settings = read_settings()
     async with AsyncExitStack() as stack:
         if not asked.no_ask:
             model, _, _ = await open_client(asked.model, settings, stack)

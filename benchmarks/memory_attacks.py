@@ -262,7 +262,7 @@ async def measure(asked: argparse.Namespace) -> list[Found]:
     attacks = write_attacks()[: asked.limit]
     scenes = list({attack.scene.name: attack.scene for attack in attacks}.values())
     placebos = [Attack("(placebo)", scene, PLACEBO) for scene in scenes]
-    settings, _ = read_settings({"store": asked.store} if asked.store else {})
+    settings = read_settings(store=asked.store or None)
     parameters = {
         "benchmark": "memory_attacks",
         "attacks": len(attacks),

@@ -93,7 +93,7 @@ async def main() -> None:
     asked = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     path = asked.store or Path(tempfile.mkdtemp()) / "store.db"
-    settings, _ = read_settings({"store": str(path)})
+    settings = read_settings(store=str(path))
     with open_store(path) as store:
         named = {"benchmark": "memory_decisions"}
         run = await keep_run(store, settings, asked.model, named, [])

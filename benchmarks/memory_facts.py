@@ -243,7 +243,7 @@ def run_benchmark(
     wanted = parser.parse_args()
     if most is not None and not 1 <= wanted.cases <= most:
         parser.error(f"--cases must be from 1 to {most}")
-    settings = read_settings()[0].model_copy(update={"store": wanted.store, "memory_store": None})
+    settings = read_settings().model_copy(update={"store": wanted.store, "memory_store": None})
     try:
         asyncio.run(work(wanted, settings))
     except TextEvolveError as error:

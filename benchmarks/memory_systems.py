@@ -245,7 +245,7 @@ def settings_for(folder: Path, address: str) -> Settings:
         for name in ("system", "judge")
     }
     given = {"store": folder / "store.db", "providers": providers, "concurrency": 1}
-    plain, _ = read_settings({"store": str(folder / "store.db")})
+    plain = read_settings(store=str(folder / "store.db"))
     timeouts = {"read": 1800.0, "total": 1800.0, "deadline": 3600.0}
     return plain.model_copy(
         update={**given, "timeouts": plain.timeouts.model_copy(update=timeouts)}
@@ -270,7 +270,7 @@ async def main() -> None:
     data = folder / f"people-{asked.users}-{asked.sessions}-{asked.seed}.jsonl"
     lines = [user_to_line(u) for u in synthesise(asked.users, asked.sessions, asked.seed)]
     data.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    settings, _ = read_settings()
+    settings = read_settings()
     weights = fetch(asked.model, settings)
     print(f"{asked.users} users, {asked.sessions} sessions each, {asked.model}; kept in {folder}\n")
     heads = ["system", *SHOWN.values(), "tokens a session", "calls", "seconds adding", "failed"]

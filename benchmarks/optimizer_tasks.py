@@ -346,7 +346,7 @@ async def main(arguments: Sequence[str] | None = None) -> dict[tuple[str, int], 
     asked = parser.parse_args(arguments)
     print(tell_machine())
     print(f"{asked.model}; {ROWS} rows given, {HELD_OUT} held out, {asked.budget} calls\n")
-    settings, _ = read_settings({"store": asked.store} if asked.store else {})
+    settings = read_settings(store=asked.store or None)
     spent = Spent()
     with open_store(settings.store) as store:
         limits = Limits(calls=0) if asked.no_ask else Limits()

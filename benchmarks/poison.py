@@ -250,7 +250,7 @@ async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict
     attacks = spread(read_attacks())[: asked.limit]
     print(tell_machine())
     print(f"{asked.model}, {len(attacks)} poisoned candidates, each with its clean twin")
-    settings, _ = read_settings({"store": asked.store} if asked.store else {})
+    settings = read_settings(store=asked.store or None)
     limits = Limits(calls=0) if asked.no_ask else Limits()
     figures: dict[str, Any] = {"model": asked.model, "margin": asked.margin}
     with open_store(settings.store) as store:

@@ -70,7 +70,7 @@ class PersonaFirst:
 
 
 async def measure(model: str, cases: list[Case], readout: str, order: str, first: bool) -> None:
-    settings, _ = read_settings()
+    settings = read_settings()
     profile = override(
         load_profile("general"),
         {"readout": readout, "order": order, "convergence": None, "max_answer_tokens": 400},

@@ -58,7 +58,7 @@ def draw(which: str, store_file: Path, round: int | None) -> str:
     )
     with open_store(store_file) as store:
         run = store.get_run(which)
-        settings = read_settings()[0]
+        settings = read_settings()
         sync.run(driver.restore_records(store, run, settings))
         records = driver.read_records(store, run)
         (result,) = records()
@@ -102,7 +102,7 @@ def frame() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", nargs="?", default="last")
-    parser.add_argument("--store", type=Path, default=read_settings()[0].store)
+    parser.add_argument("--store", type=Path, default=read_settings().store)
     parser.add_argument("--round", type=int)
     given = parser.parse_args()
     setattr(display, "Live", Still)  # noqa: B010 - the module's own name is replaced here

@@ -84,7 +84,7 @@ class Forgetful:
 
 
 async def run(model: str | None) -> None:
-    settings, _ = read_settings()
+    settings = read_settings()
     spec, _ = await choose_model(settings, model)
     async with open_models(settings, Forgetful()) as model_of:
 

@@ -28,7 +28,7 @@ PROFILE = Profile(
 def settings(tmp_path):
     """This machine's weights, as a user has them; a store of the test's own. One thread, for two on
     two cores that another test shares wait for each other."""
-    settings = read_settings({"store": tmp_path / "store.db"})[0]
+    settings = read_settings(store=tmp_path / "store.db")
     return settings.model_copy(update={"local": Local(threads=1)})
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from textevolve import Settings, SettingsError
-from textevolve.settings import read_settings, settings_files
+from textevolve.settings import read_settings, read_settings_sources, settings_files
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def config(home):
 
 def test_the_defaults_lie_in_the_users_folders(home, monkeypatch):
     monkeypatch.delenv("TEXTEVOLVE_STORE")
-    settings, sources = read_settings()
+    settings, sources = read_settings_sources()
     assert settings == Settings()
     assert sources == {}
     assert settings.store == home / "home" / "textevolve" / "textevolve.db"
@@ -28,7 +28,7 @@ def test_later_sources_win(home, config, monkeypatch):
     config.write_text('model = "ollama/a"\nprofile = "one"\nconcurrency = 1\n')
     Path("textevolve.toml").write_text('profile = "two"\nconcurrency = 2\n')
     monkeypatch.setenv("TEXTEVOLVE_CONCURRENCY", "3")
-    settings, sources = read_settings({"store": "given.db", "model": None})
+    settings, sources = read_settings_sources(store="given.db", model=None)
     assert (settings.model, settings.profile, settings.concurrency) == ("ollama/a", "two", 3)
     assert settings.store == Path("given.db")
     assert sources == {
@@ -42,7 +42,7 @@ def test_later_sources_win(home, config, monkeypatch):
 def test_tables_of_two_files_are_laid_over_each_other(home, config):
     config.write_text('[providers.a]\nbase_url = "http://a/v1"\n[timeouts]\nread = 5\n')
     Path("textevolve.toml").write_text('[providers.b]\nbase_url = "http://b/v1"\n')
-    settings, _ = read_settings()
+    settings = read_settings()
     assert set(settings.providers) == {"a", "b"}
     assert settings.timeouts.read == 5
     assert settings.timeouts.total == 300
@@ -52,7 +52,7 @@ def test_one_file_can_be_named_and_is_then_the_only_one(home, config, monkeypatc
     config.write_text("concurrency = 1\n")
     (home / "mine.toml").write_text('profile = "mine"\n')
     monkeypatch.setenv("TEXTEVOLVE_CONFIG", str(home / "mine.toml"))
-    settings, _ = read_settings()
+    settings = read_settings()
     assert settings_files() == (home / "mine.toml",)
     assert (settings.profile, settings.concurrency) == ("mine", None)
 

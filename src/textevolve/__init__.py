@@ -66,35 +66,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "api.client": (
-        "AsyncClient",
-        "Client",
-        "as_metric",
-        "calibrate",
-        "chat",
-        "compare",
-        "compare_quants",
-        "create_memories",
-        "evaluate",
-        "evaluate_batch",
-        "evaluate_memory",
-        "evolve_persona",
-        "fit_judge",
-        "generate_profile",
-        "guide",
-        "innovate",
-        "integrate_memories",
-        "judge",
-        "keep_history",
-        "namespace",
-        "open_chain",
-        "optimize",
-        "read_corpus",
-        "run",
-        "run_chain",
-        "summarize",
-    ),
+_HOMES = {  # all other names are of `api.client`
     "api.judges": ("Debate",),
     "api.opened": (
         "Chain",
@@ -144,7 +116,6 @@ _HOMES = {
     "settings": ("Settings",),
     "wiring": ("Limits",),
 }
-_MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Agent",
@@ -208,6 +179,10 @@ __all__ = [
     "run_chain",
     "summarize",
 ]
+
+_MODULES = dict.fromkeys(__all__, "api.client") | {
+    name: module for module, names in _HOMES.items() for name in names
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -217,8 +217,7 @@ def _begins_judge(text: str) -> bool:
 
 def _read_fitted(path: str) -> EvaluatorSpec:
     """A fitted judge; its parts are its signals, each with the model that it was fitted with."""
-    signals = load_fitted(path).signals
-    parts = tuple(with_model(signal.judge, signal.model) for signal in signals)
+    parts = tuple(with_model(signal.judge, signal.model) for signal in load_fitted(path).signals)
     return EvaluatorSpec(FITTED, path, parts=parts)
 
 
@@ -349,8 +348,7 @@ def pass_threshold(text: str) -> float | None:
 def is_swayed(text: str) -> bool:
     """Tell whether the order of candidates may sway a judge. Judges that do not debate see one
     candidate at a time, or ask about each pair in both orders, unless they choose among all."""
-    specs = judges_in(text)
-    return any("choice" in s.options or s.is_debate or s.name == PYTHON for s in specs)
+    return any("choice" in s.options or s.is_debate or s.name == PYTHON for s in judges_in(text))
 
 
 def reads_decisions(text: str) -> bool:

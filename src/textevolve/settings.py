@@ -181,8 +181,7 @@ class StoreAddress:
     url: str = field(repr=False)
 
     def __str__(self) -> str:
-        rest = self.url.partition("://")[2]
-        user, _, place = rest.rpartition("@")
+        user, _, place = self.url.partition("://")[2].rpartition("@")
         place, _, given = place.partition("?")
         user, (server, slash, database) = user.partition(":")[0], place.partition("/")
         server = server or parse_qs(given).get("host", [""])[0]
@@ -320,8 +319,14 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: not valid TOML: {error}") from error
 
 
-def read_settings(overrides: Mapping[str, Any] | None = None) -> tuple[Settings, dict[str, str]]:
-    """The settings in force, and for each that was set where it came from.
+def read_settings(**overrides: Any) -> Settings:
+    """Read the current settings, as `read_settings_sources`."""
+    return read_settings_sources(**overrides)[0]
+
+
+def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
+    """Read the current settings, and for each that was set where it came from. Overrides win, but
+    for those that are None.
 
     Raises:
         SettingsError: a file cannot be read, or a value is not allowed; names the source.
@@ -342,7 +347,7 @@ def read_settings(overrides: Mapping[str, Any] | None = None) -> tuple[Settings,
     for variable, name in ENVIRONMENT.items():
         if os.environ.get(variable):
             take({name: os.environ[variable]}, variable)
-    take({k: v for k, v in (overrides or {}).items() if v is not None}, "given")
+    take({k: v for k, v in overrides.items() if v is not None}, "given")
     return _validate(values, sources), sources
 
 

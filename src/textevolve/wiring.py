@@ -336,13 +336,11 @@ async def open_models(
             if not budget.limits:
                 return model
             endpoint = resolve(model.name, settings, asks=False)
-            price = price_of(endpoint)
-            return Budgeted(model, budget, price, reports_cost=endpoint.reports_cost)
+            return Budgeted(model, budget, price_of(endpoint), reports_cost=endpoint.reports_cost)
 
         def model_of(spec: str) -> Model:
             if spec not in models:
-                opening = _Opening(spec, settings, stack, listener, limits_of)
-                model = bound(opening, find_price)
+                model = bound(_Opening(spec, settings, stack, listener, limits_of), find_price)
                 if means is not None and takes_batches(resolve(spec, settings, asks=False)):
                     gatherer = _Opening(spec, settings, stack, listener, limits_of, means)
                     model = BatchedModel(model, bound(gatherer, batch_price))

@@ -29,7 +29,7 @@ TEXTS = ("Hi", "  padded \n", "", "naïve 東京 \U0001f600", "<|im_end|>", "{{ 
 
 def weights_of(name: str) -> Path:
     """The small weights are fetched; larger ones are taken where they are here."""
-    settings, _ = read_settings()
+    settings = read_settings()
     try:
         here = {row.name: row.path.is_file() for row in list_weights(settings)}
         return fetch(name, settings) if name == NAME or here[name] else pytest.skip("not here")

@@ -43,7 +43,7 @@ SCHEMA = json.dumps(
 @pytest.fixture(scope="session")
 def smollm() -> Path:
     """The real file, by the real way; kept where the user's weights are."""
-    settings, _ = read_settings()
+    settings = read_settings()
     try:
         return fetch("smollm2-135m", settings)
     except FatalModelError as error:

@@ -77,7 +77,7 @@ def test_a_file_of_ones_own_is_known_by_its_header(folder: Path, settings: Setti
 @pytest.mark.slow
 async def test_it_decides_and_does_not_chat(settings: Settings):
     try:
-        weights = fetch("smollm2-135m", read_settings()[0])
+        weights = fetch("smollm2-135m", read_settings())
     except FatalModelError as error:
         pytest.skip(f"the smallest weights cannot be had here: {error}")
     make_decider(weights, settings.weights_folder / "mine.gguf")

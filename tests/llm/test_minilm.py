@@ -47,7 +47,7 @@ def loaded_once() -> Iterator[None]:
 @pytest.fixture
 def settings() -> Settings:
     """This machine's weights, fetched where they are missing: 23 MB."""
-    found = read_settings()[0]
+    found = read_settings()
     try:
         fetch("minilm", found)
     except FatalModelError as error:

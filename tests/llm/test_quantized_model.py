@@ -25,7 +25,7 @@ FORCED = replace(ASKED, forced="The capital of France is Paris.", top_logprobs=1
 
 @pytest.fixture(scope="module")
 def smollm() -> Path:
-    settings, _ = read_settings()
+    settings = read_settings()
     try:
         return fetch("smollm2-135m", settings)
     except FatalModelError as error:

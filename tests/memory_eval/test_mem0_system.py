@@ -38,7 +38,7 @@ from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.systems.finding import open_system
 from textevolve.settings import read_settings
 
-settings, _ = read_settings()
+settings = read_settings()
 user = lambda text: DialogueTurn("user", text, "Jan 06, 2025, 09:00:00")
 said = {}
 """
@@ -152,4 +152,4 @@ def test_what_is_missing_is_said_before_anything_is_fed(home):
     with pytest.raises(SettingsError, match="llm: none is named; set TEXTEVOLVE_MEM0_MODEL"):
         open_system("mem0")
     with pytest.raises(SettingsError, match="runs inside this program"):
-        open_system("mem0", read_settings({"model": "local"})[0])
+        open_system("mem0", read_settings(model="local"))

@@ -25,7 +25,7 @@ def test_models_are_named_once():
 def test_files_are_models_with_their_size(home):
     (home / "big.gguf").write_bytes(b"x" * 300)
     (home / "small.gguf").write_bytes(b"x" * 100)
-    spec = complete(CompareQuantsSpec(original="big.gguf", quants="small.gguf"), read_settings()[0])
+    spec = complete(CompareQuantsSpec(original="big.gguf", quants="small.gguf"), read_settings())
     big, small = (f"local/{home / name}.gguf" for name in ("big", "small"))
     assert spec.models == (big, small)
     assert spec.sizes == {big: 300, small: 100}

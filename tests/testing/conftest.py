@@ -35,7 +35,7 @@ def kept(home):
     """The runs of the store, oldest first, each with its rows."""
 
     def read():
-        with open_store(read_settings()[0].store) as store:
+        with open_store(read_settings().store) as store:
             runs = sorted(store.list_runs(), key=lambda run: run.created)
             return [(run, list(read_records(store, run)())) for run in runs]
 

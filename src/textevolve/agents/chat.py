@@ -410,8 +410,7 @@ class AgentChat:
         """Store what was written, if anything was."""
         if self._written.strip():
             await self._end_turn(self._written, "interrupted", interrupted=True)
-        memories = self.recalled.memories
-        return ChatAnswer(self._written, len(self.messages), True, memories=memories)
+        return ChatAnswer(self._written, len(self.messages), True, memories=self.recalled.memories)
 
     async def _finish(self, response: Response) -> ChatAnswer:
         calls = response.tool_calls if self.parts.asking.tools is not None else ()

@@ -50,8 +50,7 @@ class AsyncMemories:
         """Keep a memory; `fields` are those of `MemorySpec`, such as importance, source or
         valid_from."""
         spec = MemorySpec(text=text, **fields)
-        collection = await self.collection()
-        vector = await self._desk.embed(collection, spec.text)
+        vector = await self._desk.embed(await self.collection(), spec.text)
         store = self._desk.memories
         applied = await store.apply(self.name, [Add(spec.embedded(vector))])
         return (await store.get(applied.ids))[0]

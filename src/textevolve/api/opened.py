@@ -109,8 +109,7 @@ def keep_models(
         return keep_bench(client, "chains", model or "", {}, [None], model)
     may_ask = chain.may_ask and (model or client.read_settings(model).model)
     models = [*([None] if chain.asks_default or may_ask else []), *chain.models]
-    described = {"chain": chain.describe()}
-    return keep_bench(client, "chains", chain.name, described, models, model)
+    return keep_bench(client, "chains", chain.name, {"chain": chain.describe()}, models, model)
 
 
 class OpenModel:
@@ -205,8 +204,7 @@ async def open_chat(
     """A chat with an agent, whose calls are a run of the store."""
     settings = client.read_settings()
     given = {name: value for name, value in options.items() if value is not None}
-    request = ChatRequest(options=ChatOptions(agent=agent, **given))
-    plan = await plan_chat(request, settings)
+    plan = await plan_chat(ChatRequest(options=ChatOptions(agent=agent, **given)), settings)
     opened = open_chat_run(
         plan,
         settings,
@@ -251,7 +249,6 @@ def keep_namespace(
     client: ClientOptions, name: str | None = None, *, create: bool = False, source: str = "Python"
 ) -> Namespace:
     named = name or client.read_settings().namespace
-    opened = partial(open_namespace, client, named, create=create, source=source)
-    space = Namespace(named, opened)
+    space = Namespace(named, partial(open_namespace, client, named, create=create, source=source))
     client.keep(space.kept)
     return space

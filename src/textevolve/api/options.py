@@ -57,7 +57,7 @@ class ClientOptions:
         named = model or self.model
         overrides = {**self._overrides, **({"model": named} if named else {})}
         if self._settings is None:
-            return read_settings(overrides)[0]
+            return read_settings(**overrides)
         return override_settings(self._settings, overrides) if overrides else self._settings
 
     def keep(self, opened: KeptOpen[T]) -> KeptOpen[T]:

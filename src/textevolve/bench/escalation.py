@@ -289,8 +289,7 @@ def _log_choose(trials: int) -> Array:
 
 def mean_figure(values: Numbers, groups: Groups | None, seed: int = 0) -> Statistic:
     """The mean of figures from 0 to 1 with its interval."""
-    interval = mean_interval(values, groups, seed=seed, bounds=UNIT)
-    return Statistic(mean_present(values), interval)
+    return Statistic(mean_present(values), mean_interval(values, groups, seed=seed, bounds=UNIT))
 
 
 def format_points(figure: Statistic) -> str:

@@ -292,8 +292,7 @@ def cross_validate(problem: Problem, seed: int) -> CrossValidation:
     """Nested: the strength of each fold is chosen within what it learns from."""
     folds = draw_folds(problem.data.group_of, FOLDS, seed)
     ridges = tuple(choose_ridge(problem, learnt, seed) for learnt, _ in split_folds(folds))
-    columns = range(problem.data.values.shape[1])
-    return validate_columns(problem, folds, ridges, columns)
+    return validate_columns(problem, folds, ridges, range(problem.data.values.shape[1]))
 
 
 def validate_columns(

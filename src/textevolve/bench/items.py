@@ -194,8 +194,7 @@ def question_of(item: Item) -> str:
 
 def hash_text(text: str) -> str:
     """Sixteen hexadecimal digits that tell texts apart; white space is all one."""
-    plain = " ".join(text.split())
-    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def draw_side(key: str) -> bool:
@@ -319,8 +318,7 @@ def _read_plain(row: Row, where: str, number: str) -> Item:
 
 def _read_single(row: Row, where: str, number: str, words: Collection[str] = ()) -> Item | None:
     """Read a response with its labels as they stand; None if it has none."""
-    columns = label_columns(row)
-    grades = [(name, take_label(row, name, where, words)) for name in columns]
+    grades = [(name, take_label(row, name, where, words)) for name in label_columns(row)]
     labels = [(name.removeprefix(ANNOTATOR), g) for name, g in grades if g is not None]
     if not labels:
         return None

@@ -51,8 +51,7 @@ def _run() -> int | str | None:
         return end.code
     except TextEvolveError as error:
         say(f"error: {error}")
-        misused = isinstance(error, InputError | SettingsError | MismatchError)
-        return MISUSED if misused else FAILED
+        return MISUSED if isinstance(error, InputError | SettingsError | MismatchError) else FAILED
     except KeyboardInterrupt:
         say("stopped")
         return INTERRUPTED

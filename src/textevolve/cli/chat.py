@@ -57,7 +57,7 @@ class ChatCommand(ChatOptions):
 @telling_warnings()
 def _chat(**given: Any) -> None:
     command = ChatCommand(**read_given(ChatCommand, given))
-    settings, _ = read_settings({"store": given.get("store")})
+    settings = read_settings(store=given.get("store"))
     options = ChatOptions(**command.model_dump(exclude={"once"}, exclude_unset=True))
     limits = Limits(given["max_cost"], given["max_tokens"], given["max_calls"])
     plan = sync.run(plan_chat(ChatRequest(options=options), settings))
@@ -219,8 +219,7 @@ class Talk:
     def report_session(self) -> None:
         """Tell the command that resumes the session."""
         if session := self.chat.session:
-            agent = self.plan.agent.full_name
-            say(f"go on with: textevolve chat {agent} --session {session}")
+            say(f"go on with: textevolve chat {self.plan.agent.full_name} --session {session}")
 
 
 _chat.__name__, _chat.__doc__ = "chat", ChatCommand.__doc__

@@ -21,6 +21,7 @@ from textevolve.settings import (
     ENVIRONMENT,
     StoreLocation,
     read_settings,
+    read_settings_sources,
     settings_files,
     store_location,
 )
@@ -37,7 +38,7 @@ def show(
 
     Keys are not settings and are not shown; `textevolve doctor` says which were found.
     """
-    settings, sources = read_settings()
+    settings, sources = read_settings_sources()
     values: dict[str, Any] = settings.model_dump(mode="json")
     if as_json:
         files = [str(path) for path in settings_files()]
@@ -161,7 +162,7 @@ def copy_database(
 
 def vacuum_store(store: options.StoreFile = None) -> None:
     """Give back the room that nothing needs any more, such as that of removed runs."""
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     before, after = upkeep.vacuum_store(settings.store)
     typer.echo(f"{settings.store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
 
@@ -178,7 +179,7 @@ def check_store(
     Exit codes: 0 all is whole; 1 the store cannot be read, or the new one not be written; 3 the
     store is damaged.
     """
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     found = upkeep.check(settings.store, salvage)
     if as_json:
         print_json({"store": str(settings.store), **asdict(found), "damaged": found.damaged})

@@ -18,7 +18,7 @@ from textevolve.errors import TextEvolveError
 from textevolve.llm.discovery import EndpointCapabilities, probe_endpoint
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import find_key, known_providers, resolve
-from textevolve.settings import Settings, read_settings
+from textevolve.settings import Settings, read_settings_sources
 from textevolve.store.repository import open_store
 from textevolve.wiring import choose_model
 
@@ -34,7 +34,7 @@ def doctor(
 
     Asks each endpoint at most ten short questions, which are not kept.
     """
-    settings, sources = read_settings()
+    settings, sources = read_settings_sources()
     report: dict[str, Any] = {
         "settings": {name: str(getattr(settings, name)) for name in sources},
         "keys": _find_keys(settings),

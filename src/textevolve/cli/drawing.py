@@ -9,6 +9,8 @@ from rich.text import Text
 
 from textevolve.cli import process
 from textevolve.report import wording
+from textevolve.report.blocks import Report
+from textevolve.report.terminal import print_report
 
 
 class _Console(Console):
@@ -20,6 +22,10 @@ class _Console(Console):
 
 def open_console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
+
+
+def show_report(report: Report) -> None:
+    print_report(report, open_console())
 
 
 def safe(text: str, style: str = "") -> Text:

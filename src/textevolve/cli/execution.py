@@ -50,7 +50,7 @@ def open_named(
 ) -> Generator[tuple[Settings, Store, str, str]]:
     """Open the store, with the namespace and the bare name of what a command names. The namespace
     of the settings is created with its first use."""
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     space, own = split_name(name, namespace or settings.namespace)
     with closing(Store(settings.memory_location)) as resources:
         if space == settings.namespace:

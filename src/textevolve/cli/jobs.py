@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import FAILED, GATED, PARTLY, options, say
-from textevolve.cli.drawing import open_console
+from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.results import print_json, print_list
@@ -24,7 +24,6 @@ from textevolve.jobs.job_report import report_job, report_jobs, show_time
 from textevolve.jobs.job_spec import JobSpec, name_from_root, write_job_study
 from textevolve.jobs.scheduler import AT_ONCE, JobDesk, perform_claim, work_on_jobs
 from textevolve.jobs.schedules import check_schedule, next_due
-from textevolve.report.terminal import print_report
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobRunStatus
 from textevolve.store.repository import open_store
@@ -72,7 +71,7 @@ def list_jobs(
     print_list(
         rows,
         lambda row: {**asdict(row[0]), "last": asdict(row[1]) if row[1] else None},
-        lambda rows: print_report(report_jobs(space, rows), open_console()),
+        lambda rows: show_report(report_jobs(space, rows)),
         f"no jobs in the namespace '{space}'; make one with: textevolve jobs add NAME FILE.yaml",
         as_json=as_json,
     )
@@ -92,7 +91,7 @@ def show(
     if as_json:
         print_json({**asdict(job), "runs": [asdict(one) for one in runs]})
     else:
-        print_report(report_job(job, runs), open_console())
+        show_report(report_job(job, runs))
 
 
 def pause(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:

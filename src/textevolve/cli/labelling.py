@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.drawing import open_console
+from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.results import ending_of, print_json, print_lines, print_list
@@ -22,7 +22,6 @@ from textevolve.labelling.tasks import StoredTask
 from textevolve.report import wording
 from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
-from textevolve.report.terminal import print_report
 from textevolve.spec import option
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import open_store
@@ -114,7 +113,7 @@ def show(
     if as_json:
         print_json({"task": f"{space}/{own}", **asdict(agree(task.spec, items, labels))})
     else:
-        print_report(report_task(task, items, labels), open_console())
+        show_report(report_task(task, items, labels))
 
 
 def export(

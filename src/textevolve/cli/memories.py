@@ -17,7 +17,7 @@ from textevolve.api.client import Client
 from textevolve.api.namespaces import Memories, Namespace
 from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
-from textevolve.cli.drawing import open_console
+from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.resources import ERASES, SOURCE
@@ -31,7 +31,6 @@ from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
-from textevolve.report.terminal import print_report
 from textevolve.settings import read_settings
 from textevolve.studies.memory_files import (
     draw_graph,
@@ -63,7 +62,7 @@ def _open(
     name: str, namespace: str | None, store: str | None, *, embeds: bool = False
 ) -> Generator[Memories]:
     """A collection that is there; `embeds`: with what its embedder lacks."""
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     space_name, own = split_name(name, namespace or settings.namespace)
     with keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space:
         found = space.collections.get(own)
@@ -74,14 +73,14 @@ def _open(
 
 @contextmanager
 def _open_namespace(namespace: str | None, store: str | None) -> Generator[Namespace]:
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     with keep_namespace(Client(settings=settings), namespace, source=SOURCE) as space:
         yield space
 
 
 def _print(memories: Sequence[MemoryRecord], as_json: bool, draw: Callable[[], Report]) -> None:
     if not as_json:
-        print_report(draw(), open_console())
+        show_report(draw())
         return
     for memory in memories:
         print_json(memory_data(memory))
@@ -124,7 +123,7 @@ def search(
             for one in found.memories:
                 print_json(recalled_data(one))
         else:
-            print_report(draw_recalled(found), open_console())
+            show_report(draw_recalled(found))
 
 
 def list_memories(
@@ -174,7 +173,7 @@ def graph(
             for row in entities if as_json else ():
                 print_json(asdict(row))
             if not as_json:
-                print_report(draw_graph(collection, entities), open_console())
+                show_report(draw_graph(collection, entities))
             return
         named = [row for row in entities if row.name.casefold() == entity.casefold()]
         if not named:
@@ -267,7 +266,7 @@ def re_embed(
     store: options.StoreFile = None,
 ) -> None:
     """Embed all memories of a collection anew by another model; nothing changes until all are."""
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     with _open(collection, namespace, store) as memories:
         fetch_weights([embedder], settings)
         moved = memories.re_embed(embedder, dimension=dimension)

@@ -23,7 +23,7 @@ def list_models(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
 ) -> None:
     """Show the local models that are known: size, licence, whether they are here and checked."""
-    settings, _ = read_settings()
+    settings = read_settings()
     rows = weights.list_weights(settings)
     if as_json:
         typer.echo(json.dumps([_as_json(row) for row in rows], indent=2))
@@ -45,7 +45,7 @@ def pull(
 
     Weights that are here are hashed anew, and fetched again where they are damaged.
     """
-    settings, _ = read_settings()
+    settings = read_settings()
     for name in names or [PROVIDERS[LOCAL].default_model or ""]:
         weights.forget_check(name.removeprefix(f"{LOCAL}/"), settings)
         with draw_transfer() as report:
@@ -123,7 +123,7 @@ def quantize(
 
     What that costs in quality and gains in speed: textevolve models compare-quants.
     """
-    settings, _ = read_settings()
+    settings = read_settings()
     source = _find_source(file, settings)
     types = list(dict.fromkeys(name for given in to for name in given.split(",") if name.strip()))
     if not types:

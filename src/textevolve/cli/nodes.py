@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from textevolve.cli import PARTLY, say
-from textevolve.cli.drawing import open_console
+from textevolve.cli.drawing import show_report
 from textevolve.events import StepFinished
 from textevolve.node_eval.episodes import Reading
-from textevolve.report.terminal import print_report
 from textevolve.studies.node_records import encode
 from textevolve.studies.nodes import (
     READ,
@@ -49,7 +48,7 @@ def show(
             print(encode(record).decode())
     else:
         result = summarise(spec, records, limit)
-        print_report(report(spec, result, most=limit, states=states), open_console())
+        show_report(report(spec, result, most=limit, states=states))
     if said := note(StepFinished("nodes", READ, reading)):
         say(said)
     raise typer.Exit(PARTLY if reading.n_faults else 0)

@@ -18,13 +18,12 @@ from textevolve.api.client import Client
 from textevolve.api.namespaces import Namespace
 from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
-from textevolve.cli.drawing import open_console
+from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.results import print_json, print_list
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.errors import InputError
-from textevolve.report.terminal import print_report
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
@@ -85,7 +84,7 @@ def make_command(path: str) -> Callable[..., None]:
     own = [each for each in takes if each.name not in hidden]
 
     def command(**given: Any) -> None:
-        settings, _ = read_settings({"store": given["store"]})
+        settings = read_settings(store=given["store"])
         name, namespace = given.get("name") or "", given.get("namespace")
         if kind.walled and name:
             namespace, name = split_name(name, namespace or settings.namespace)
@@ -126,7 +125,7 @@ def list_all(call: ResourceCall) -> None:
     print_list(
         call.describe(call.group.list()),
         dict,
-        lambda rows: print_report(draw_list(call.kind, list(rows)), open_console()),
+        lambda rows: show_report(draw_list(call.kind, list(rows))),
         f"no {call.kind.command}{call.kind.place(call.space.name)}; make one with: textevolve"
         f" {call.kind.command_path} create NAME",
         as_json=call.given["as_json"],
@@ -140,7 +139,7 @@ def show(call: ResourceCall, *, versions: Versions = False) -> None:
     if call.given["as_json"]:
         print_json(data)
     else:
-        print_report(draw_one(call.kind, data, shown), open_console())
+        show_report(draw_one(call.kind, data, shown))
 
 
 def update(call: ResourceCall, *, unset: Unset = None) -> None:
@@ -150,8 +149,7 @@ def update(call: ResourceCall, *, unset: Unset = None) -> None:
         _unset(call.kind.spec, name.replace("-", "_"), changes, call.kind.fixed)
     if not changes:
         raise InputError("nothing is changed: give an option, such as --description TEXT")
-    stored = call.group.update(call.name, **changes)
-    call.print(stored, f"changed the {call.kind.noun} {call.name}")
+    call.print(call.group.update(call.name, **changes), f"changed the {call.kind.noun} {call.name}")
 
 
 def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) -> None:

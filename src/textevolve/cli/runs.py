@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.drawing import open_console
+from textevolve.cli.drawing import show_report
 from textevolve.cli.results import check_outputs, print_json, print_list, write_line, write_outputs
 from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
 from textevolve.cli.working import execute
@@ -24,7 +24,6 @@ from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
 from textevolve.reach import add_files
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
-from textevolve.report.terminal import print_report
 from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings, read_settings
 from textevolve.store import served
@@ -52,14 +51,14 @@ def list_runs(
     store: options.StoreFile = None,
 ) -> None:
     """List the runs that are kept, each with its result and the change since the one before."""
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     with open_store(settings.store) as opened:
         every = opened.read(served.find_runs, None)
         runs = [run for run in every if whole or run.spec.get("kind") not in STANDING][:limit]
         print_list(
             list_studies(opened, runs, every),
             lambda one: run_data(one, opened.run_totals(one.run.id)),
-            lambda rows: print_report(report_runs(rows), open_console()),
+            lambda rows: show_report(report_runs(rows)),
             f"no runs in {settings.store}; make one with: textevolve evaluate",
             as_json=as_json,
         )
@@ -73,8 +72,7 @@ def tag(
     store: options.StoreFile = None,
 ) -> None:
     """Set the tags of a run, which lists of runs show and find it by."""
-    settings, _ = read_settings({"store": store})
-    with open_store(settings.store) as opened:
+    with open_store(read_settings(store=store).store) as opened:
         record = opened.get_run(run)
         opened.respecify(record.id, {"tags": list(dict.fromkeys(tags or ()))})
     typer.echo(f"run {record.id}: {', '.join(tags) if tags else 'no tags'}")
@@ -104,9 +102,9 @@ def show(
         elif as_json:
             print_json(make_data(study, record, records))
         elif chosen:
-            print_report(list_records(opened, record, matching), open_console())
+            show_report(list_records(opened, record, matching))
         else:
-            print_report(make_report(study, opened, record, records), open_console())
+            show_report(make_report(study, opened, record, records))
 
 
 RESUMED = (*("output", "concurrency", "batch", "on", *LIMIT_OPTIONS), *("as_json", "store"))
@@ -116,8 +114,12 @@ RESUMED = (*("output", "concurrency", "batch", "on", *LIMIT_OPTIONS), *("as_json
 def _resume(run: str = "last", **given: Any) -> None:
     """Go on with a run: only what is missing is asked."""
     wanted = RunOptions(**given)
-    named = {"store": wanted.store, "concurrency": wanted.concurrency}
-    settings, _ = read_settings({**named, "batch": wanted.batch or None, "on": wanted.on})
+    settings = read_settings(
+        store=wanted.store,
+        concurrency=wanted.concurrency,
+        batch=wanted.batch or None,
+        on=wanted.on,
+    )
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
         check_outputs(study, wanted.output or ())
@@ -173,7 +175,7 @@ def compare(
         if as_json:
             print_json(compared.comparison.data)
         else:
-            print_report(compared.report, open_console())
+            show_report(compared.report)
 
 
 def delete(
@@ -182,8 +184,7 @@ def delete(
     store: options.StoreFile = None,
 ) -> None:
     """Remove a run, with the answers that no other run uses."""
-    settings, _ = read_settings({"store": store})
-    with open_store(settings.store) as opened:
+    with open_store(read_settings(store=store).store) as opened:
         record = opened.get_run(run)
         options.confirm(f"Remove run {record.id} ({record.n_cases} cases)?", yes)
         freed = opened.delete_run(record.id)
@@ -191,7 +192,7 @@ def delete(
 
 
 def _open(store: str | None) -> tuple[Settings, Store]:
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     return settings, open_store(settings.store)
 
 
@@ -271,8 +272,7 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
         )
         for one in rows
     ]
-    columns = [Column(name) for name in names]
-    return Report("Runs", "", [Table("", columns, cells)])
+    return Report("Runs", "", [Table("", [Column(name) for name in names], cells)])
 
 
 def _say_state(run: RunRecord) -> str:
@@ -309,7 +309,7 @@ def cancel_batch(
     store: options.StoreFile = None,
 ) -> None:
     """Cancel a run's batch jobs at their provider; what they answered can still be collected."""
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     with open_store(settings.store) as opened:
         record = opened.get_run(run)
         jobs = opened.batches(record.id).all_open()

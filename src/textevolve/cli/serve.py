@@ -33,7 +33,7 @@ def _serve(**given: Any) -> None:
     from textevolve.server.app import create_app, require_keys
     from textevolve.server.listening import bind, listen, url_of
 
-    settings, _ = read_settings({"store": options.store})
+    settings = read_settings(store=options.store)
     with closing(Store(settings.memory_location)) as resources:
         require_keys(options, resources, key)
     fetch_weights(_find_models(options, settings), settings)
@@ -90,7 +90,7 @@ def view(
         raise SettingsError("pages need more packages: pip install 'textevolve[server]'")
     from textevolve.server.listening import show_pages
 
-    settings, _ = read_settings({"store": store})
+    settings = read_settings(store=store)
     path = "/runs"
     if run is not None:
         with open_store(settings.store) as opened:

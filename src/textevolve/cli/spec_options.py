@@ -99,8 +99,7 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
         named = noted.get("flag", f"--{dashed}")
         names = [f"--{dashed}/--no-{dashed}" if flag and field.default is not False else named]
         names += [noted["short"]] if "short" in noted else []
-        panel = noted.get("group", group)
-        info = typer.Option(*names, **told, rich_help_panel=panel)
+        info = typer.Option(*names, **told, rich_help_panel=noted.get("group", group))
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

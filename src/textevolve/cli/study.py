@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.drawing import open_console
+from textevolve.cli.drawing import show_report
 from textevolve.cli.remote import run_there
 from textevolve.cli.results import (
     check_outputs,
@@ -30,7 +30,6 @@ from textevolve.errors import InputError
 from textevolve.remote.runs import remote_server
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target
-from textevolve.report.terminal import print_report
 from textevolve.report.wording import money
 from textevolve.settings import read_settings
 from textevolve.spec import files_read
@@ -61,7 +60,7 @@ def print_estimate(data: Mapping[str, Any], why: str, *, as_json: bool = False) 
     if "costs" in data:
         facts["prices"] = data["costs"]
     note = "Nothing was asked. What the journal already holds would cost nothing."
-    print_report(Report("", note, [], facts), open_console())
+    show_report(Report("", note, [], facts))
 
 
 def _round(value: float) -> str:
@@ -217,15 +216,13 @@ def run_study(
         if wanted.junit == "-":
             raise InputError("--junit: name a file; standard output has the report")
         check_target(wanted.junit)
-    settings, _ = read_settings(
-        {
-            "model": spec.plain_model,
-            "store": wanted.store,
-            "concurrency": wanted.concurrency,
-            "batch": wanted.batch or None,
-            "on": wanted.on,
-            "server": wanted.server,
-        }
+    settings = read_settings(
+        model=spec.plain_model,
+        store=wanted.store,
+        concurrency=wanted.concurrency,
+        batch=wanted.batch or None,
+        on=wanted.on,
+        server=wanted.server,
     )
     if (server := remote_server(settings)) is not None:
         return run_there(server, study, spec, take_launch(wanted), wanted)

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
 from textevolve.cli.display import open_progress
-from textevolve.cli.drawing import open_console
+from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import calm_collector, fetch_models
 from textevolve.cli.results import print_json, write_line, write_outputs, write_tests
 from textevolve.engine import sync
 from textevolve.errors import ClusterError, FatalModelError
 from textevolve.report import wording
-from textevolve.report.terminal import print_report
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -152,15 +151,14 @@ def _hand_over(
     records = read_records(store, run)
     if not store.count_records(run.id):
         return
-    outputs = wanted.output or ()
-    write_outputs(study, store, run, records, outputs, gated=gated)
+    write_outputs(study, store, run, records, wanted.output or (), gated=gated)
     if wanted.junit is not None:
         write_tests(study, records, wanted.junit, gated)
     if wanted.as_json and not study.streams:
         print_json(make_data(study, run, records, gated))
     elif not wanted.as_json and "-" not in (wanted.output or ()):
         shown = replace(gated, outcomes=())  # they are the last lines that are printed
-        print_report(make_report(study, store, run, records, shown), open_console())
+        show_report(make_report(study, store, run, records, shown))
 
 
 def say_open_jobs(store: Store, run: RunRecord) -> str:

@@ -114,8 +114,7 @@ def answer_type(
         fields: dict[str, Any] = {
             f"c{k}": (kind, Field(alias=name)) for k, name in enumerate(components)
         }
-        config = ConfigDict(extra="forbid")
-        scores = create_model("Scores", __config__=config, **fields)
+        scores = create_model("Scores", __config__=ConfigDict(extra="forbid"), **fields)
         points = create_model("Points", __base__=points, scores=(scores, ...))
     elif words is not None:
         return base
@@ -365,8 +364,7 @@ async def decide_scores(
     log_odds = None
     if all(question.kind == "predicate" for question in asked.values()):
         log_odds = tuple(tuple(answers[j, c.name].log_odds for j, c in row) for row in rows)
-    by = DecidedBy(model.name, decision.emulated, decision.cut)
-    return DecidedScores(scores, log_odds, by)
+    return DecidedScores(scores, log_odds, DecidedBy(model.name, decision.emulated, decision.cut))
 
 
 def ask_cell(label: str, component: Component) -> Question:

@@ -169,8 +169,7 @@ class _Table:
 
     async def play_jury(self) -> None:
         """All rounds at once; a round is another sample of the same blind turns."""
-        rounds = range(self.context.profile.rounds)
-        asked = [(r, i) for r in rounds for i in self.agents]
+        asked = [(r, i) for r in range(self.context.profile.rounds) for i in self.agents]
         self.turns = await gather_bounded(
             [lambda r=r, i=i: take_turn(self.context, r, i, (), sample=r) for r, i in asked],
             self.context.concurrency,

@@ -207,8 +207,7 @@ async def _speak(asked: _Ask, turn: Turn) -> Turn:
         memories = await remember(asked.context, asked.speaker, asked.history)
         said = await say(asked, memories, turn)
         if asked.context.swaps(turn.order):
-            other = await say(asked, memories, replace(turn, order=turn.order[::-1]))
-            said = _average(said, other)
+            said = _average(said, await say(asked, memories, replace(turn, order=turn.order[::-1])))
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:

@@ -287,8 +287,7 @@ async def refuse_silent(address: str) -> None:
             return
         raise SettingsError(f"'{address}' is no address of a Ray cluster; write ray://HOST:PORT")
     try:
-        opening = asyncio.open_connection(host, port)
-        _, writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_SECONDS)
     except (TimeoutError, OSError) as error:
         raise _unreached(address, str(error) or f"nothing within {CONNECT_SECONDS:g} s") from None
     writer.close()
@@ -409,8 +408,7 @@ class _Driver:
         self._serving = {node: task for node, task in self._serving.items() if not task.done()}
         for node, place in nodes.items():
             if node not in self._serving:
-                serving = self._serve(node, place, len(nodes))
-                self._serving[node] = asyncio.ensure_future(serving)
+                self._serving[node] = asyncio.ensure_future(self._serve(node, place, len(nodes)))
         if (notice := await self.crew.notice()) != self._notice:
             self._notice = notice
             for line in self._lines.values():
@@ -463,8 +461,7 @@ class _Driver:
 
 async def _send(actor: Any, line: Line) -> None:
     while True:
-        letters = await line.gather()
-        await _shielded(actor.give.remote(pickled(letters)))
+        await _shielded(actor.give.remote(pickled(await line.gather())))
 
 
 async def _receive(actor: Any, line: Line) -> None:

@@ -140,8 +140,7 @@ class Options(CaseOptions):
         """
         if not parameters:
             return self
-        options = CaseOptions(**parameters).model_dump(exclude_unset=True)
-        return self.model_copy(update=options)
+        return self.model_copy(update=CaseOptions(**parameters).model_dump(exclude_unset=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +225,7 @@ class JudgeContext:
     def response(self, candidate: int, before: tuple[int, ...] = ()) -> str:
         """One candidate between marks, in a message that shows the candidates `before` it."""
         text, _ = sanitize(self.case.candidates[candidate], self.nonce)
-        images = name_images(self.case, candidate, before)
-        return fence_with("response", text, self.nonce, images)
+        return fence_with("response", text, self.nonce, name_images(self.case, candidate, before))
 
     def quoted_response(self, candidate: int, before: tuple[int, ...] = ()) -> str:
         text, _ = sanitize(self.case.candidates[candidate], self.nonce)

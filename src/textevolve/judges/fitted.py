@@ -145,8 +145,7 @@ class FittedJudge:
                 odds = float(parts.sum()) + self.file.intercept
                 text = f"probability of a grade of {self.file.good:g} or more"
             elif len(known) == 1 < len(weighed):
-                reason = "no other candidate has a score to compare with"
-                results.append(Failure("failed", reason))
+                results.append(Failure("failed", "no other candidate has a score to compare with"))
                 continue
             else:
                 others = [other for other in known if other is not parts]

@@ -87,8 +87,7 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
     """
     target = cut_instruction(context.case.input)
     # Under a code of the input alone, so that it is asked once for all.
-    empty = fence("response", "", context.lone_nonce)
-    alone = await _surprise(context, target, empty)
+    alone = await _surprise(context, target, fence("response", "", context.lone_nonce))
 
     # The input is what has to be told, so its images are not shown either.
     unasked = replace(context.case, images=())
@@ -98,8 +97,7 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
         return fence_with("response", sanitize(text, context.nonce)[0], context.nonce, images)
 
     async def read(candidate: int) -> Surprise:
-        images = images_of(unasked, (candidate,))
-        left = await _surprise(context, target, shown(candidate), images)
+        left = await _surprise(context, target, shown(candidate), images_of(unasked, (candidate,)))
         return Surprise(max(left, CERTAIN), max(alone, CERTAIN))
 
     return await context.each(range(len(context.case.candidates)), read)
@@ -142,8 +140,7 @@ async def _surprise(
 ) -> float:
     rules = image_rules(context.case) if images else ()
     request = request_read(response, target, context.options.seed, images, rules)
-    answer = await context.model(request)
-    return read_surprise(answer, target)
+    return read_surprise(await context.model(request), target)
 
 
 def read_surprise(response: Response, target: str) -> float:

@@ -57,8 +57,7 @@ class Pairwise(ModelJudge):
     async def judge(self, context: JudgeContext) -> Judgement:
         if len(context.case.candidates) < 2:
             raise InputError("a pairwise judge needs at least two candidates")
-        reference = await context.reference()
-        table = _Comparisons(context, self.ask, reference)
+        table = _Comparisons(context, self.ask, await context.reference())
         await table.compare_all()
         return table.judgement()
 

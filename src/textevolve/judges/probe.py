@@ -68,12 +68,10 @@ class Checklist(ModelJudge):
 
     async def judge(self, context: JudgeContext) -> Judgement:
         rubric = self.options.rubric or (load_rubric(self.shipped).text if self.shipped else "")
-        given = _given_criteria(rubric)
-        criteria = given or await _write_criteria(context)
+        criteria = _given_criteria(rubric) or await _write_criteria(context)
         reference = await context.reference()
         questions = [f"Is this true of the response: {text}" for text in criteria]
-        outcomes = await _examine(context, questions, reference)
-        return context.judgement(outcomes, criteria=criteria)
+        return context.judgement(await _examine(context, questions, reference), criteria=criteria)
 
 
 def _given_criteria(rubric: str) -> tuple[str, ...]:
@@ -109,8 +107,7 @@ async def _examine(
     async def probe(candidate: int) -> AnswerOdds:
         shown = context.show(candidate, reference)
         if context.decides:
-            state = show_state(context, shown)
-            return await context.decide_all(state, questions, (candidate,))
+            return await context.decide_all(show_state(context, shown), questions, (candidate,))
         return await _probe(context, questions, candidate, shown)
 
     probed = await context.each(range(len(context.case.candidates)), probe)

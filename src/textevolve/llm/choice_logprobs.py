@@ -37,8 +37,7 @@ def first_token(response: Response) -> TokenLogprobs:
         AnswerError: the answer is empty.
     """
     if not response.text and not response.logprobs:
-        what = "the answer to a question with given options"
-        raise AnswerError(why_without_text(response, what))
+        raise AnswerError(why_without_text(response, "the answer to a question with given options"))
     if not response.logprobs:
         raise CapabilityError(
             f"{NO_LOGPROBS}, which reading a choice needs; take a model that does"

@@ -66,8 +66,7 @@ async def discover_model(settings: Settings, environ: Mapping[str, str] | None =
             model for model in models if not any(part in model.lower() for part in NOT_FOR_CHAT)
         ]
         if chat:
-            where = known[name].base_url
-            return Choice(f"{name}/{chat[0]}", f"a server answers at {where}")
+            return Choice(f"{name}/{chat[0]}", f"a server answers at {known[name].base_url}")
     local = f"{LOCAL}/{PROVIDERS[LOCAL].default_model}"
     return Choice(local, "no model is configured and no server answers on this machine")
 

@@ -111,8 +111,7 @@ class MiniLM:
             self._tell_cut(len(text), read)
         said = dump_vector(vector.tolist(), **({"characters_read": read} if cut else {}))
         usage = Usage(1, len(tokens), 0, 0, 0.0)
-        seconds = perf_counter() - started
-        return Response(said, "length" if cut else "stop", usage, seconds=seconds)
+        return Response(said, "length" if cut else "stop", usage, seconds=perf_counter() - started)
 
     def _read(self, text: str) -> tuple[Tokens, int]:
         """The tokens of the part that is read, and how many characters that part has."""

@@ -251,8 +251,7 @@ def _decider(provider: Provider, model: str) -> dict[str, Any]:
     """What an endpoint knows of one model's decisions; that it only chats if nothing is said."""
     if provider.deciders and not model.startswith(provider.deciders):
         return {}
-    fields = ("decisions", "chats", "context")
-    return {name: getattr(provider, name) for name in fields}
+    return {name: getattr(provider, name) for name in ("decisions", "chats", "context")}
 
 
 def _local_decider(model: str, settings: Settings) -> dict[str, Any]:

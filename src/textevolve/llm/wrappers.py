@@ -393,8 +393,7 @@ class Salted:
         return await self._journal.find(self.key(key))
 
     async def append(self, entry: JournalEntry) -> None:
-        own = replace(entry, key=self.key(entry.key)) if self._salt else entry
-        await self._journal.append(own)
+        await self._journal.append(replace(entry, key=self.key(entry.key)) if self._salt else entry)
 
 
 def replay_models(

@@ -201,8 +201,7 @@ async def propose(
 def guided_prompt(question: str, transcript: str, seed: int = 0) -> str:
     """The question with the transcript of a discussion, fenced, as material to reason with."""
     nonce = draw_nonce((question, transcript), seed)
-    shown = fenced("discussion", transcript, nonce)
-    return _template().render(question=question, transcript=shown)
+    return _template().render(question=question, transcript=fenced("discussion", transcript, nonce))
 
 
 async def _answer(work: _Work, prompt: str) -> Answer:

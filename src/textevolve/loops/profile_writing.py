@@ -124,8 +124,7 @@ async def write_profile(
     )
     listener(StepStarted("", "draft"))
     answer = await ask_structured(meter, ask_draft(subject, plan), expected)
-    text = render_profile(answer.value)
-    return WrittenProfile(text, answer.value, meter.usage, meter.seconds)
+    return WrittenProfile(render_profile(answer.value), answer.value, meter.usage, meter.seconds)
 
 
 def check_subject(subject: str) -> None:
@@ -137,8 +136,7 @@ def check_subject(subject: str) -> None:
 def ask_draft(subject: str, plan: ProfilePlan) -> Request:
     """The request for a draft."""
     nonce = draw_nonce((subject,), plan.seed)
-    shown = fenced("subject", subject, nonce)
-    asked = _prompt().render(agents=plan.agents, subject=shown)
+    asked = _prompt().render(agents=plan.agents, subject=fenced("subject", subject, nonce))
     return Request(
         messages=(Message("user", (asked,)),),
         temperature=0.0,

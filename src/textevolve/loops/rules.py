@@ -396,8 +396,7 @@ class Hybrid:
         asked = [n for n, one in enumerate(ruled.result) if _passes_gates(one)]
         if not asked:
             return RulesJudgement(tuple(outcomes))
-        left = choose_candidates(case, asked)
-        judged = await self.judge(left)
+        judged = await self.judge(choose_candidates(case, asked))
         for place, n in enumerate(asked):
             outcomes[n] = self._join(ruled.result[n], judged, place)
         return RulesJudgement(tuple(outcomes), judged.usage)
@@ -444,8 +443,7 @@ def load_rules(path: str | Path) -> Rules:
     """
     if isinstance(path, str) and "\0" in path:
         raise InputError(f"rules {path!r}: not the name of a file")
-    text = read_text(str(path))
-    return parse_rules(text, str(path), Path(path).parent)
+    return parse_rules(read_text(str(path)), str(path), Path(path).parent)
 
 
 def parse_rules(text: str, source: str = "rules", folder: Path | None = None) -> Rules:

@@ -136,8 +136,7 @@ def _sections(document: Document) -> Iterator[tuple[tuple[str, ...], int, int]]:
 
 
 def _is_blank(text: str, start: int, end: int) -> bool:
-    found = _WORD.search(text, start, end)
-    return found is None
+    return _WORD.search(text, start, end) is None
 
 
 _WORD = re.compile(r"\S")

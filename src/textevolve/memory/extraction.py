@@ -339,8 +339,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
 def _with_date(text: str, turn: str) -> str:
     """A fact with the date of the sentence that it stands in, where a small model left it out."""
     words = set(words_of(text))
-    sentences = _SENTENCES.split(turn)
-    sentence = max(sentences, key=lambda one: len(words & set(words_of(one))))
+    sentence = max(_SENTENCES.split(turn), key=lambda one: len(words & set(words_of(one))))
     said = dates_in(sentence)
     if len(said) != 1 or dates_in(text) or lacks(sentence, text):
         return text

@@ -329,8 +329,7 @@ def _estimates(
         elif drawn is None:
             estimates[name] = MetricEstimate(value, reason=ONE_USER, of=of)
         else:
-            ends = interval_of(divide(*resampled[name]))
-            estimates[name] = MetricEstimate(value, *ends, of)
+            estimates[name] = MetricEstimate(value, *interval_of(divide(*resampled[name])), of)
     return estimates
 
 

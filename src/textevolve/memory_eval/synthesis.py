@@ -215,8 +215,7 @@ class _Life:
         originals: tuple[str, ...] = (),
     ) -> None:
         place, update = len(self.points) + 1, bool(originals)
-        point = MemoryPoint(place, content, type, source, importance, update, originals)
-        self.points.append(point)
+        self.points.append(MemoryPoint(place, content, type, source, importance, update, originals))
 
     def _ask(self, index: int, updated: Sequence[int]) -> Iterator[MemoryQuestion]:
         """Questions about what holds after the session."""

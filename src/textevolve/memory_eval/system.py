@@ -79,8 +79,7 @@ class WholeContext(MemorySystem):
         self._turns: dict[str, list[str]] = {}
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
-        turns = self._turns.setdefault(user, [])
-        turns.extend(write_turn(turn) for turn in dialogue)
+        self._turns.setdefault(user, []).extend(write_turn(turn) for turn in dialogue)
         return ()
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:

@@ -163,8 +163,7 @@ async def open_instance(
     latest = -1
     if system.capabilities.durable:
         for session in reversed(user.sessions):
-            request = add_session(key, session)
-            if await journal.find(request_key(model_name(spec), request)):
+            if await journal.find(request_key(model_name(spec), add_session(key, session))):
                 latest = session.index
                 break
     return Instance(system, spec, user, latest, health)

@@ -46,8 +46,7 @@ RESERVED = ("main", "rows", "standing", "trouble", "calls", "history", "results"
 def write_html(report: Report, target: IO[bytes]) -> None:
     """Write the whole report as a page of its own, in UTF-8."""
     script, _ = matrix_page.asset(*matrix_page.SCRIPT)
-    inline = Markup("<script>{}</script>").format(script)
-    pieces = draw_blocks(report.blocks, script=inline)
+    pieces = draw_blocks(report.blocks, script=Markup("<script>{}</script>").format(script))
     style, style_hash = matrix_page.asset("style.css")
     _, script_hash = matrix_page.asset(*matrix_page.SCRIPT)
     policy = f"style-src {style_hash}; script-src {script_hash}"

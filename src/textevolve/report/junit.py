@@ -66,8 +66,7 @@ def _opening(element: Element) -> bytes:
 def _draw(case: JUnitCase) -> Element:
     made = Element("testcase", {"name": legal(case.name), "classname": legal(case.classname)})
     if case.outcome != "passed":
-        found = SubElement(made, case.outcome, {"message": legal(case.message)})
-        found.text = legal(case.text)
+        SubElement(made, case.outcome, {"message": legal(case.message)}).text = legal(case.text)
     return made
 
 

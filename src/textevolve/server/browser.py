@@ -133,8 +133,7 @@ def check_csrf(headers: Mapping[str, bytes], body: bytes, seed: str) -> None:
     if not sent and media_type(headers) == FORM:
         sent = _form_field(body, "csrf")
     if not seed or not hmac.compare_digest(sent.encode(), csrf_token(seed).encode()):
-        said = "the page is too old, or not ours: load it again"
-        raise ApiError(403, "forbidden_csrf", said)
+        raise ApiError(403, "forbidden_csrf", "the page is too old, or not ours: load it again")
 
 
 def media_type(headers: Mapping[str, bytes]) -> bytes:

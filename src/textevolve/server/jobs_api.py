@@ -97,8 +97,7 @@ def change_job(
 
 
 def describe_jobs(resources: Store, namespace: str) -> list[dict[str, Any]]:
-    jobs = resources.read(stored_jobs.list_jobs, namespace)
-    return [_describe(resources, job) for job in jobs]
+    return [_describe(resources, job) for job in resources.read(stored_jobs.list_jobs, namespace)]
 
 
 def _describe(resources: Store, job: StoredJob) -> dict[str, Any]:

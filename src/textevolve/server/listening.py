@@ -60,8 +60,7 @@ class PromptProtocol(AutoHTTPProtocol):
                 self.deadline.cancel()
             self.deadline = None
         elif self.deadline is None:
-            loop = asyncio.get_running_loop()
-            self.deadline = loop.call_later(HEADER_SECONDS, self._close)
+            self.deadline = asyncio.get_running_loop().call_later(HEADER_SECONDS, self._close)
 
     def _close(self) -> None:
         self.deadline = None
@@ -164,5 +163,4 @@ def show_pages(
         if browser:
             webbrowser.open(address)
 
-    app = create_app(ViewOptions(port=port), settings, None, open_browser)
-    listen(app, listener)
+    listen(create_app(ViewOptions(port=port), settings, None, open_browser), listener)

@@ -248,8 +248,7 @@ async def list_memories(
 @memories_router.post("", status_code=201)
 async def add_memory(memories: _Write, spec: _NewMemory) -> Response:
     """Keep a memory."""
-    kept = await memories.add(**spec.model_dump(exclude_unset=True))
-    return respond(memory_data(kept), 201)
+    return respond(memory_data(await memories.add(**spec.model_dump(exclude_unset=True))), 201)
 
 
 @memories_router.post("/search")
@@ -271,8 +270,7 @@ async def import_memories(memories: _Write, request: Request) -> Response:
     lines = place_lines(text.split("\n"), "body")
     rows = [(where, parse_row(text, where, "memory")) for where, text in lines]
     specs = [read_memory(where, row) for where, row in rows if not row.get("closed")]
-    done = await memories.add_all(specs, label=LABEL)
-    return respond(asdict(done))
+    return respond(asdict(await memories.add_all(specs, label=LABEL)))
 
 
 @memories_router.get("/{id}")

@@ -208,8 +208,7 @@ def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tu
 
 def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
     """The next calls that a run asked or found, oldest first; empty at the end."""
-    values = {"run": run_id, "after": after, "n": PAGE}
-    rows = reader.execute(sql(_PAGE), values).all()
+    rows = reader.execute(sql(_PAGE), {"run": run_id, "after": after, "n": PAGE}).all()
     calls: list[StoredCall] = []
     for row in rows:
         with whole(f"run {run_id}: call {row.id}"):
@@ -244,8 +243,7 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
 def has_erased(reader: Connection, run_id: str) -> bool:
     query = """SELECT 1 FROM calls WHERE key = :key AND (run_id = :run
         OR id IN (SELECT call_id FROM reuses WHERE run_id = :run)) LIMIT 1"""
-    values = {"key": tables.ERASED_KEY, "run": run_id}
-    return reader.execute(sql(query), values).first() is not None
+    return reader.execute(sql(query), {"key": tables.ERASED_KEY, "run": run_id}).first() is not None
 
 
 def _images(reader: Connection, run_id: str) -> set[bytes]:

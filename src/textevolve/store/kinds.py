@@ -125,8 +125,7 @@ def list_all(
     connection: Connection, kind: Kind[S, R], namespace: str = "", span: NameRange = EVERYTHING
 ) -> list[R]:
     """List the resources of a namespace by name."""
-    rows = list_rows(connection, kind, namespace, span)
-    return [_read(kind, namespace, row) for row in rows]
+    return [_read(kind, namespace, row) for row in list_rows(connection, kind, namespace, span)]
 
 
 def update(

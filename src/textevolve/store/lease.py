@@ -77,8 +77,7 @@ def release(connection: Connection, token: str) -> None:
 def renew(connection: Connection, tokens: Sequence[str]) -> set[str]:
     """Say that this process lives; returns those of the tokens that are still in the database."""
     own = runs.c.lease_token.in_(tokens)
-    beat = update(runs).where(own).values(lease_heartbeat=database_time(connection))
-    connection.execute(beat)
+    connection.execute(update(runs).where(own).values(lease_heartbeat=database_time(connection)))
     return set(connection.execute(select(runs.c.lease_token).where(own)).scalars())
 
 

@@ -312,8 +312,7 @@ def search_of(connection: Connection) -> SearchIndex:
 def erase_collection(connection: Connection, collection_id: str) -> None:
     """Delete a collection with all that belongs to it, index entries too."""
     asked = select(collections).where(collections.c.id == collection_id)
-    found = collection_of(connection.execute(asked).one(), "")
-    search_of(connection).erase_all(connection, found)
+    search_of(connection).erase_all(connection, collection_of(connection.execute(asked).one(), ""))
     own = select(memories.c.seq).where(memories.c.collection_id == collection_id)
     for table in (embeddings, relations, uses):
         connection.execute(delete(table).where(table.c.seq.in_(own)))

@@ -50,8 +50,7 @@ def _pack_vectors(collection: Collection, entries: Sequence[IndexEntry]) -> byte
 
 def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -> None:
     for name in ("memory_vectors", "memory_words"):
-        gone = sql(f"DELETE FROM {name} WHERE seq = ANY(:seqs)")
-        connection.execute(gone, {"seqs": list(seqs)})
+        connection.execute(sql(f"DELETE FROM {name} WHERE seq = ANY(:seqs)"), {"seqs": list(seqs)})
 
 
 def erase_all(connection: Connection, collection: Collection) -> None:

@@ -185,8 +185,7 @@ def update_where(
     connection: Connection, table: Table, values: Mapping[str, Any], **equal: Any
 ) -> int:
     """Change the rows whose columns equal these values; return how many there were."""
-    query = update(table).where(*_match(table, equal)).values(values)
-    return connection.execute(query).rowcount
+    return connection.execute(update(table).where(*_match(table, equal)).values(values)).rowcount
 
 
 def delete_where(connection: Connection, table: Table, **equal: Any) -> int:

@@ -130,8 +130,7 @@ def copy_run(connection: Connection, run: RunRecord) -> None:
 
 def respecify(connection: Connection, run_id: str, changed: Mapping[str, Any]) -> RunRecord:
     spec = {**get_run(connection, run_id).spec, **changed}
-    document = dump_json(spec, "the description of a run")
-    update_where(connection, runs, {"spec": document}, id=run_id)
+    update_where(connection, runs, {"spec": dump_json(spec, "the description of a run")}, id=run_id)
     return get_run(connection, run_id)
 
 
@@ -235,8 +234,7 @@ def _read_whole(connection: Connection, row: Row[Any]) -> RunRecord:
 
 
 def finish_run(connection: Connection, run_id: str, status: RunStatus) -> None:
-    values = {"status": status, "updated": time.time()}
-    if update_where(connection, runs, values, id=run_id) == 0:
+    if update_where(connection, runs, {"status": status, "updated": time.time()}, id=run_id) == 0:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
 
 
@@ -297,8 +295,7 @@ def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None
     for url in dict.fromkeys(url for row in rows for url in row["images"]):
         body = to_bytes(url)
         values = {"hash": hash_bytes(url), "size": len(body), "body": pack(body)}
-        made = insert_into(connection, texts).values(values)
-        connection.execute(made.on_conflict_do_nothing())
+        connection.execute(insert_into(connection, texts).values(values).on_conflict_do_nothing())
     connection.execute(
         insert(cases), [{n: v for n, v in row.items() if n != "images"} for row in rows]
     )

@@ -220,8 +220,7 @@ class StoredSessions:
             raise NotFoundError(f"there is no session '{id}' in the namespace '{self.namespace}'")
 
     def _session(self, row: Row[Any]) -> ChatSession:
-        agent = f"{self.namespace}/{row.agent}"
-        return build(ChatSession, {**mapping_of(row), "agent": agent})
+        return build(ChatSession, {**mapping_of(row), "agent": f"{self.namespace}/{row.agent}"})
 
 
 def _message(row: Row[Any]) -> SessionMessage:

@@ -26,7 +26,6 @@ from textevolve.studies.labelled_items import (
     OrdersSpec,
     ask_judges,
     decode,
-    encode,
     find_row,
     flatten,
     name_judge,
@@ -111,8 +110,7 @@ def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
 def report(spec: AblationSpec, found: Ablation) -> Report:
     part = found.measured
     blocks = draw_agreement(part.items, part.verdicts, part.samples, part.summary)
-    facts = summary_facts(part.summary)
-    return Report("Does the debate pay?", found.sentence, blocks, facts)
+    return Report("Does the debate pay?", found.sentence, blocks, summary_facts(part.summary))
 
 
 def data(spec: AblationSpec, found: Ablation) -> Mapping[str, Any]:
@@ -130,7 +128,6 @@ STUDY = Study(
     asks=lambda spec: Asks(judges_of(spec)),
     run=run,
     row=find_row,
-    encode=encode,
     decode=decode,
     summarise=summarise,
     report=report,

@@ -232,8 +232,7 @@ def draw_aggregates(
     verdict = " Each record passed or not by its judge's own verdict." * (judged and least is None)
     note = f"Only scored records count; intervals are of 95 %{drawn}.{verdict}"
     title, star = "Variants" if several else "Result", "Highest mean score"
-    table = Table(title, columns, rows, frozenset(best), note, star=star)
-    return [table]
+    return [Table(title, columns, rows, frozenset(best), note, star=star)]
 
 
 def aggregates_data(by_variant: Mapping[str, Aggregates]) -> list[dict[str, Any]]:

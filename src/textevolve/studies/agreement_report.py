@@ -241,8 +241,7 @@ def _row(
     facts |= {name: _chose(item, int(passed)) for name, passed in item.labels}
     texts = [("Input", item.input), *([("Context", item.context)] if item.context else [])]
     texts += [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
-    details = [Texts("", texts)]
-    return MatrixRow(item.id, item.input, entries, people, facts, details)
+    return MatrixRow(item.id, item.input, entries, people, facts, [Texts("", texts)])
 
 
 def _chose(item: Item, winner: int) -> str:

@@ -9,7 +9,6 @@ case's parameters are the `Demand`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -24,7 +23,7 @@ from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
 from textevolve.studies.aggregates import Aggregates, describe_mean
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder
 from textevolve.wiring import Workbench
 
 
@@ -124,7 +123,7 @@ def ask(_spec: AssertionsSpec) -> Asks:
     return Asks(writes=True, prompts={**debate_prompts(), **own})
 
 
-async def run(
+def run(
     _spec: AssertionsSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Assertion]:
     async def work(case: Case) -> Assertion:
@@ -136,9 +135,7 @@ async def run(
         except (ModelError, BudgetError, InputError) as error:
             return Assertion(case, demand, failure_of(error))
 
-    async with aclosing(stream(cases, work, bench.concurrency, ordered=bench.ordered)) as found:
-        async for assertion in found:
-            yield assertion
+    return stream(cases, work, bench.concurrency, ordered=bench.ordered)
 
 
 def find_row(one: Assertion) -> Row:
@@ -256,8 +253,6 @@ def flatten(one: Assertion) -> Iterator[Mapping[str, Any]]:
     }
 
 
-encode, decode = json_codec(Assertion)
-
 STUDY = Study(
     aggregates=True,
     spec=AssertionsSpec,
@@ -265,8 +260,7 @@ STUDY = Study(
     asks=ask,
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(Assertion),
     summarise=summarise,
     report=report,
     data=data,

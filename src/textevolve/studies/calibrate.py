@@ -69,7 +69,7 @@ from textevolve.studies.study import (
     LoopSteps,
     Row,
     Study,
-    json_codec,
+    json_decoder,
     last_record,
     note_step,
     row_status,
@@ -346,8 +346,7 @@ def material_of(
     columns: tuple[str, ...] = ()
     for case in cases:
         known = case.parameters
-        values = json.loads(case.input)
-        examples.append(Example(case.id, values, known["label"], known.get("row")))
+        examples.append(Example(case.id, json.loads(case.input), known["label"], known.get("row")))
         columns = tuple(known["columns"])
     template = program.templates.text if program else spec.template
     given = program and program.given
@@ -452,9 +451,6 @@ def _note_round(found: CalibrationResult) -> str:
     return f"round {found.rounds}: of {len(found.nodes)} templates {name} leads ({best})"
 
 
-encode, decode = json_codec(CalibrationResult)
-
-
 STUDY = Study(
     spec=CalibrateSpec,
     cases=read_cases,
@@ -462,8 +458,7 @@ STUDY = Study(
     asks=ask,
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(CalibrationResult),
     summarise=last_record,
     report=report,
     data=data,

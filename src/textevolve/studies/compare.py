@@ -79,7 +79,7 @@ from textevolve.studies.compare_spec import (
 )
 from textevolve.studies.conversations import TurnFigures, TurnTally, turn_row, turn_tables, user_of
 from textevolve.studies.judged_report import say_images, trajectory_texts
-from textevolve.studies.study import Asks, Row, Study, json_codec
+from textevolve.studies.study import Asks, Row, Study, json_decoder, write_json
 from textevolve.studies.targeted import column_text, describe_targets, write_request
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
@@ -238,8 +238,7 @@ def report(_spec: CompareSpec, found: Comparison) -> Report:
         "Score": shown(found.decides),
         "Used for judging": wording.spent(found.judging) if found.judging.calls else "",
     }
-    told = {name: said for name, said in facts.items() if said}
-    return Report("Comparison", found.sentence, _blocks(found), told)
+    return Report("Comparison", found.sentence, _blocks(found), facts)
 
 
 def _blocks(found: Comparison) -> Iterator[Block]:
@@ -323,8 +322,7 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
         first = next(iter(given.values()))
         name = row if not sample else f"{row}, sample {sample + 1}"
         entries = [_entry(given[n]) if n in given and _is_there(given[n]) else None for n in names]
-        facts = say_images(first.images)
-        yield MatrixRow(name, first.input, entries, first.reference or "", facts)
+        yield MatrixRow(name, first.input, entries, first.reference or "", say_images(first.images))
 
 
 def _is_there(output: Output) -> bool:
@@ -627,11 +625,8 @@ def _groups(row: Sequence[Planned], *, together: bool) -> Iterator[list[Planned]
         yield list(same)
 
 
-_encode, decode = json_codec(Output)
-
-
 def encode(output: Output) -> bytes:
-    return _encode(replace(output, images=tuple(map(image_reference, output.images))))
+    return write_json(replace(output, images=tuple(map(image_reference, output.images))))
 
 
 STUDY = Study(
@@ -643,7 +638,7 @@ STUDY = Study(
     run=run,
     row=find_row,
     encode=encode,
-    decode=decode,
+    decode=json_decoder(Output),
     summarise=summarise,
     report=report,
     data=data,

@@ -136,8 +136,7 @@ def take_prompts(given: Any) -> Any:
     """Prompts as people write them: a list of templates, files or fields; or a mapping from names
     to templates or lists of messages. A template may be @FILE."""
     if isinstance(given, Mapping):
-        items = cast("Mapping[str, Any]", given).items()
-        return [_by_name(str(name), one) for name, one in items]
+        return [_by_name(str(name), one) for name, one in cast("Mapping[str, Any]", given).items()]
     if not isinstance(given, list | tuple):
         raise InputError(
             "prompts must be a list of templates, or a mapping from names to them, not"

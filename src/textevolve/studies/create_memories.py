@@ -41,7 +41,7 @@ from textevolve.studies.dialogue_rows import (
     take_dialogues,
 )
 from textevolve.studies.memory_work import find_collection, memories_of
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, row_of
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, row_of
 from textevolve.wiring import Workbench
 
 
@@ -118,8 +118,7 @@ class _Work:
         if self.bench.mode == "replay":
             return _Read(position, dialogue, start, Failure("skipped", "not taken in yet"))
         if self.bench.seconds_left == 0:
-            late = Failure("skipped", "the time limit is reached")
-            return _Read(position, dialogue, start, late)
+            return _Read(position, dialogue, start, Failure("skipped", "the time limit is reached"))
         meter, at_once = UsageMeter(ground.model), self.bench.calls_per_case
         points = await attempt(
             extract_points(meter, dialogue.turns, ground.settings, start.first, at_once)
@@ -272,10 +271,7 @@ def _sentence(found: Creation) -> str:
 
 def _facts(spec: CreateMemoriesSpec, found: Creation) -> dict[str, str]:
     told = ", ".join(f"{number:,} {fate}" for fate, number in found.dialogues.items())
-    facts = {
-        "Dialogues": f"{spec.data}: {told or 'none'}",
-    }
-    return {name: said for name, said in facts.items() if said}
+    return {"Dialogues": f"{spec.data}: {told or 'none'}"}
 
 
 def _blocks(found: Creation) -> Iterator[Block]:
@@ -337,8 +333,6 @@ def flatten(record: DialogueRecord) -> Iterator[Mapping[str, Any]]:
         }
 
 
-encode, decode = json_codec(DialogueRecord)
-
 STUDY = Study(
     spec=CreateMemoriesSpec,
     cases=read_cases,
@@ -346,8 +340,7 @@ STUDY = Study(
     asks=ask,
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(DialogueRecord),
     summarise=summarise,
     report=report,
     data=data,

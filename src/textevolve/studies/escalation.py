@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from typing import Any, ClassVar
 
 from pydantic import model_validator
@@ -44,7 +43,7 @@ from textevolve.studies.labelled_items import (
     read_cases,
     require_absolute_judges,
 )
-from textevolve.studies.study import Asks, Row, Study, json_codec
+from textevolve.studies.study import Asks, Row, Study, json_decoder
 from textevolve.wiring import Workbench
 
 REASONS = 3
@@ -193,7 +192,7 @@ def _draw_curve(curve: Sequence[Point], spec: EscalationSpec) -> Table:
     return Table("What escalating below a certainty does", columns, rows, note=note)
 
 
-async def run(
+def run(
     spec: EscalationSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[TwiceJudged]:
     judges = [bench.whole_judge_of(judge) for judge in judges_of(spec)]
@@ -201,7 +200,6 @@ async def run(
     asked = [ItemQuestion(item, order) for item in items for order in orders_of(item, spec.orders)]
     require_absolute_judges(items, judges_of(spec))
     bench.listener(RecordsExpected(len(asked)))
-    questions = enumerate(asked)
 
     async def judge(placed: tuple[int, ItemQuestion]) -> TwiceJudged:
         position, question = placed
@@ -209,9 +207,7 @@ async def run(
             return await ask_both(judges, question, position)
         return await debate_item(judges[0], question, position)
 
-    async with aclosing(stream(questions, judge, bench.concurrency)) as judged:
-        async for one in judged:
-            yield one
+    return stream(enumerate(asked), judge, bench.concurrency)
 
 
 def find_row(found: TwiceJudged) -> Row:
@@ -284,16 +280,13 @@ def _spent(name: str, taken: Taken) -> Mapping[str, Any]:
     }
 
 
-encode, decode = json_codec(TwiceJudged)
-
 STUDY = Study(
     spec=EscalationSpec,
     cases=read_cases,
     asks=lambda spec: Asks(judges_of(spec)),
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(TwiceJudged),
     summarise=summarise,
     report=report,
     data=data,

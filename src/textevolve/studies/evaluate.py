@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -130,9 +129,8 @@ def report_evaluations(found: Evaluations, facts: Mapping[str, str]) -> Report:
     if found.total == 1:
         (judged,) = found.chosen
         title = wording.shorten(str(judged.case.input), 90)
-        whole = {**facts_of(judged), **facts}
-        return Report(title, say_verdict(judged), show_case(judged), whole)
-    more = {"Decided by": say_decided(found.decided)} if found.decided else {}
+        return Report(title, say_verdict(judged), show_case(judged), {**facts_of(judged), **facts})
+    more = {"Decided by": say_decided(found.decided)}
     if found.debates:
         share, failed = found.coverage / found.debates, wording.count(found.failed_turns, "turn")
         more["Coverage"] = f"{wording.percent(share, 1)}, {failed} failed"
@@ -285,9 +283,7 @@ def _read_case(spec: EvaluateSpec) -> Case:
     return case
 
 
-async def run(
-    spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench
-) -> AsyncGenerator[Judged]:
+def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Judged]:
     """Each case as soon as it is judged; one that cannot be judged fails alone."""
     judge = open_judge(spec, bench)
     own = {} if debates(spec) else given_parameters(spec)
@@ -312,16 +308,12 @@ async def run(
             return replace(made, index=index)
         return JudgedCase(case, index, tuple(made.result), made.usage)
 
-    results = stream(enumerate(cases, bench.first), work, bench.concurrency, ordered=bench.ordered)
-    async with aclosing(results):
-        async for judged in results:
-            yield judged
+    return stream(enumerate(cases, bench.first), work, bench.concurrency, ordered=bench.ordered)
 
 
 def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
     if not debates(spec):
-        text = spec.judge or ""
-        return bench.judge_of(text, spec.rubric or "")
+        return bench.judge_of(spec.judge or "", spec.rubric or "")
     profile, recall = bench.fill(_profile_of(spec)), nothing
     if spec.recall is not None:
         recall = own_object(spec.recall, bench.objects)
@@ -433,7 +425,7 @@ def report(spec: EvaluateSpec, found: Evaluations) -> Report:
         "Scores decided by": profile.decider or "",
         "Seed": str(profile.seed),
     }
-    return report_evaluations(found, {name: said for name, said in facts.items() if said})
+    return report_evaluations(found, facts)
 
 
 def data(spec: EvaluateSpec, found: Evaluations) -> Mapping[str, Any]:

@@ -44,7 +44,7 @@ from textevolve.studies.memory_work import (
     memories_of_agent,
     read_newest,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
 from textevolve.wiring import Workbench
 
 REFUSED_SHOWN = 30
@@ -176,8 +176,7 @@ async def run(
 
     batches = batch_memories(newest.memories, spec)
     steps = list[EvolutionStep]()
-    work = stream(enumerate(batches, 1), propose, bench.concurrency)
-    async with aclosing(work) as found:
+    async with aclosing(stream(enumerate(batches, 1), propose, bench.concurrency)) as found:
         async for step in found:
             steps.append(step)
             yield step
@@ -325,16 +324,13 @@ def flatten(step: EvolutionStep) -> Iterator[Mapping[str, Any]]:
         yield {**asdict(one), "memories": list(one.memories), "version": step.version}
 
 
-encode, decode = json_codec(EvolutionStep)
-
 STUDY = Study(
     spec=EvolvePersonaSpec,
     cases=read_cases,
     asks=ask,
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(EvolutionStep),
     summarise=summarise,
     report=report,
     data=data,

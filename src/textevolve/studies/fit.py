@@ -50,7 +50,7 @@ from textevolve.studies.labelled_items import (
     ask_judges,
     item_of,
 )
-from textevolve.studies.study import Asks, Row, Study, json_codec
+from textevolve.studies.study import Asks, Row, Study, json_decoder
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -73,7 +73,7 @@ def fit_facts(fit: Fit) -> dict[str, str]:
     left_out = f"{wording.count(fit.left_out, 'item')} that lack a signal ({missing})"
     return {
         "Items": f"{items}, labelled by {fit.labels}",
-        **({"Left out": left_out} if fit.left_out else {}),
+        "Left out": left_out if fit.left_out else "",
         "Threshold": describe_guarantee(fit),
         "Penalty": f"ridge {fit.ridge:g}, chosen by nested cross-validation",
     }
@@ -285,8 +285,6 @@ def flatten(one: SignalVerdict) -> Iterator[Mapping[str, Any]]:
         yield {**row, "model": one.model}
 
 
-encode, decode = json_codec(SignalVerdict)
-
 STUDY = Study(
     spec=FitSpec,
     cases=read_cases,
@@ -294,8 +292,7 @@ STUDY = Study(
     asks=lambda spec: Asks(names_of(spec)),
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(SignalVerdict),
     summarise=summarise,
     report=report,
     data=data,

@@ -38,10 +38,11 @@ from textevolve.studies.study import (
     Row,
     Study,
     StudySpec,
-    json_codec,
+    json_decoder,
     last_record,
     note_step,
     row_status,
+    write_json,
 )
 from textevolve.user_code import own_object
 from textevolve.wiring import Workbench
@@ -205,18 +206,15 @@ def find_row(found: GuidedAnswer) -> Row:
     return Row("1", case="1", status=row_status(found.made.status), reason=found.made.reason)
 
 
-_encode_made, _decode_made = json_codec(Guided)
-
-
 def encode(found: GuidedAnswer) -> bytes:
     debate = None if found.debate is None else to_data(found.debate)
-    return to_json({"made": from_json(_encode_made(found.made)), "debate": debate})
+    return to_json({"made": from_json(write_json(found.made)), "debate": debate})
 
 
 def decode(body: bytes) -> GuidedAnswer:
     kept = from_json(body)
     debate = kept["debate"] and read_result(to_json(kept["debate"]))
-    return GuidedAnswer(_decode_made(to_json(kept["made"])), debate)
+    return GuidedAnswer(json_decoder(Guided)(to_json(kept["made"])), debate)
 
 
 def report(spec: GuideSpec, found: GuidedAnswer) -> Report:

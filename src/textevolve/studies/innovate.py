@@ -55,7 +55,7 @@ from textevolve.studies.study import (
     Row,
     Study,
     StudySpec,
-    json_codec,
+    json_decoder,
     note_attempt,
     row_status,
 )
@@ -308,16 +308,13 @@ def _sample(sample: Sample) -> dict[str, Any]:
     }
 
 
-encode, decode = json_codec(Innovation)
-
 STUDY = Study(
     spec=InnovateSpec,
     cases=read_cases,
     asks=ask,
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(Innovation),
     summarise=summarise,
     report=report,
     data=data,

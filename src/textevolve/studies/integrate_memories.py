@@ -51,7 +51,7 @@ from textevolve.studies.memory_work import (
     memories_of_agent,
     read_newest,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
 from textevolve.wiring import Workbench
 
 NEAR = 0.7
@@ -116,8 +116,7 @@ async def describe(
                     f"{target.full_name} cannot rest on {one.full_name}: insights cite memories of"
                     " their own namespace"
                 )
-        marks = resources.read(list_source_labels, target, MARK)
-        since, known = _read_marks(marks, held)
+        since, known = _read_marks(resources.read(list_source_labels, target, MARK), held)
         return Snapshot(
             sources={one.full_name: one.version for one in held},
             since=since,
@@ -169,8 +168,7 @@ async def run(
         return
     yield IntegrationRecord(replace(gathered, questions=questions, usage=meter.usage))
     failures = list[Failure | None]()
-    numbered = enumerate(questions, 1)
-    async with aclosing(stream(numbered, work.draw, bench.concurrency)) as drawn:
+    async with aclosing(stream(enumerate(questions, 1), work.draw, bench.concurrency)) as drawn:
         async for one in drawn:
             made = await work.settle(one)
             failures.append(made.failure)
@@ -410,16 +408,13 @@ def flatten(record: IntegrationRecord) -> Iterator[Mapping[str, Any]]:
         }
 
 
-encode, decode = json_codec(IntegrationRecord)
-
 STUDY = Study(
     spec=IntegrateMemoriesSpec,
     cases=read_cases,
     asks=ask,
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(IntegrationRecord),
     summarise=summarise,
     report=report,
     data=data,

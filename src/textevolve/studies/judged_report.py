@@ -214,22 +214,22 @@ def facts_of(judged: Judged) -> dict[str, str]:
     """What the verdict on one case rests on."""
     images = "; ".join(f"{name}: {say_image(url)}" for name, url in images_by_name(judged.case))
     if isinstance(judged, JudgedCase):
-        said = {"Decided by": say_decided(count_decided(judged)), "Used": _say_used(judged)}
-        said["Images"] = images
-        return {name: text for name, text in said.items() if text}
-    planned = int(np.prod(judged.tensor.shape[:2]))
-    present = sum(turn.scores is not None for turn in judged.turns)
-    share = wording.percent(judged.coverage)
-    facts = {
-        "Debate": debate_words.changes(judged) if judged.scored else "",
-        "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
-        f" {debate_words.ending(judged)}",
-        "Used": f"{_say_used(judged)}, {wording.duration(judged.seconds)}",
-        "Disarmed": _say_marks(judged),
-        "Images": images,
-    }
-    for failure, turns in debate_words.failures(judged).items():
-        facts[failure.kind.capitalize()] = _say_failed(judged, failure, turns)
+        decided, used = say_decided(count_decided(judged)), _say_used(judged)
+        facts = {"Decided by": decided, "Used": used, "Images": images}
+    else:
+        planned = int(np.prod(judged.tensor.shape[:2]))
+        present = sum(turn.scores is not None for turn in judged.turns)
+        share = wording.percent(judged.coverage)
+        facts = {
+            "Debate": debate_words.changes(judged) if judged.scored else "",
+            "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
+            f" {debate_words.ending(judged)}",
+            "Used": f"{_say_used(judged)}, {wording.duration(judged.seconds)}",
+            "Disarmed": _say_marks(judged),
+            "Images": images,
+        }
+        for failure, turns in debate_words.failures(judged).items():
+            facts[failure.kind.capitalize()] = _say_failed(judged, failure, turns)
     return {name: said for name, said in facts.items() if said}
 
 

@@ -31,7 +31,7 @@ from textevolve.llm.usage_meter import DistinctCalls
 from textevolve.spec import Several, option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.cells import finite
-from textevolve.studies.study import Row, json_codec
+from textevolve.studies.study import Row, json_decoder
 from textevolve.wiring import Workbench
 
 Orders = Literal["both", "given"]
@@ -232,4 +232,4 @@ def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
     }
 
 
-encode, decode = json_codec(ItemVerdict)
+decode = json_decoder(ItemVerdict)

@@ -181,8 +181,7 @@ def _open_system(
 ) -> MemorySystem:
     if not spec.system.startswith(OWN):
         return open_system(spec.system, settings)
-    given = own_object(spec.system, objects)
-    return Adapted(given, spec.system_name, settings.timeouts.deadline)
+    return Adapted(own_object(spec.system, objects), spec.system_name, settings.timeouts.deadline)
 
 
 def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
@@ -387,8 +386,7 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
         return resources.memories(NAMESPACE), opened[user]
 
     model = bench.model if plan.model is None else bench.model_of(plan.model)
-    name = spec.strip()
-    return TextEvolveSystem(name, plan, open_memories, bench.embed, model, resources.close)
+    return TextEvolveSystem(spec.strip(), plan, open_memories, bench.embed, model, resources.close)
 
 
 async def _create(resources: Store, embedder: str, user: str, bench: Workbench) -> str:

@@ -83,14 +83,13 @@ def _facts(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> dict[str, str
     users = wording.count(found.scope.users, "user")
     sessions = wording.count(found.scope.sessions, "session")
     malformed = f"; {len(found.malformed)} malformed, skipped" if found.malformed else ""
-    facts = {
+    return {
         "System": spec.system_name,
         "Data": f"{spec.data}: {users}, {sessions}{malformed}",
         "Judge": spec.judge or "",
         "Answers by": spec.answer_model or "",
         "Time": ", ".join(took),
     }
-    return {name: said for name, said in facts.items() if said}
 
 
 def _blocks(found: MemoryEvaluation) -> Iterator[Block]:

@@ -60,8 +60,7 @@ def summarise(records: Iterable[Record], most: int) -> NodesResult:
 
 def report(found: NodesResult, *, most: int, states: bool) -> Report:
     """`most`: nodes that the tree has; `states`: with the beginning of inputs and outputs."""
-    sentence = _sentence(found.statistics)
-    return Report("Nodes of an agent", sentence, _blocks(found, most, states))
+    return Report("Nodes of an agent", _sentence(found.statistics), _blocks(found, most, states))
 
 
 def _sentence(found: NodeStatistics) -> str:

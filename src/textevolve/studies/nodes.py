@@ -184,8 +184,7 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
     evaluators = open_evaluators(spec, bench)
     number = 0
     episodes = gather_episodes(parse_line(case.id, case.input) for case in noted())
-    nodes = evaluate_episodes(episodes, evaluators, bench.concurrency)
-    async with aclosing(nodes) as found:
+    async with aclosing(evaluate_episodes(episodes, evaluators, bench.concurrency)) as found:
         async for node in found:
             number += 1
             yield as_record(node, number, _find_unasked(node.item, spec.judge))

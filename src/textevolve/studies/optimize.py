@@ -7,7 +7,6 @@ The loop is in `textevolve.loops.optimization`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -58,7 +57,7 @@ from textevolve.studies.study import (
     RecordStatus,
     Row,
     Study,
-    json_codec,
+    json_decoder,
     note_attempt,
     write_json,
 )
@@ -191,7 +190,7 @@ def task_case(task: str, id: str = "1", where: str = "the task") -> Case:
     return Case(task, (), id)
 
 
-async def run(
+def run(
     spec: OptimizeSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Optimization]:
     """What became of each task, as they finish."""
@@ -211,9 +210,7 @@ async def run(
         return await optimize_text(case.input, spec, context, case.id, position)
 
     placed = enumerate(chain(first, source))
-    async with aclosing(stream(placed, work, bench.concurrency, ordered=False)) as found:
-        async for made in found:
-            yield made
+    return stream(placed, work, bench.concurrency, ordered=False)
 
 
 def _ends_only(listener: Listener) -> Listener:
@@ -270,9 +267,6 @@ def find_row(made: Optimization) -> Row:
     return Row(made.id, made.position, made.id, made.score, status, made.reason, passed=passed)
 
 
-_, decode = json_codec(Optimization)
-
-
 def encode(made: Optimization) -> bytes:
     """The fields of the record, and what they amount to."""
     best = made.best
@@ -315,7 +309,7 @@ STUDY = Study(
     run=run,
     row=find_row,
     encode=encode,
-    decode=decode,
+    decode=json_decoder(Optimization),
     summarise=lambda _spec, records: tuple(records),
     report=report,
     data=data,
@@ -335,8 +329,7 @@ def make_report(
     facts = {"Judge": ", beside it ".join(judges)}
     if len(found) == 1:
         (made,) = found
-        title = wording.shorten(made.task, 120)
-        return Report(title, _say_end(made), _draw(made), facts)
+        return Report(wording.shorten(made.task, 120), _say_end(made), _draw(made), facts)
     reached = sum(made.status == "accepted" for made in found)
     sentence = f"{reached:,} of {len(found):,} tasks reached the threshold of {plan.threshold:g}."
     return Report(f"{len(found):,} tasks", sentence, _draw_all(found), facts)
@@ -370,8 +363,7 @@ def _draw_all(found: Sequence[Optimization]) -> Iterator[Block]:
     yield Table("Tasks", columns, rows, links=links)
     for link, made in zip(links, found, strict=True):
         name = wording.shorten(f"{made.id}  {made.task}", 120)
-        blocks = [Note(_say_end(made)), *_draw(made)]
-        yield Section(name, blocks, folded=True, anchor=link)
+        yield Section(name, [Note(_say_end(made)), *_draw(made)], folded=True, anchor=link)
 
 
 def _draw(made: Optimization) -> Iterator[Block]:

@@ -31,7 +31,7 @@ from textevolve.studies.study import (
     Row,
     Study,
     StudySpec,
-    json_codec,
+    json_decoder,
     last_record,
     note_step,
     row_of,
@@ -168,8 +168,6 @@ def flatten(found: GeneratedProfile) -> Iterator[Mapping[str, Any]]:
         yield part.model_dump(mode="json")
 
 
-encode, decode = json_codec(GeneratedProfile)
-
 STUDY = Study(
     aggregates=True,
     spec=ProfileSpec,
@@ -177,8 +175,7 @@ STUDY = Study(
     asks=ask,
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(GeneratedProfile),
     summarise=last_record,
     report=report,
     data=data,

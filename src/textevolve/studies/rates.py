@@ -27,7 +27,7 @@ from textevolve.rows import read_rows
 from textevolve.spec import option
 from textevolve.statistics.intervals import Array
 from textevolve.studies.cells import with_ends
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, last_record
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, last_record
 from textevolve.wiring import Workbench
 
 FIELDS = ("judged", "passed")
@@ -184,8 +184,6 @@ def flatten(rate: RateReport) -> Iterator[Mapping[str, Any]]:
         }
 
 
-encode, decode = json_codec(RateReport)
-
 STUDY = Study(
     aggregates=True,
     spec=RatesSpec,
@@ -193,8 +191,7 @@ STUDY = Study(
     asks=lambda _: Asks(),
     run=run,
     row=lambda _: Row("rate"),
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(RateReport),
     summarise=last_record,
     report=report,
     data=data,

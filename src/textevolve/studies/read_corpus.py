@@ -48,7 +48,7 @@ from textevolve.studies.memory_work import (
     memories_of,
     stream_memories,
 )
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, note_step, row_of
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
 from textevolve.wiring import Workbench
 
 EMBEDDINGS_AT_ONCE = 16
@@ -321,16 +321,13 @@ def flatten(made: DocumentReading) -> Iterator[Mapping[str, Any]]:
         yield {"document": made.document, **asdict(chunk)}
 
 
-encode, decode = json_codec(DocumentReading)
-
 STUDY = Study(
     spec=ReadCorpusSpec,
     cases=read_cases,
     asks=ask,
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(DocumentReading),
     summarise=lambda _spec, records: tuple(records),
     report=report,
     data=data,

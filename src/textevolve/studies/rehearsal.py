@@ -141,8 +141,7 @@ async def rehearse(
     def model_of(name: str) -> Model:
         if name not in models:
             price = None if name.startswith(JOURNALED) else price_of(name, settings)
-            actor = _Actor(name, price, rehearsed, draw)
-            models[name] = Journaled(actor, journal, lambda _: None)
+            models[name] = Journaled(_Actor(name, price, rehearsed, draw), journal, lambda _: None)
         return models[name]
 
     def hear(event: Event) -> None:
@@ -215,8 +214,7 @@ class _Actor:
         if request.embeds:
             entry = embedder_of(self.name)
             dimension = (entry and entry.dimension) or DIMENSION
-            vector = drawn_embedding(request.messages[-1].text, dimension)
-            answer = Answer(text=dump_vector(vector))
+            answer = Answer(text=dump_vector(drawn_embedding(request.messages[-1].text, dimension)))
         elif request.questions is not None:
             answer = Answer(text=_decided(request.questions, answer.yes or 0.0))
         elif request.schema is not None:
@@ -225,8 +223,7 @@ class _Actor:
                 text=json.dumps(_change_texts(value, lambda text: self._stretch(text, rng)))
             )
         elif most > 1 and not request.forced:
-            length = min(4 * most, self._length(TEXT_WRITTEN, rng))
-            answer = Answer(text=_prose(length, seed))
+            answer = Answer(text=_prose(min(4 * most, self._length(TEXT_WRITTEN, rng)), seed))
         body = chat_body(self.name, request, "max_tokens")
         return as_response(CHAT.read(completion(body, seed, answer)), 0.0, None)
 

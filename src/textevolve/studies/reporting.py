@@ -55,7 +55,8 @@ def make_report(
         results = draw_results(study, spec, store, run.id, figures)
 
     def order() -> Iterator[Block]:
-        facts = {**study_report.facts, **describe_run(study, spec, store, run)}
+        known = {**study_report.facts, **describe_run(study, spec, store, run)}
+        facts = {name: fact for name, fact in known.items() if fact}
         yield from (*draw_gates(gated.outcomes), *results)
         for block in study_report.blocks:
             if facts and isinstance(block, Matrix):
@@ -69,7 +70,7 @@ def make_report(
 
 
 def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord) -> dict[str, str]:
-    """Describe a run: its models, settings, cost, and its store."""
+    """Describe a run: its models, settings, cost, and its store. Facts may be empty."""
     stored = read_stored(run)
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
@@ -77,7 +78,7 @@ def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord)
         f"{stored.model} ({stored.why})" if stored.why else stored.model,
         *_list_other_models(study, spec, stored),
     ]
-    facts = {
+    return {
         "Model": wording.shorten_models(", ".join(filter(None, models))),
         "Other models": wording.shorten_models(wording.other_models(spent)),
         "Settings": wording.shorten_models(_describe_settings(spec)),
@@ -86,7 +87,6 @@ def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord)
         "From other runs": wording.count(totals.reused.calls, "answer"),
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
     }
-    return {name: fact for name, fact in facts.items() if fact}
 
 
 def _describe_settings(spec: StudySpec) -> str:

@@ -6,7 +6,6 @@ The questions and the figures are made in `textevolve.bench.card`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing
 from typing import Any, ClassVar
 
 from textevolve.bench.card import (
@@ -41,7 +40,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.data import plain
 from textevolve.spec import option
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder
 from textevolve.wiring import Workbench
 
 READING = (
@@ -90,15 +89,12 @@ def card_case_of(case: Case) -> CardCase:
     return CardCase(id=case.id, input=case.input, good=good, bad=bad, **case.parameters)
 
 
-async def run(
+def run(
     spec: RobustnessSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[CardJudgement]:
     questions = plan_questions(map(card_case_of, cases), spec.seeds)
     bench.listener(RecordsExpected(len(questions)))
-    judge = bench.whole_judge_of(spec.judge)
-    async with aclosing(ask_all(judge, questions, bench.concurrency)) as judgements:
-        async for judgement in judgements:
-            yield judgement
+    return ask_all(bench.whole_judge_of(spec.judge), questions, bench.concurrency)
 
 
 def find_row(judgement: CardJudgement) -> Row:
@@ -117,8 +113,7 @@ def find_row(judgement: CardJudgement) -> Row:
 
 
 def summarise(spec: RobustnessSpec, records: Iterable[CardJudgement]) -> Card:
-    name = with_model(spec.judge, spec.model)
-    return sum_up_card(records, seeds=spec.seeds, name=name)
+    return sum_up_card(records, seeds=spec.seeds, name=with_model(spec.judge, spec.model))
 
 
 def report(_spec: RobustnessSpec, card: Card) -> Report:
@@ -129,7 +124,7 @@ def report(_spec: RobustnessSpec, card: Card) -> Report:
         f" {card.refused:,} refused; coverage {wording.percent(card.coverage)}",
         "Samples": f"{card.seeds} seeds",
         "Used": f"{usage}; every distinct request once, also where the journal answered it",
-        **({"Missing": "\n".join(reasons)} if reasons else {}),
+        "Missing": "\n".join(reasons),
     }
     tables = [_draw_check(check) for check in card.checks]
     how = Section("How to read this", [Note(READING)], folded=True)
@@ -183,16 +178,13 @@ def flatten(judgement: CardJudgement) -> Iterator[Mapping[str, Any]]:
     }
 
 
-encode, decode = json_codec(CardJudgement)
-
 STUDY = Study(
     spec=RobustnessSpec,
     cases=read_cases,
     asks=lambda spec: Asks((spec.judge,)),
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(CardJudgement),
     summarise=summarise,
     report=report,
     data=data,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -24,7 +23,7 @@ from textevolve.rows import Placed, read_rows
 from textevolve.spec import option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import ask_chain, open_chain_named
-from textevolve.studies.study import Asks, Row, Study, json_codec, row_of
+from textevolve.studies.study import Asks, Row, Study, json_decoder, row_of
 from textevolve.wiring import Workbench
 
 TIME_IS_UP = "the time limit is reached; resume the run to go on"
@@ -139,7 +138,7 @@ def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[
     return chain_cases(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
 
 
-async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
+def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
     """Run the chain on each row, and yield the runs as they finish."""
     chain, listed_cases = open_chain_named(spec.chain, bench.objects), list(cases)
 
@@ -155,17 +154,12 @@ async def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> Async
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
-            failure = failure_of(error)
-            return ChainRun(position, case.id, inputs, spent.trace, failure=failure)
+            return ChainRun(position, case.id, inputs, spent.trace, failure=failure_of(error))
         json_outputs = to_jsonable_python(outputs, serialize_unknown=True)
         return ChainRun(position, case.id, inputs, trace, json_outputs)
 
-    source = stream(
-        enumerate(listed_cases, bench.first), work, bench.concurrency, ordered=bench.ordered
-    )
-    async with aclosing(source) as runs:
-        async for chain_run in runs:
-            yield chain_run
+    numbered = enumerate(listed_cases, bench.first)
+    return stream(numbered, work, bench.concurrency, ordered=bench.ordered)
 
 
 def find_row(chain_run: ChainRun) -> Row:
@@ -232,8 +226,6 @@ def flatten(chain_run: ChainRun) -> Iterator[Mapping[str, Any]]:
     }
 
 
-encode, decode = json_codec(ChainRun)
-
 STUDY = Study(
     spec=ChainSpec,
     cases=read_cases,
@@ -242,8 +234,7 @@ STUDY = Study(
     run=run,
     independent=lambda _spec: True,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(ChainRun),
     summarise=lambda spec, records: ChainRuns(spec.chain, tuple(records)),
     report=report,
     data=data,

@@ -111,8 +111,7 @@ def _format_change(now: VariantScore, before: VariantScore) -> str:
 
 
 def _find_earlier(run: RunRecord, every: Sequence[RunRecord]) -> RunRecord | None:
-    same = (other for other in find_history(run, every) if other.created < run.created)
-    return next(same, None)
+    return next((other for other in find_history(run, every) if other.created < run.created), None)
 
 
 def find_history(run: RunRecord, every: Sequence[RunRecord]) -> list[RunRecord]:

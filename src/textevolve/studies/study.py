@@ -193,6 +193,28 @@ class DescribeWorld(Protocol[S_contra]):
     ) -> Awaitable[Mapping[str, Any]]: ...
 
 
+def write_json(value: Any, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:
+    """Write a record as JSON. Half a surrogate pair, which UTF-8 cannot express, becomes U+FFFD:
+    one text must not prevent a whole run from being stored."""
+    try:
+        return to_json(value, inf_nan_mode=inf_nan_mode, serialize_unknown=True)
+    except ValueError:
+        return mend_halves(json.dumps(value, default=_open_up)).encode()
+
+
+def _open_up(value: Any) -> Any:
+    """Convert a value that JSON lacks to a mapping of its fields, or to text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return value.model_dump() if isinstance(value, BaseModel) else str(value)
+
+
+def json_decoder(record: type[R]) -> Callable[[bytes], R]:
+    """Return a function that reads dataclasses as `write_json` writes them. NaN and
+    infinity are preserved; other values that JSON lacks, as from a user's judge, became text."""
+    return TypeAdapter(record).validate_json
+
+
 @dataclass(frozen=True)
 class Study(Generic[S, R, T]):
     """One kind of study.
@@ -223,12 +245,12 @@ class Study(Generic[S, R, T]):
     asks: Callable[[S], Asks]
     run: Run[S, R]
     row: Callable[[R], Row]
-    encode: Callable[[R], bytes]
     decode: Callable[[bytes], R]
     summarise: Callable[[S, Iterable[R]], T]
     report: Callable[[S, T], Report]
     data: Callable[[S, T], Mapping[str, Any]]
     flat: Callable[[R], Iterable[Mapping[str, Any]]]
+    encode: Callable[[R], bytes] = write_json
     note: Callable[[Event], str | None] = no_note
     texts: Mapping[str, Callable[[S, T], str]] = field(
         default_factory=dict[str, Callable[[S, T], str]]
@@ -247,28 +269,6 @@ class Study(Generic[S, R, T]):
     @property
     def kind(self) -> str:
         return self.spec.kind
-
-
-def json_codec(record: type[R]) -> tuple[Callable[[R], bytes], Callable[[bytes], R]]:
-    """Return functions that write records of plain dataclasses as JSON and read them back. NaN and
-    infinity are preserved; other values that JSON lacks, as from a user's judge, become text."""
-    return write_json, TypeAdapter(record).validate_json
-
-
-def write_json(value: Any, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:
-    """Write a record as JSON. Half a surrogate pair, which UTF-8 cannot express, becomes U+FFFD:
-    one text must not prevent a whole run from being stored."""
-    try:
-        return to_json(value, inf_nan_mode=inf_nan_mode, serialize_unknown=True)
-    except ValueError:
-        return mend_halves(json.dumps(value, default=_open_up)).encode()
-
-
-def _open_up(value: Any) -> Any:
-    """Convert a value that JSON lacks to a mapping of its fields, or to text."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    return value.model_dump() if isinstance(value, BaseModel) else str(value)
 
 
 AnyStudy: TypeAlias = Study[Any, Any, Any]

@@ -27,7 +27,7 @@ from textevolve.report.blocks import Report, Texts
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.rows.content import name_of
 from textevolve.spec import Several, option
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_codec, last_record
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, last_record
 from textevolve.wiring import Workbench
 
 KEY = "summary"
@@ -210,8 +210,6 @@ def flatten(found: Summary) -> Iterator[Mapping[str, Any]]:
     yield told | {"chunks_failed": len(dropped.failed), "answers_cut": dropped.cuts}
 
 
-encode, decode = json_codec(Summary)
-
 STUDY = Study(
     spec=SummarizeSpec,
     cases=read_cases,
@@ -219,8 +217,7 @@ STUDY = Study(
     asks=ask,
     run=run,
     row=find_row,
-    encode=encode,
-    decode=decode,
+    decode=json_decoder(Summary),
     summarise=last_record,
     report=report,
     data=data,

@@ -107,8 +107,7 @@ async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
     session = find_session()
     run = session.open()
     try:
-        demands = [_demand(session, text) for text in texts]
-        assertions = await run.judge(demands)
+        assertions = await run.judge([_demand(session, text) for text in texts])
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
         raise _hide_frames(error) from error.__cause__
     results = [one.result for one in assertions if isinstance(one.result, EvaluationResult)]

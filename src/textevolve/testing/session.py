@@ -62,7 +62,7 @@ class JudgingSession:
         from textevolve.settings import read_settings
 
         with contextlib.chdir(self.options.start):  # a test may be in another folder by now
-            settings, _ = read_settings({"model": self.options.model, "store": self.options.store})
+            settings = read_settings(model=self.options.model, store=self.options.store)
             if isinstance(settings.store, Path):
                 store = settings.store.expanduser().absolute()
                 settings = settings.model_copy(update={"store": store})

@@ -95,8 +95,7 @@ def find_data_faults(data: object, schema: Schema) -> list[str]:
     from referencing.exceptions import Unresolvable
 
     kind = _validator_type()
-    registry = cast(Any, Registry)()
-    validator = kind(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
+    validator = kind(schema, registry=cast(Any, Registry)(), format_checker=kind.FORMAT_CHECKER)
     try:
         return [_describe(error) for error in islice(validator.iter_errors(data), MOST_FAULTS)]
     except Unresolvable as error:

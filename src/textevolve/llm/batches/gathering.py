@@ -105,8 +105,7 @@ class RemoteBatch:
 
 def write_asked(key: str, path: str, body: Mapping[str, Any]) -> bytes:
     """A line of the file that a job is made of; `key` comes back with the answer."""
-    line = {"custom_id": key, "method": "POST", "url": f"/v1{path}", "body": body}
-    return encode(line) + b"\n"
+    return encode({"custom_id": key, "method": "POST", "url": f"/v1{path}", "body": body}) + b"\n"
 
 
 def read_line(line: bytes) -> AnsweredLine | None:

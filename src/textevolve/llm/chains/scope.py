@@ -59,8 +59,7 @@ class TraceRecorder:
 @contextmanager
 def recording(recorder: TraceRecorder, case: str, listener: Listener) -> Generator[None]:
     """Announces a step's beginning and end, and keeps why it failed, or was cancelled."""
-    details = {"path": recorder.path, "kind": recorder.trace.kind}
-    listener(StepStarted(case, CHAIN_STEP, details))
+    listener(StepStarted(case, CHAIN_STEP, {"path": recorder.path, "kind": recorder.trace.kind}))
     try:
         yield
     except BaseException as error:

@@ -176,8 +176,7 @@ class CallStep:
             raise CapabilityError(
                 f"step '{self.name}': what {callee.name} may ask cannot be known beforehand"
             )
-        arguments = _collect_arguments(callee, self.arguments, known)
-        return await callee.call(arguments)
+        return await callee.call(_collect_arguments(callee, self.arguments, known))
 
 
 def _collect_arguments(

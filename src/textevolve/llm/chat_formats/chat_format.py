@@ -95,8 +95,7 @@ def _read_text(content: Any, place: int) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        kind = type(content).__name__
-        raise InputError(f"message {place}: content must be a text, not {kind}")
+        raise InputError(f"message {place}: content must be a text, not {type(content).__name__}")
     texts: list[str] = []
     for part in cast("list[Any]", content):
         match part:

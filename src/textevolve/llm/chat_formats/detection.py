@@ -108,8 +108,7 @@ def detect_prompt(text: str) -> tuple[str, ...]:
             continue
         # A text without any marker could be the system prompt of a format that marks none.
         if any(message["role"] == "user" for message in parsed.messages):
-            asks = parsed.add_generation_prompt
-            again = _render(format, parsed.messages, asks)
+            again = _render(format, parsed.messages, parsed.add_generation_prompt)
             same = _without(again, format.bos) == _without(text, format.bos)
             length = sum(len(message["content"]) for message in parsed.messages)
             readings.append((same, length, name))

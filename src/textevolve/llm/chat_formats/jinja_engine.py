@@ -168,8 +168,7 @@ def serve() -> None:
 def _answer(request: bytes, longest: int) -> tuple[bytes, str]:
     try:
         now, source, values, messages = json.loads(request)
-        moment = datetime.fromisoformat(now)
-        return DONE, render_source(source, values, messages, moment, longest)
+        return DONE, render_source(source, values, messages, datetime.fromisoformat(now), longest)
     except TooLong:
         return TOO_LONG, ""
     except MemoryError:

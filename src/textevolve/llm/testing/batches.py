@@ -186,8 +186,7 @@ def _answer_lines(
             code = {"code": f"batch_{fault}", "message": "not asked"}
             bad.append(to_json({"custom_id": key, "response": None, "error": code}))
         elif third and fault in WRONG_LINES:
-            wrong = {"error": {"message": "it went wrong"}}
-            bad.append(_result(key, WRONG_LINES[fault], wrong))
+            bad.append(_result(key, WRONG_LINES[fault], {"error": {"message": "it went wrong"}}))
         elif not (third and fault is BatchFault.LOST_LINES):
             answer = ask(line["body"], to_json(line["body"]))
             result = _result(key, answer.status, _body(answer))

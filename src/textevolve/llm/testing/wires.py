@@ -269,7 +269,6 @@ def _usage(dialect: Wire, tokens: int) -> dict[str, Any]:
     usage: dict[str, Any] = {"input_tokens": tokens, "output_tokens": 0}
     if dialect == "decisions":
         cached = {"cached_tokens": tokens // 32 * 16, "cache_write_tokens": 0}
-        thought = {"reasoning_tokens": 0}
-        usage |= {"input_tokens_details": cached, "output_tokens_details": thought}
+        usage |= {"input_tokens_details": cached, "output_tokens_details": {"reasoning_tokens": 0}}
         usage["total_tokens"] = tokens
     return usage

@@ -103,8 +103,7 @@ async def demonstrate(search: TemplateSearch, parent: int, width: int) -> list[P
         new = Rewritten(front(demos) + body, (f"{len(demos)} rows as demonstrations",))
         faults = search.faults(parent)
         shuffle(faults, search.plan.seed, "demos", search.rounds, k, "faults")
-        ids = tuple(one.id for one in demos)
-        made.append(Proposal(new, shown=tuple(faults), demos=ids))
+        made.append(Proposal(new, shown=tuple(faults), demos=tuple(one.id for one in demos)))
     return made
 
 
@@ -354,8 +353,7 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
         node = search.add(parent, one.new, one.part, operator=operator, demos=one.demos)
         if node is not None:
             shown[node] = one.shown
-    passed = await pass_gate(climb, parent, shown)
-    await race(climb, passed, operator)
+    await race(climb, await pass_gate(climb, parent, shown), operator)
     won = search.leader != old
     moved = won or climb.equals != equals
     climb.idle = 0 if moved else climb.idle + max(1, len(proposals))

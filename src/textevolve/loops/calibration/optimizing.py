@@ -60,8 +60,7 @@ async def climb(search: TemplateSearch) -> StopReason:
     idle = 0
     for number in range(1, search.plan.depth + 1):
         search.rounds = number
-        seen = await explore(search)
-        instructed, fresh = await expand(search, seen)
+        instructed, fresh = await expand(search, await explore(search))
         entered = await select(search, fresh) if fresh else False
         search.show()
         idle = 0 if entered else idle + instructed
@@ -279,8 +278,7 @@ async def decide_search(
 async def hold_finals(search: TemplateSearch, size: int) -> None:
     """The best of the last beam and the original, all on the same training rows, leads."""
     rows = draw_rows(len(search.material.training), size, search.plan.seed, FINALS)
-    finalists = sorted({SEED, *search.beam})
-    tried = await try_fast(finalists, rows, search.try_rows)
+    tried = await try_fast(sorted({SEED, *search.beam}), rows, search.try_rows)
     chosen = choose_beam(tried, 1, search.length_of)
     search.place(FINALS, tried, chosen)
     search.leader = chosen[0] if chosen else search.leader

@@ -42,7 +42,7 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
         return WholeContext()
     if name == "recorded" and not colon:
         raise InputError("recorded: no system to feed, its results are in the data")
-    settings = settings or read_settings()[0]
+    settings = settings or read_settings()
     if name.lower() in ("http", "https"):
         from textevolve.memory_eval.systems.http_system import open_http
 

@@ -100,8 +100,7 @@ class Relays:
                 if spent is not None:
                     spent.usage = usage
                 note(usage.tokens)
-                seconds = time.perf_counter() - began
-                self._keep(_entry(spec, usage, failed, started, seconds))
+                self._keep(_entry(spec, usage, failed, started, time.perf_counter() - began))
 
     def _keep(self, entry: JournalEntry) -> None:
         """Write an entry to the journal, without the client waiting for it."""

@@ -28,8 +28,7 @@ async def log_in(request: Request) -> Response:
         said = "This key is not valid (any more)."
         return draw(request, "login.html", 401, next=where, said=said)
     answer = _go_to(where)
-    cookie = make_cookie(request.scope, "session", token, SESSION_SECONDS)
-    answer.headers["set-cookie"] = cookie
+    answer.headers["set-cookie"] = make_cookie(request.scope, "session", token, SESSION_SECONDS)
     return answer
 
 

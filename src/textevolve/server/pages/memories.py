@@ -109,8 +109,7 @@ async def _search(
     if caller.may("run"):
         try:
             await server.limits.check_tokens(caller, store.namespace)
-            note = partial(server.limits.note_tokens, caller, namespace=store.namespace)
-            with spending(note):
+            with spending(partial(server.limits.note_tokens, caller, namespace=store.namespace)):
                 async with asyncio.timeout(EMBED_SECONDS):
                     return await recall(embed=server.serving.bench.embed), ""
         except (ApiError, TextEvolveError, TimeoutError) as error:

@@ -373,8 +373,7 @@ def show_runs(
 def show_row(request: Request, which: str, caller: RunReader) -> Response:
     """A run's row in the list, which the list polls while the run works."""
     state = server_of(request)
-    run = find_seen(state.store, caller, which).run
-    (one,) = list_studies(state.store, [run], [])
+    (one,) = list_studies(state.store, [find_seen(state.store, caller, which).run], [])
     return draw(request, "run_row.html", one=one)
 
 
@@ -457,8 +456,7 @@ def show_standing(request: Request, opened: Opened, revision: str = "") -> Respo
 def show_results(request: Request, opened: Opened) -> Response:
     """The verdict and the figures below it, for runs of which they take a while, and while new
     records come."""
-    results = read_results(server_of(request).store, opened)
-    return draw(request, "run_results.html", results=results)
+    return draw(request, "run_results.html", results=read_results(server_of(request).store, opened))
 
 
 @router.get("/runs/{which}/history")

@@ -219,8 +219,7 @@ def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> 
 async def begin_study(request: Request, caller: Runs, given: StudyBody) -> Response:
     """Begin a study, or find it."""
     server = server_of(request)
-    asked = await read_asked(server, caller, given)
-    run, status = await begin(server, asked)
+    run, status = await begin(server, await read_asked(server, caller, given))
     return await asyncio.to_thread(_describe, server, caller, run.id, status)
 
 

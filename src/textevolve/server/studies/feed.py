@@ -89,8 +89,7 @@ class Feed:
 
     def _look(self, run_id: str, after: int) -> tuple[WireStatus, list[Kept]]:
         """Read the status before the records: of an ended run all records are there."""
-        run = self.store.get_run(run_id)
-        status, reason = self.status_of(run, self.store.get_served(run_id))
+        status, reason = self.status_of(self.store.get_run(run_id), self.store.get_served(run_id))
         records = self.store.read_changes(run_id, after, PAGE_RECORDS)
         return WireStatus(status=status, reason=reason), list(records)
 

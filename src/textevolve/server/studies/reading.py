@@ -148,8 +148,7 @@ def list_page(
     found = server.store.list_chosen(seen, place, choose, limit + 1)
     shown = found[:limit]
     more = write_cursor(shown[-1][0].created, shown[-1][0].id) if len(found) > limit else None
-    data = [_summary(server.runner, run, served) for run, served in shown]
-    return {"data": data, "next": more}
+    return {"data": [_summary(server.runner, run, served) for run, served in shown], "next": more}
 
 
 def records_page(
@@ -198,8 +197,7 @@ def write_report(server: ServerState, seen: Seen, format: ReportFormat) -> IO[by
     target = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED))  # noqa: SIM115  is sent
     try:
         with server.runner.confine(seen.served):
-            records = read_records(store, run)
-            write_output(study, store, run, records, ending, target)
+            write_output(study, store, run, read_records(store, run), ending, target)
         target.seek(0)
     except BaseException:
         target.close()

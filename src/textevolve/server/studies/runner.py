@@ -281,8 +281,7 @@ class Runner:
         settings = self.settings_of(served)
         launch = await asyncio.to_thread(self._launch, served)
         with self.confine(served):
-            work = driver.perform(self.store, run, settings, launch)
-            async with aclosing(work) as records:
+            async with aclosing(driver.perform(self.store, run, settings, launch)) as records:
                 async for _ in records:
                     pass
         run = await asyncio.to_thread(self.store.get_run, run_id)
