@@ -294,7 +294,8 @@ def _choice_prompt() -> Template:
 
 def prompts_version(*, rewrite: bool) -> dict[str, str]:
     """A hash of each prompt that the evolution of personas has."""
-    return {one.name: one.version for one in (_changes_prompt(rewrite=rewrite), _choice_prompt())}
+    templates = (_changes_prompt(rewrite=rewrite), _choice_prompt())
+    return {f"agents.{template.name}": template.version for template in templates}
 
 
 def text_to_edit(persona: str, plan: PersonaPlan) -> str:

@@ -102,9 +102,9 @@ def prompt(name: str) -> Template:
 
 def prompts_version() -> dict[str, str]:
     """The version of each prompt; a change of one makes another measurement."""
-    versions = {name: prompt(name).version for name in _VARIABLES}
+    versions = {f"judges.{name}": prompt(name).version for name in _VARIABLES}
     turns = "".join(turn.text for turn in example_turns(""))
-    return {**versions, "examples": text_hash(turns)[:12]}
+    return {**versions, "judges.examples": text_hash(turns)[:12]}
 
 
 class CaseOptions(Frozen):

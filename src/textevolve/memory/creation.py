@@ -62,7 +62,7 @@ class CreatedMemories:
 def prompts_version() -> dict[str, str]:
     """The version of each prompt."""
     prompts = (extraction_prompt(), compare_prompt(), combine_prompt())
-    return {prompt.name: prompt.version for prompt in prompts}
+    return {f"memory.{prompt.name}": prompt.version for prompt in prompts}
 
 
 async def create_memories(

@@ -136,7 +136,7 @@ def _insights_of(number: int, shown: int) -> type[_Insights]:
 def prompts_version() -> dict[str, str]:
     """A hash of each prompt that integration has; a change of one makes another run."""
     templates = (_questions_prompt(), _insights_prompt())
-    return {template.name: template.version for template in templates}
+    return {f"memory.{template.name}": template.version for template in templates}
 
 
 def _questions_prompt() -> Template:

@@ -143,8 +143,8 @@ def prompt(name: str) -> Template:
 
 def prompts_version() -> dict[str, str]:
     """The version of each prompt; a change of one makes another measurement."""
-    versions = {name: prompt(name).version for name in _VARIABLES}
-    return {**versions, "verdicts": text_hash(_read_file(VERDICTS))[:12]}
+    versions = {f"memory_eval.{name}": prompt(name).version for name in _VARIABLES}
+    return {**versions, "memory_eval.verdicts": text_hash(_read_file(VERDICTS))[:12]}
 
 
 @cache

@@ -109,6 +109,11 @@ def tokens(usage: Usage) -> str:
     return f"{'about ' if usage.estimated else ''}{count(usage.tokens, 'token')}"
 
 
+def used(usage: Usage) -> str:
+    """Format the number of calls, and what they took."""
+    return f"{count(usage.calls, 'call')}, {spent(usage)}"
+
+
 def spent(usage: Usage) -> str:
     """Tokens in parts, and cost."""
     parts = f"{usage.prompt_tokens:,} prompt"

@@ -23,7 +23,7 @@ from textevolve.studies.agreement_report import draw_agreement, summary_facts
 from textevolve.studies.labelled_items import (
     ItemVerdict,
     OneProfileSpec,
-    OrdersSpec,
+    RepeatsSpec,
     ask_judges,
     decode,
     find_row,
@@ -38,7 +38,7 @@ WAYS = ("single", "jury", "debate", "escalation")
 FIRST_ROUND = "debate, first round"
 
 
-class AblationSpec(OneProfileSpec, OrdersSpec):
+class AblationSpec(OneProfileSpec, RepeatsSpec):
     """Find out whether a debate pays: a single judge, a jury, the debate and escalation compared.
 
     The debate's first round is read off the debate, so it costs nothing.

@@ -20,7 +20,7 @@ from textevolve.spec import Several, option
 from textevolve.studies.agreement_report import draw_agreement, summary_facts, summary_sentence
 from textevolve.studies.labelled_items import (
     ItemVerdict,
-    OrdersSpec,
+    RepeatsSpec,
     ask_judges,
     decode,
     find_row,
@@ -31,7 +31,7 @@ from textevolve.studies.study import Asks, Study
 from textevolve.wiring import Workbench
 
 
-class AgreementSpec(OrdersSpec):
+class AgreementSpec(RepeatsSpec):
     """Measure how far judges agree with people, and whether one does better than another.
 
     Each judge is asked about each item with its texts in both orders. A difference between two
@@ -90,7 +90,7 @@ def sum_up(spec: AgreementSpec, records: Iterable[ItemVerdict]) -> MeasuredJudge
 
 
 def measure_judges(
-    records: Iterable[ItemVerdict], spec: OrdersSpec, threshold: float | None = None
+    records: Iterable[ItemVerdict], spec: RepeatsSpec, threshold: float | None = None
 ) -> MeasuredJudges:
     """The figures of all verdicts; `threshold` as of `summarise`.
 
@@ -120,7 +120,7 @@ def data(spec: AgreementSpec, found: MeasuredJudges) -> Mapping[str, Any]:
     return {"parameters": spec.model_dump(mode="json"), **measured_data(spec, found)}
 
 
-def measured_data(spec: OrdersSpec, found: MeasuredJudges) -> dict[str, Any]:
+def measured_data(spec: RepeatsSpec, found: MeasuredJudges) -> dict[str, Any]:
     return {
         "source": list(spec.items),
         "half": spec.half,

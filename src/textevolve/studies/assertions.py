@@ -119,8 +119,7 @@ def read_cases(_spec: AssertionsSpec) -> list[Case]:
 
 
 def ask(_spec: AssertionsSpec) -> Asks:
-    own = {f"judges.{name}": version for name, version in judge_prompts().items()}
-    return Asks(writes=True, prompts={**debate_prompts(), **own})
+    return Asks(writes=True, prompts=debate_prompts() | judge_prompts())
 
 
 def run(
@@ -192,10 +191,6 @@ def report(_spec: AssertionsSpec, summary: Assertions) -> Report:
     return Report("Assertions of a session", describe_counts(summary), [matrix], facts)
 
 
-def _describe_usage(usage: Usage) -> str:
-    return f"{wording.count(usage.calls, 'call')}, {wording.spent(usage)}"
-
-
 def make_row(one: Assertion) -> MatrixRow:
     """The score has the same name for every judge, so that tests can be sorted by it."""
     case, demand, scored = one.case, one.demand, one.score is not None
@@ -205,7 +200,7 @@ def make_row(one: Assertion) -> MatrixRow:
         one.passed,
         {demand.judge: one.reason} if scored and one.reason else {},
         "" if scored else one.reason,
-        {"used": _describe_usage(one.usage)},
+        {"used": wording.used(one.usage)},
     )
     least = "" if demand.min_score is None else f"{demand.min_score:g}"
     facts = {"at least": least, "judge": demand.judge, "model": demand.model}

@@ -72,8 +72,7 @@ class CreateMemoriesSpec(CreationSettings, StudySpec):
 
 
 def ask(_spec: CreateMemoriesSpec) -> Asks:
-    prompts = {f"memory.{name}": version for name, version in prompts_version().items()}
-    return Asks(writes=True, prompts=prompts)
+    return Asks(writes=True, prompts=prompts_version())
 
 
 async def describe(

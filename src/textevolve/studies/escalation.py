@@ -37,19 +37,18 @@ from textevolve.spec import option
 from textevolve.statistics.intervals import Statistic
 from textevolve.studies.cells import estimate, finite
 from textevolve.studies.labelled_items import (
-    LabelledItemsSpec,
-    Orders,
+    OrdersSpec,
     item_of,
     read_cases,
     require_absolute_judges,
 )
-from textevolve.studies.study import Asks, Row, Study, json_decoder
+from textevolve.studies.study import Asks, Row, Study, json_decoder, row_of
 from textevolve.wiring import Workbench
 
 REASONS = 3
 
 
-class EscalationSpec(LabelledItemsSpec):
+class EscalationSpec(OrdersSpec):
     """Find from which certainty on a first judge may stand, and what that saves and costs.
 
     Both judges are asked about every item. The threshold is selected so that its promise holds for
@@ -68,11 +67,6 @@ class EscalationSpec(LabelledItemsSpec):
     then: str = option(
         "debate+protocol=blind-first+convergence=none",
         "The dear judge, which is asked where the first is not certain, such as debate:general.",
-        group="Judging",
-    )
-    orders: Orders = option(
-        "both",
-        "Ask about each item in both orders of its texts, or only as given.",
         group="Judging",
     )
     agreement: float = option(
@@ -211,15 +205,9 @@ def run(
 
 
 def find_row(found: TwiceJudged) -> Row:
-    failure = found.failure
-    return Row(
-        key=found.item if found.order == "given" else f"{found.item} (reversed)",
-        position=found.position,
-        case=found.item,
-        score=finite(found.second.credit),
-        status=failure.kind if failure else "scored",
-        reason=failure.reason if failure else "",
-    )
+    key = found.item if found.order == "given" else f"{found.item} (reversed)"
+    credit = finite(found.second.credit)
+    return row_of(key, found.position, found.failure, found.item, credit)
 
 
 def summarise(spec: EscalationSpec, records: Iterable[TwiceJudged]) -> Escalated:

@@ -206,8 +206,7 @@ def _refuse_debate_options(spec: EvaluateSpec, given: Mapping[str, Any]) -> None
 def ask(spec: EvaluateSpec) -> Asks:
     if not debates(spec):
         prompts = prompts_version(decides=reads_decisions(spec.judge or ""))
-        own = {f"judges.{name}": version for name, version in judge_prompts().items()}
-        return Asks((spec.judge or "",), prompts={**prompts, **own})
+        return Asks((spec.judge or "",), prompts=prompts | judge_prompts())
     profile = _profile_of(spec)
     own = spec.recall is not None
     return Asks(

@@ -129,9 +129,7 @@ class EvolvedPersona:
 
 
 def ask(spec: EvolvePersonaSpec) -> Asks:
-    versions = prompts_version(rewrite=spec.rewrite)
-    prompts = {f"agents.{name}": version for name, version in versions.items()}
-    return Asks(writes=True, prompts=prompts)
+    return Asks(writes=True, prompts=prompts_version(rewrite=spec.rewrite))
 
 
 def read_cases(spec: EvolvePersonaSpec) -> list[Case]:

@@ -45,8 +45,7 @@ from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate
 from textevolve.studies.labelled_items import (
     ItemVerdict,
-    LabelledItemsSpec,
-    Orders,
+    OrdersSpec,
     ask_judges,
     item_of,
 )
@@ -110,7 +109,7 @@ DEFAULT_SIGNALS = "probe,instruction-likelihood,pairwise,length"
 SINGLE_SIGNALS = "probe,instruction-likelihood,length"
 
 
-class FitSpec(LabelledItemsSpec):
+class FitSpec(OrdersSpec):
     """Fit a judge to people's labels: weigh what several judges say so that it agrees with people.
 
     Every signal is asked about every item. What is told of the fit is cross-validated by question;
@@ -123,11 +122,6 @@ class FitSpec(LabelledItemsSpec):
         "",
         "The signals, with commas between them: judges such as probe or pairwise+rules, and length."
         f"  [default: {DEFAULT_SIGNALS}]",
-        group="Judging",
-    )
-    orders: Orders = option(
-        "both",
-        "Ask about each item in both orders of its texts, or only as given.",
         group="Judging",
     )
     precision: float = option(

@@ -86,8 +86,7 @@ class Snapshot(BaseModel):
 
 
 def ask(_spec: IntegrateMemoriesSpec) -> Asks:
-    prompts = {f"memory.{name}": version for name, version in prompts_version().items()}
-    return Asks(writes=True, prompts=prompts)
+    return Asks(writes=True, prompts=prompts_version())
 
 
 def read_cases(spec: IntegrateMemoriesSpec) -> list[Case]:

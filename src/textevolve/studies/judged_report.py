@@ -214,7 +214,7 @@ def facts_of(judged: Judged) -> dict[str, str]:
     """What the verdict on one case rests on."""
     images = "; ".join(f"{name}: {say_image(url)}" for name, url in images_by_name(judged.case))
     if isinstance(judged, JudgedCase):
-        decided, used = say_decided(count_decided(judged)), _say_used(judged)
+        decided, used = say_decided(count_decided(judged)), wording.used(judged.usage)
         facts = {"Decided by": decided, "Used": used, "Images": images}
     else:
         planned = int(np.prod(judged.tensor.shape[:2]))
@@ -224,7 +224,7 @@ def facts_of(judged: Judged) -> dict[str, str]:
             "Debate": debate_words.changes(judged) if judged.scored else "",
             "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
             f" {debate_words.ending(judged)}",
-            "Used": f"{_say_used(judged)}, {wording.duration(judged.seconds)}",
+            "Used": f"{wording.used(judged.usage)}, {wording.duration(judged.seconds)}",
             "Disarmed": _say_marks(judged),
             "Images": images,
         }
@@ -246,10 +246,6 @@ def say_decided(counts: Counter[str]) -> str:
     if len(shares) < 2:
         return "".join(counts)
     return ", ".join(f"{name} {wording.percent(n / counts.total(), 1)}" for name, n in shares)
-
-
-def _say_used(judged: Judged) -> str:
-    return f"{wording.count(judged.usage.calls, 'call')}, {wording.spent(judged.usage)}"
 
 
 def _say_marks(result: DebateResult) -> str:

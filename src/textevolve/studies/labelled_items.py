@@ -84,13 +84,18 @@ class OneProfileSpec(LabelledItemsSpec):
 
 
 class OrdersSpec(LabelledItemsSpec):
-    """The options for how often judges are called about an item."""
+    """The option for the orders in which judges see the texts of an item."""
 
     orders: Orders = option(
         "both",
         "Ask about each item in both orders of its texts, or only as given.",
         group="Judging",
     )
+
+
+class RepeatsSpec(OrdersSpec):
+    """The options for how often judges are called about an item."""
+
     equal_tokens: bool = option(
         False,
         "Ask cheaper judges again until each has used the tokens of the dearest.",

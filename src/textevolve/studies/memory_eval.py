@@ -146,12 +146,7 @@ class MemoryEvaluationSpec(StudySpec):
 def ask(spec: MemoryEvaluationSpec) -> Asks:
     judges = () if spec.judge is None else (spec.judge,)
     models = () if spec.answer_model is None else (spec.answer_model,)
-    return Asks(judges, models, writes=True, prompts=name_prompts())
-
-
-def name_prompts() -> dict[str, str]:
-    """The versions of what is asked."""
-    return {f"memory_eval.{name}": version for name, version in prompts_version().items()}
+    return Asks(judges, models, writes=True, prompts=prompts_version())
 
 
 async def describe(

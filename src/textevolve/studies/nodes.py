@@ -160,9 +160,8 @@ def ask(spec: NodesSpec) -> Asks:
         raise InputError("nothing to judge by: give --judge, --threshold or another")
     if not spec.judge:
         return Asks()
-    prompts = {f"judges.{name}": version for name, version in judge_prompts().items()}
-    prompts |= debate_prompts(decides=any(map(reads_decisions, spec.judge)))
-    return Asks(spec.judge, prompts=prompts)
+    decides = any(map(reads_decisions, spec.judge))
+    return Asks(spec.judge, prompts=judge_prompts() | debate_prompts(decides=decides))
 
 
 def open_evaluators(spec: NodesSpec, bench: Workbench) -> list[NodeEvaluator]:

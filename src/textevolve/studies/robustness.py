@@ -117,13 +117,13 @@ def summarise(spec: RobustnessSpec, records: Iterable[CardJudgement]) -> Card:
 
 
 def report(_spec: RobustnessSpec, card: Card) -> Report:
-    usage = f"{wording.count(card.usage.calls, 'call')}, {wording.spent(card.usage)}"
     reasons = [f"{n} times: {wording.shorten(reason, 160)}" for reason, n in card.reasons.items()]
     facts = {
         "Judgements": f"{card.scored:,} of {card.questions:,} answered, {card.failed:,} missing,"
         f" {card.refused:,} refused; coverage {wording.percent(card.coverage)}",
         "Samples": f"{card.seeds} seeds",
-        "Used": f"{usage}; every distinct request once, also where the journal answered it",
+        "Used": f"{wording.used(card.usage)}; every distinct request once, also where the journal"
+        " answered it",
         "Missing": "\n".join(reasons),
     }
     tables = [_draw_check(check) for check in card.checks]

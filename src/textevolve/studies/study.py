@@ -154,11 +154,13 @@ def last_record(_spec: Any, records: Iterable[R]) -> R:
     return last
 
 
-def row_of(key: str, position: int, failure: Failure | None, case: str = "") -> Row:
-    """Return the row of a record without a score: done, or failed with its reason."""
+def row_of(
+    key: str, position: int, failure: Failure | None, case: str = "", score: float | None = None
+) -> Row:
+    """Return the row of a record: scored, or failed with the reason."""
     if failure is None:
-        return Row(key, position, case)
-    return Row(key, position, case, status=failure.kind, reason=failure.reason)
+        return Row(key, position, case, score)
+    return Row(key, position, case, score, failure.kind, failure.reason)
 
 
 def row_status(ending: str) -> RecordStatus:
