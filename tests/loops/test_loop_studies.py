@@ -1,9 +1,6 @@
 """What every run of a loop can do: stopped, listed, shown, gone on with, described by a file."""
 
-import json
-
 import pytest
-import yaml
 from test_guidance import QUESTION, answering
 
 from textevolve.llm.testing import Answer
@@ -41,22 +38,6 @@ def test_a_limit_stops_it_and_it_is_listed_shown_and_gone_on_with(asked, cli, se
     assert asked().code == 0
     assert "0 records" in cli("runs", "show", "mine", "--failed").out
     assert server.calls == calls
-
-
-def test_a_file_describes_the_same_run(asked, cli, server, model, home):
-    asked("--name", "mine")
-    calls = server.calls
-    described = {"kind": "optimize", "task": TASK, "judge": "probe", "model": model}
-    (home / "study.yaml").write_text(yaml.safe_dump(described))
-    ended = cli("run", "study.yaml")
-    assert ended.code == 0, ended.err
-    assert server.calls == calls
-    assert len(cli("runs", "list", "--json").rows) == 1
-    assert yaml.safe_load(cli("run", "init", "optimize", "-o", "-").out)["kind"] == "optimize"
-    assert json.loads(cli("run", "schema", "optimize").out)["properties"]["kind"] == {
-        "const": "optimize",
-        "description": "The kind of study.",
-    }
 
 
 def test_parameters_of_a_debate_are_given_by_name(cli, server, model):

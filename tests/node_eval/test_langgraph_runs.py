@@ -122,27 +122,6 @@ def test_what_goes_on_after_an_interrupt_is_the_same_run(answer):
     assert runs == [{"t"}, {"other"}]
 
 
-def test_a_run_entered_by_hand_holds_the_graphs_that_run_in_it():
-    def inside(state):
-        with monitor.node(name="plain"):
-            return {"n": 1}
-
-    with Monitor() as monitor:
-        watched = monitor.attach(chain(inside).compile())
-        with monitor.run("question 7") as run_id:
-            with monitor.node(name="before"):
-                pass
-            watched.invoke({}, {"configurable": {"thread_id": "t"}})
-        watched.invoke({})
-    (first, second) = monitor.history.runs.values()
-    assert run_id == "question 7"
-    assert [item.node for item in first.items] == ["before", "plain", "inside"]
-    assert {item.run_id for item in first.items} == {"question 7"}
-    # A plain node of a graph is of the graph's run, and the graph's own knows its thread.
-    assert [item.node for item in second.items] == ["plain", "inside"]
-    assert [item.thread_id for item in first.items] == [None, None, "t"]
-
-
 def test_nothing_of_a_run_is_kept_once_it_has_ended():
     def write(state):
         if state["n"] < 0:

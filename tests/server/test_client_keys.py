@@ -13,16 +13,15 @@ from plain_http import ask_question as ask
 from plain_http import fetch
 from starlette.responses import StreamingResponse
 
-from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import SettingsError
 from textevolve.server import identity
 from textevolve.server.app import require_keys
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller
-from textevolve.server.limits import UsageLimits, open_limits
+from textevolve.server.limits import UsageLimits
 from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.server.pages import runs
-from textevolve.store import Store, kinds
+from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeyLimits, KeySpec
 
@@ -148,33 +147,6 @@ async def test_requests_a_minute(resources):
     free = Caller("key_3", "eve", frozenset({"run"}))
     for _ in range(100):
         limits.take_request(free)
-
-
-async def test_a_namespace_has_its_tokens_of_a_day(resources):
-    resources.write(
-        kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme", tokens_per_day=100)
-    )
-    bound = Caller("key_1", "ann", frozenset({"run"}), frozenset({"acme"}))
-    free = Caller("key_2", "bob", frozenset({"run"}))
-    async with open_limits(resources) as limits:
-        await limits.check_tokens(bound)
-        limits.note_tokens(bound, 60)
-        await limits.check_tokens(free, "acme")
-        limits.note_tokens(free, 60, "acme")
-        for caller, space in ((bound, ""), (free, "acme")):
-            with pytest.raises(ApiError) as refused:
-                await limits.check_tokens(caller, space)
-            assert (refused.value.status, refused.value.code) == (429, "insufficient_quota")
-            assert refused.value.retry_after <= 24 * 3600
-        await limits.check_tokens(free)
-    assert resources.read(stored_keys.read_budget, "acme").used == 120
-    async with open_limits(resources) as limits:  # after a restart, too
-        with pytest.raises(ApiError):
-            await limits.check_tokens(bound)
-        resources.write(kinds.update, kinds.NAMESPACES, "", "acme", {"tokens_per_day": None})
-        await limits.flush()
-    async with open_limits(resources) as limits:
-        await limits.check_tokens(bound)
 
 
 def test_streams_at_once(resources):

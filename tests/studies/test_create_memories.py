@@ -70,29 +70,6 @@ def held(notes, closed=False):
     return sorted(one.text for one in found)
 
 
-def test_dialogues_become_memories_once(create, write, notes, server, home):
-    path = write(*CHATS)
-    made = create(path, "-o", home / "out.jsonl")
-    assert made.code == 0, made.err
-    assert held(notes) == HELD
-    assert held(notes, closed=True) == sorted([*HELD, "Alex lives in Lisbon."])
-    rows = [json.loads(line) for line in (home / "out.jsonl").read_text().splitlines()]
-    assert [(row["dialogue"], row["action"]) for row in rows] == [
-        *(("a", "add"), ("b", "add"), ("b", "update"), ("c", "add"))
-    ]
-    (changed,) = [row for row in rows if row["before"]]
-    assert changed["before"] == ["Alex lives in Lisbon."]
-    assert {row["id"] for row in rows} <= {
-        one.id for one in asyncio.run(notes.page("notes", closed=True))
-    }
-    calls = server.calls
-    for again in ((), ("--trust-others", "0.4")):
-        assert create(path, *again).code == 0
-    assert create(write(*CHATS, name="copy.jsonl")).code == 0
-    assert server.calls == calls
-    assert held(notes) == HELD
-
-
 def test_a_limit_keeps_whole_dialogues_and_the_rest_follows(create, write, notes, server):
     path = write(*CHATS)
     for number in (1, 3):

@@ -41,19 +41,6 @@ def test_a_new_version_with_the_memories_behind_it(cli, model, home, store):
     assert (home / "new.txt").read_text() == NEW + "\n"
 
 
-def test_a_persona_is_written_anew_from_its_first_sentence(cli, server, model, home, store):
-    server.script = answers(
-        changes=[change(text="You answer briefly.", because=[2]), change(action="remove")]
-    )
-    ended = evolve(cli, model, "--rewrite", "--propose", "-o", "new.txt")
-    assert ended.code == 0, ended.err
-    assert (home / "new.txt").read_text() == "You are Ada, a nurse. You answer briefly.\n"
-    assert len(personas_of(store)) == 1
-    assert not any("You love tea" in prompt_of(body) for body in server.requests)
-    assert evolve(cli, model, "--rewrite").code == 0
-    assert personas_of(store)[-1].spec["persona"] == "You are Ada, a nurse. You answer briefly."
-
-
 def test_at_most_so_many_changes_and_tokens(cli, server, model, store):
     many = [change(text=f"You remember thing number {n * 7919}.") for n in range(4)]
     chosen = [{"change": n, "same": []} for n in (3, 1, 2, 99, 3)]

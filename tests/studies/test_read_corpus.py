@@ -30,18 +30,6 @@ def read(cli, *more):
     return cli("memories", "read", "book.md", "--collection", "docs", *more)
 
 
-def test_chunks_say_where_they_stand(cli, server, store):
-    ended = read(cli)
-    assert ended.code == 0, ended.err
-    assert "1 document: 2 chunks added" in ended.out
-    night, day = read_world(store, "docs")
-    assert night.text.endswith("Never leave a patient alone.")
-    assert night.origin.source == "book.md > Handbook > Night"
-    assert (day.origin.source, day.origin.turn) == ("book.md > Handbook > Day", 2)
-    assert (day.kind, day.origin.trust, day.importance) == ("semantic", 0.7, 0.5)
-    assert server.calls == 0  # no model but the embedder
-
-
 def test_what_changed_is_superseded_and_what_is_gone_closed(cli, home, store):
     read(cli)
     (home / "book.md").write_text(DOCUMENT.replace("eight", "nine"))
@@ -55,18 +43,6 @@ def test_what_changed_is_superseded_and_what_is_gone_closed(cli, home, store):
     (home / "book.md").write_text(DOCUMENT)
     assert "1 chunk added" in read(cli).out
     assert len(texts_of(store, "docs")) == 2
-
-
-def test_a_role_retells_and_the_words_stay(cli, server, model, store):
-    ended = read(cli, "--as", "a nurse", "-m", model)
-    assert ended.code == 0, ended.err
-    assert server.calls == 2
-    night = read_world(store, "docs")[0]
-    assert night.text.startswith("I remember: # Handbook")
-    assert night.origin.author == "a nurse"
-    assert night.reason.endswith("Never leave a patient alone.")
-    assert "2 unchanged" in " ".join(read(cli, "--as", "a nurse", "-m", model).out.split())
-    assert server.calls == 2
 
 
 def test_what_is_not_retold_keeps_its_words_and_is_counted(cli, server, model, store):
