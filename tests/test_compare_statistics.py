@@ -8,9 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from statsmodels.regression.linear_model import OLS
-from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.proportion import proportion_confint
 
 from textevolve.bench.variants import compare_variants, mean_score, pass_rate, say_differences
 from textevolve.statistics.clusters import cluster_mean, cluster_share
@@ -38,6 +35,8 @@ def test_quantiles_are_students(freedom):
 def test_the_interval_of_a_mean_is_that_of_a_regression_with_clustered_errors(seed):
     values, groups = clustered(seed)
     numbers = np.array([int(g) for g in groups])
+    from statsmodels.regression.linear_model import OLS
+
     fit = OLS(values, np.ones(len(values))).fit(
         cov_type="cluster", cov_kwds={"groups": numbers}, use_t=True
     )
@@ -56,6 +55,8 @@ def test_without_clusters_it_is_students_interval(values):
 @given(st.lists(st.booleans(), min_size=2, max_size=60))
 def test_without_clusters_a_share_has_wilsons_interval(passed):
     found = cluster_share([float(p) for p in passed])
+    from statsmodels.stats.proportion import proportion_confint
+
     low, high = proportion_confint(sum(passed), len(passed), method="wilson")
     assert (found.interval.low, found.interval.high) == pytest.approx((low, high), abs=1e-9)
 
@@ -100,6 +101,8 @@ def test_paired_differences_are_those_of_scipy_and_statsmodels():
             (gap,), np.mean, permutation_type="samples", n_resamples=2**14
         )
         exact.append(test.pvalue)
+    from statsmodels.stats.multitest import multipletests
+
     corrected = multipletests(exact, method="holm")[1]
     assert [one.p for one in found.values()] == pytest.approx(list(corrected))
 

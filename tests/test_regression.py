@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
-from statsmodels.discrete.discrete_model import Logit
 
 from textevolve.errors import InputError
 from textevolve.statistics.regression import fit_logistic, log_logistic, logistic
@@ -46,6 +45,8 @@ def test_what_a_plane_parts_has_finite_weights():
 
 
 def test_a_column_of_ones_without_a_penalty_is_the_intercept_of_statsmodels():
+    from statsmodels.discrete.discrete_model import Logit
+
     rng, rows = draw_rows(4, n=300)
     labels = (rng.uniform(size=300) < expit(rows @ [1.0, -0.5, 0.2] - 0.7)).astype(float)
     design = np.column_stack([rows, np.ones(300)])

@@ -7,9 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from statsmodels.stats.inter_rater import cohens_kappa
-from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.proportion import proportion_confint
 
 from textevolve.bench.credit import top_credit
 from textevolve.errors import InputError
@@ -95,6 +92,8 @@ def test_kappa_is_that_of_statsmodels(raters):
     if len(set(first + second)) < 2:
         assert math.isnan(found)
         return
+    from statsmodels.stats.inter_rater import cohens_kappa
+
     expected = cohens_kappa(table_of(*raters), return_results=False)
     assert found == pytest.approx(float(expected))
 
@@ -116,6 +115,8 @@ def test_wilson_is_that_of_statsmodels(wins, losses, level):
         assert math.isnan(found.low)
         assert found.reason == "no item"
         return
+    from statsmodels.stats.proportion import proportion_confint
+
     expected = proportion_confint(wins, wins + losses, alpha=1 - level, method="wilson")
     assert (found.low, found.high) == pytest.approx(expected, abs=1e-12)
 
@@ -281,6 +282,8 @@ def test_signs_of_a_group_flip_together():
 @settings(max_examples=8, deadline=None)  # statsmodels collects the garbage at every call
 @given(st.lists(st.floats(0, 1), max_size=8))
 def test_holm_is_that_of_statsmodels(p_values):
+    from statsmodels.stats.multitest import multipletests
+
     expected = multipletests(p_values, method="holm")[1] if p_values else []
     assert c.holm(p_values) == pytest.approx(np.array(expected))
 

@@ -13,7 +13,6 @@ from textevolve.llm.decision_wires import decision_body, read_answers
 from textevolve.llm.decisions import Answer, Question, Wire, choice, predicate, read_decision, score
 from textevolve.llm.model import Response
 
-THEIRS = pytest.importorskip("openai.types.decision", reason="comes with the extra mem0")
 FIXTURES = Path(__file__).parent / "fixtures"
 STATE = "I was charged twice for one order. Please help today."
 TOPICS = {
@@ -74,7 +73,8 @@ def test_answers_of_other_servers_of_system_one_are_read(name: str):
 
 def test_a_refused_question_fails_alone():
     given = fixture("openai.answer")
-    THEIRS.Decision.model_validate(given)  # the fixture is what their own types take
+    theirs = pytest.importorskip("openai.types.decision", reason="comes with the extra mem0")
+    theirs.Decision.model_validate(given)  # the fixture is what their own types take
     found = read("decisions", given["answers"])
     assert isinstance(found["angry"], Answer)
     assert isinstance(found["topic"], Answer)

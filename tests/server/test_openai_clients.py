@@ -7,13 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
 from textevolve.llm.testing import Answer
 from textevolve.store import Store, kinds
-
-openai = pytest.importorskip("openai")
-pydantic = pytest.importorskip("pydantic")
 
 HELLO = [{"role": "user", "content": "Hello?"}]
 CALL_ID = r"call_[0-9a-f]{12}"  # as the model gave it
@@ -26,7 +24,7 @@ WEATHER = {
 }
 
 
-class City(pydantic.BaseModel):
+class City(BaseModel):
     city: str
 
 
@@ -47,8 +45,14 @@ def url(serve, home):
     return serve(judge="probe")
 
 
+@pytest.fixture(scope="module")
+def openai():
+    """Its import takes a second, which no process needs that runs none of these tests."""
+    return pytest.importorskip("openai")
+
+
 @pytest.fixture
-def client(url):
+def client(url, openai):
     with openai.OpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as opened:
         yield opened
 
@@ -138,7 +142,7 @@ def test_a_response_calls_tools_and_goes_on(client, server, model):
     assert roles == ["user", "assistant", "tool"]
 
 
-def test_what_responses_cannot_do_here_is_told(client, server, model):
+def test_what_responses_cannot_do_here_is_told(client, server, model, openai):
     for field, param in (
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"tools": [{"type": "web_search"}]}, "tools.0"),
@@ -151,7 +155,7 @@ def test_what_responses_cannot_do_here_is_told(client, server, model):
     assert server.calls == 0
 
 
-def test_errors_are_those_that_the_openai_package_knows(client, server, model):
+def test_errors_are_those_that_the_openai_package_knows(client, server, model, openai):
     with pytest.raises(openai.NotFoundError) as error:
         client.chat.completions.create(model="acme/nobody", messages=HELLO)
     assert error.value.code == "model_not_found"
@@ -182,7 +186,7 @@ def test_langchain_chats_and_embeds(url, server, model):
 
 
 @pytest.mark.slow
-async def test_pydantic_ai_calls_tools(url, server, model):
+async def test_pydantic_ai_calls_tools(url, server, model, openai):
     ai = pytest.importorskip("pydantic_ai")
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
