@@ -70,6 +70,7 @@ from textevolve.metrics.label_metrics import describe_metric, needs_label, reads
 from textevolve.reach import is_file
 from textevolve.rows import read_text
 from textevolve.settings import today as this_day
+from textevolve.spans import NO_SPAN, Span, span
 from textevolve.user_code import OWN, own_object
 
 DEBATES: Mapping[str, Mapping[str, Any]] = {
@@ -426,7 +427,7 @@ class Judges:
     """How judges are opened for one run. `objects`: evaluators of the user's own, by the names that
     stand for them; `model` serves where a judge names none. `today`, as YYYY-MM-DD, stands in a
     debate's prompts; the date of now where it is None. `recall`: what debaters remember. `fill`:
-    puts stored agents into a profile that names some."""
+    puts stored agents into a profile that names some. `tracing`: the root of spans."""
 
     model: str
     model_of: Callable[[str], Model]
@@ -436,6 +437,7 @@ class Judges:
     objects: Mapping[str, object] = field(default_factory=dict[str, object])
     recall: Recall = nothing
     fill: Callable[[Profile], Profile] = lambda profile: profile
+    tracing: Span = NO_SPAN
 
     def open(self, text: str, rubric: str = "") -> Evaluator:
         """The judge that a text names. `rubric`: what it is to judge by.
@@ -444,7 +446,8 @@ class Judges:
             InputError: there is no such judge, file or profile, or an option cannot be used.
         """
         spec = parse_evaluator(text)
-        return spec.kind.open(self, spec, read_rubric(spec, rubric))
+        judge = spec.kind.open(self, spec, read_rubric(spec, rubric))
+        return trace_judge(text, judge, self.tracing)
 
     def open_parts(self, spec: EvaluatorSpec, rubric: str) -> list[Evaluator]:
         """The judges that a judge asks; the rubric goes to those that take one."""
@@ -505,6 +508,19 @@ def _open_fitted(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
     names = [signal.judge for signal in file.signals]
     parts = dict(zip(names, judges.open_parts(spec, rubric), strict=True))
     return FittedJudge(file, parts, frozenset(filter(is_swayed, names)), judges.concurrency, path)
+
+
+def trace_judge(name: str, judge: Evaluator, root: Span = NO_SPAN) -> Evaluator:
+    """The judge, whose work is a span where it is traced, with an event for each judgement."""
+
+    async def judge_traced(case: Case, /) -> Evaluation:
+        with span("judge", name, root, input=case.input) as here:
+            evaluation = await judge(case)
+            for outcome in evaluation.result:
+                here.judge(name, outcome)
+            return evaluation
+
+    return judge_traced
 
 
 def keep_whole(judge: Evaluator) -> Evaluator:

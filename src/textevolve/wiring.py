@@ -54,6 +54,8 @@ from textevolve.memory_snapshots import (
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import LabelMetric, check_metric
 from textevolve.settings import Price, Settings
+from textevolve.spans import NO_SPAN, Span
+from textevolve.tracing.opening import open_tracing
 from textevolve.user_code import OWN, own_object
 
 if TYPE_CHECKING:
@@ -155,7 +157,8 @@ class Workbench(Setting):
     from a judge's text, and a rubric if there is one, to an evaluator, which is opened once.
     `fill`: puts stored agents into a profile that names some, as the run pins them. `resources`:
     namespaces, agents and memories; `budget`: what all its models share; `recall`: what debaters
-    remember, of the versions of their collections that the run pins, if it does. `concurrency`: how
+    remember, of the versions of their collections that the run pins, if it does; `tracing`: the
+    root of spans. `concurrency`: how
     many pieces of work are worth having under way. `calls_per_case`: of them, how many calls of one
     case run at once. `deadline`: when the time limit is reached, as `time.monotonic` counts; None:
     never. `first`: its first case's place.
@@ -170,6 +173,7 @@ class Workbench(Setting):
     resources: Store
     budget: Budget = field(default_factory=Budget)
     recall: Recall = nothing
+    tracing: Span = NO_SPAN
     listener: Listener = silence
     concurrency: int = CALLS_IN_FLIGHT
     calls_per_case: int = 64
@@ -260,6 +264,7 @@ async def open_workbench(
 
         resources = store.Store(settings.memory_location, graph_folder=settings.graph_folder)
         stack.callback(resources.close)
+        tracing = open_tracing(settings) if setting.mode == "live" else NO_SPAN
         embed = embed_with(model_of, made_up=setting.mode == "rehearsed")
         versions = setting.described.get("collections")
 
@@ -284,6 +289,7 @@ async def open_workbench(
             setting.objects,
             recall=recall,
             fill=fill,
+            tracing=tracing,
         )
         yield Workbench(
             **vars(setting),
@@ -292,6 +298,7 @@ async def open_workbench(
             target_of=target_of,
             judge_of=cache(judges.open),
             fill=fill,
+            tracing=tracing,
             journal=journal,
             resources=resources,
             budget=budget,

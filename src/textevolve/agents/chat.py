@@ -11,7 +11,7 @@ import datetime
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
@@ -39,6 +39,7 @@ from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.token_count import count_tokens
 from textevolve.memory.recall import Memory, Recalled
+from textevolve.spans import NO_SPAN, Span, span
 
 Learn: TypeAlias = Callable[[FinishedTurn], Awaitable[tuple[str, ...]]]
 """Makes memories of a turn, once however often it is called; the ids of those that were kept."""
@@ -237,6 +238,7 @@ class ChatParts:
         recall: Returns what is remembered; None for an agent without memories.
         use: Notes which memories were shown.
         learner: Makes memories of turns; None if nothing is to be learned.
+        tracing: The root of the spans of turns.
     """
 
     persona: Persona
@@ -249,6 +251,7 @@ class ChatParts:
     recall: RecallFor | None = None
     use: Callable[[Sequence[str], float], Awaitable[None]] | None = None
     learner: Learner | None = None
+    tracing: Span = NO_SPAN
 
 
 class AgentChat:
@@ -354,12 +357,20 @@ class AgentChat:
     async def _ask(self, tell: Callable[[ChatEvent], None]) -> Response:
         """Recall, lay out the prompt, and ask the model; with less of the history if it says that
         the prompt is too long."""
-        self.recalled = await self._recall()
-        tell(self.recalled)
-        for share in SHARES[:-1]:
-            with suppress(TooLongError):
-                return await self._ask_with(share, tell)
-        return await self._ask_with(SHARES[-1], tell)
+        who, message = self.parts.persona, self.messages[-1].text
+        about = {"agent": who.agent, "conversation": self.session, "user": who.user or None}
+        with span("agent", who.agent, self.parts.tracing, **about, input=message) as here:
+            self.recalled = await self._recall()
+            tell(self.recalled)
+            for share in SHARES:
+                try:
+                    response = await self._ask_with(share, tell)
+                    break
+                except TooLongError:
+                    if not share:
+                        raise
+            here.note(output=response.text)
+            return response
 
     async def _ask_with(self, share: float, tell: Callable[[ChatEvent], None]) -> Response:
         self._prompt, left_out = self._lay_out(share)

@@ -44,6 +44,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import answer_schema, ask_structured
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.cue import Cue, Memory, nothing
+from textevolve.spans import span
 
 SOURCE_CHARACTERS = 160
 
@@ -154,11 +155,13 @@ async def take_turn(
     if context.profile.readout == "decide":
         meters.append(UsageMeter(context.decider_of(speaker)))
     asked = _Ask(context, meters[0], meters[-1], speaker, round, tuple(history), sample)
-    turn = replace(
-        await _speak(asked, Turn(round, agent, model.name, order)),
-        usage=sum((meter.usage for meter in meters), Usage()),
-        seconds=sum(meter.seconds for meter in meters),
-    )
+    with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
+        turn = replace(
+            await _speak(asked, Turn(round, agent, model.name, order)),
+            usage=sum((meter.usage for meter in meters), Usage()),
+            seconds=sum(meter.seconds for meter in meters),
+        )
+        here.note(output=turn.argument)
     if heard:
         context.listener(StepFinished(context.case.id, "turn", turn))
     return turn

@@ -16,8 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -29,6 +27,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.rows import mend_halves
+from textevolve.spans import current_span
 
 T = TypeVar("T", bound=BaseModel)
 ParseMode = Literal["strict", "tolerant", "asked-again"]
@@ -79,14 +78,6 @@ def answer_schema(answer: type[BaseModel]) -> str:
     return json.dumps(strip(answer.model_json_schema(by_alias=True)))
 
 
-def _pass_over(_reason: str) -> None: ...
-
-
-hear_unreadable: ContextVar[Callable[[str], None]] = ContextVar("unreadable", default=_pass_over)
-"""Called with the reason for each answer that could not be read, by whoever counts such answers in
-the work around a call."""
-
-
 async def ask_structured(model: Model, request: Request, answer: type[T]) -> Structured[T]:
     """Ask `model` for an object of the type `answer`.
 
@@ -129,8 +120,8 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
     """
     try:
         return _read(response, answer)
-    except AnswerError as error:
-        hear_unreadable.get()(str(error))
+    except AnswerError:
+        current_span.get().count(parse_errors=1)
         raise
 
 

@@ -36,6 +36,7 @@ from textevolve.llm.prices import cost_of
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 from textevolve.llm.usage_meter import note_call
 from textevolve.settings import Price, Retries
+from textevolve.spans import NO_SPAN, current_span, span
 
 
 def backoff(retries: Retries, attempt: int, asked: float | None, rng: Random) -> float:
@@ -130,6 +131,14 @@ class Journaled:
         self._asked: dict[str, asyncio.Future[Response | None]] = {}
 
     async def __call__(self, request: Request, /) -> Response:
+        if current_span.get() is NO_SPAN:
+            return await self._answer(request)
+        with span("model", self.name, request=request) as here:
+            response = await self._answer(request)
+            here.note(response=response)
+            return response
+
+    async def _answer(self, request: Request) -> Response:
         key = request_key(self.name, request)
         while (asked := self._asked.get(key)) is not None:
             shared = await asyncio.shield(asked)

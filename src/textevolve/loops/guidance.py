@@ -22,6 +22,7 @@ from textevolve.llm.reasoning import why_without_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import within_time
+from textevolve.spans import step_span
 from textevolve.spec import Frozen, option
 
 Ending = Literal["done", "budget", "failed"]
@@ -147,20 +148,27 @@ async def _work_through(work: _Work) -> None:
     if not work.candidates:
         hear(StepStarted("", "candidates", {"number": plan.proposals}))
         try:
-            work.candidates = await propose(work.question, work.model, plan, context.concurrency)
+            with step_span("generate", "candidates", number=plan.proposals):
+                proposed = await propose(work.question, work.model, plan, context.concurrency)
+            work.candidates = proposed
         except CallError as error:
             raise AnswerError(f"no candidate answer came: {error}") from error
     hear(StepFinished("", "candidates", work.candidates))
     hear(StepStarted("", "answers", {"of": "plain"}))
-    work.plain = await _answer(work, work.question)
+    with step_span("generate", "answers", of="plain") as here:
+        work.plain = await _answer(work, work.question)
+        here.note(output=work.plain.text, failure=work.plain.failure)
     hear(StepFinished("", "plain", work.plain))
     hear(StepStarted("", "debate", {"candidates": len(work.candidates)}))
     try:
-        work.transcript = await context.discuss(work.candidates)
+        with step_span("evaluate", "debate", candidates=len(work.candidates)):
+            work.transcript = await context.discuss(work.candidates)
     except CallError as error:
         raise AnswerError(f"the debate gave nothing to reason with: {error}") from error
     hear(StepStarted("", "answers", {"of": "guided"}))
-    work.guided = await _answer(work, guided_prompt(work.question, work.transcript, plan.seed))
+    with step_span("generate", "answers", of="guided") as here:
+        work.guided = await _answer(work, guided_prompt(work.question, work.transcript, plan.seed))
+        here.note(output=work.guided.text, failure=work.guided.failure)
     hear(StepFinished("", "guided", work.guided))
     for name, answer in (("plain", work.plain), ("guided", work.guided)):
         if answer.failure is not None:

@@ -45,6 +45,7 @@ from textevolve.loops.attempt import (
     text_similarity,
     within_time,
 )
+from textevolve.spans import step_span
 from textevolve.spec import Frozen, option
 from textevolve.statistics.comparisons import permutation_p
 
@@ -343,11 +344,13 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
     work.context.listener(StepStarted("", "refine", {"iteration": iteration}))
     notes: list[str] = []
     for again in (False, True):
-        try:
-            refined = await _refine(work, iteration, best, again=again)
-            fault = notice_degenerate(refined, before)
-        except CallError as error:
-            refined, fault = None, str(error)
+        with step_span("generate", "refine", iteration=iteration) as here:
+            try:
+                refined = await _refine(work, iteration, best, again=again)
+                fault = notice_degenerate(refined, before)
+            except CallError as error:
+                refined, fault = None, str(error)
+            here.note(output=refined, failure=Failure("failed", fault) if fault else None)
         if refined is not None and not fault:
             return await _judge_input(work, iteration, refined, before, tuple(notes))
         notes.append(fault if again else f"{fault}; asked again at another temperature")
@@ -396,11 +399,14 @@ async def _judge_input(
     work.context.listener(
         StepStarted("", "outputs", {"iteration": iteration, "number": plan.outputs})
     )
-    samples = await _draw_samples(work, text, plan.outputs, plan.seed, f"{iteration}")
+    with step_span("evaluate", "outputs", iteration=iteration, number=plan.outputs) as here:
+        samples = await _draw_samples(work, text, plan.outputs, plan.seed, f"{iteration}")
+        evaluation = mean_score(samples, plan.threshold)
+        here.note(outcome=evaluation)
     attempt = RefinedInput(
         iteration=iteration,
         output=text,
-        evaluation=mean_score(samples, plan.threshold),
+        evaluation=evaluation,
         seconds=time.monotonic() - began,
         similarity=None if before is None else text_similarity(text, before),
         notes=(*notes, *describe_missing(samples)),
@@ -486,7 +492,8 @@ async def _draw_anew(work: _Work) -> None:
     for name, number, text in (("before", 1, work.input), ("after", best.iteration, best.output)):
         details = {"of": name, "iteration": number, "number": fresh}
         work.context.listener(StepStarted("", FRESH, details))
-        samples = await _draw_samples(work, text, fresh, work.plan.seed + FRESH_SEEDS, name)
+        with step_span("evaluate", FRESH, **details):
+            samples = await _draw_samples(work, text, fresh, work.plan.seed + FRESH_SEEDS, name)
         if skipped := find_skipped(samples):
             raise BudgetError(skipped.reason)
         if name == "before":

@@ -59,6 +59,7 @@ from textevolve.loops.attempt import (
     within_time,
 )
 from textevolve.loops.rules import FAILED_GATES
+from textevolve.spans import loop_span, step_span
 from textevolve.spec import Frozen, option
 
 OptimizationMode: TypeAlias = Literal["auto", "revise", "best-of-n"]
@@ -346,17 +347,22 @@ async def optimize_text(
         raise InputError(f"the time limit must be 0 or more seconds, not {context.time_limit}")
     loop = _Loop(task, plan, context, id)
     began = perf_counter()
-    status, reason = await loop.run()
-    result = Optimization(
-        task=task,
-        status=status,
-        reason=reason,
-        attempts=tuple(loop.attempts),
-        threshold=plan.threshold,
-        seconds=perf_counter() - began,
-        id=id,
-        position=position,
-    )
+    with loop_span("optimize", case=id, input=task) as here:
+        status, reason = await loop.run()
+        result = Optimization(
+            task=task,
+            status=status,
+            reason=reason,
+            attempts=tuple(loop.attempts),
+            threshold=plan.threshold,
+            seconds=perf_counter() - began,
+            id=id,
+            position=position,
+        )
+        here.note(score=result.score, passed=status == "accepted", status=status, reason=reason)
+        here.note(
+            output=result.output, failure=Failure("failed", reason) if status == "failed" else None
+        )
     context.listener(StepFinished(id, DONE, result))
     return result
 
@@ -386,8 +392,15 @@ class _Loop:
             async with within_time(self.context.time_limit):
                 while True:
                     self._begin()
-                    if await self._generate():
-                        await self._judge()
+                    iteration, made = self.draft.iteration, self.draft.made
+                    with step_span("generate", "generate", iteration=iteration, made=made) as here:
+                        has_output = await self._generate()
+                        here.note(output=self.draft.output)
+                        here.note(failure=None if has_output else self.draft.evaluation)
+                    if has_output:
+                        with step_span("evaluate", "judge", iteration=iteration) as here:
+                            await self._judge()
+                            here.note(outcome=self.draft.evaluation)
                     self._record()
                     if status := self._decide():
                         return status, _explain(status, self.attempts, self.plan)

@@ -29,6 +29,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
+from textevolve.spans import loop_span, step_span
 from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import take_decimal
 
@@ -123,7 +124,8 @@ async def write_profile(
         f"Draft{plan.agents}", __base__=Draft, __validators__=checks, agents=(listed, ...)
     )
     listener(StepStarted("", "draft"))
-    answer = await ask_structured(meter, ask_draft(subject, plan), expected)
+    with loop_span("profile"), step_span("generate", "draft"):
+        answer = await ask_structured(meter, ask_draft(subject, plan), expected)
     return WrittenProfile(render_profile(answer.value), answer.value, meter.usage, meter.seconds)
 
 

@@ -36,7 +36,6 @@ from textevolve.loops.calibration.plan import (
 from textevolve.loops.calibration.rewriting import characters_shown
 from textevolve.loops.calibration.search import ROUND
 from textevolve.loops.calibration.trial_runner import (
-    STAGE,
     Example,
     Material,
     part_examples,
@@ -57,6 +56,7 @@ from textevolve.report.blocks import (
     Tree,
 )
 from textevolve.rows import Placed, read_rows
+from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.studies.case_rows import MappedSpec
@@ -66,7 +66,6 @@ from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import (
     OUTLOOK,
     Asks,
-    LoopSteps,
     Row,
     Study,
     json_decoder,
@@ -368,7 +367,7 @@ async def run(
     if bench.mode == "rehearsed":
         editor = UsableEdits(editor, "template", material.template)
 
-    def work(show: Any) -> Any:
+    async def work(show: Any) -> CalibrationResult:
         def hear(event: Event) -> None:
             if isinstance(event, StepFinished) and event.step == ROUND:
                 show(event.value)
@@ -387,10 +386,23 @@ async def run(
             program=program,
             shown=characters_shown(context_of(spec.editor or bench.default_model, bench.settings)),
         )
-        return search_template(material, spec, context)
+        with loop_span("calibrate", input=material.template) as here:
+            found = await search_template(material, spec, context)
+            here.note(**_describe_decision(found), output=found.template)
+            return found
 
     async for found in follow(work):
         yield found
+
+
+def _describe_decision(found: CalibrationResult) -> dict[str, object]:
+    """Describe what was decided by held-out rows, for traces: the score is of these alone."""
+    known: dict[str, object] = {"status": found.stopped, "reason": found.reason or None}
+    known |= {"accepted": found.accepted, "passed": found.accepted}
+    if (gain := found.gain) is None:
+        return known
+    known |= {"score": gain.first, "baseline": gain.second, "gain": gain.difference}
+    return known | {"low": gain.low, "high": gain.high, "p": gain.p, "rows": gain.items}
 
 
 def _foresee(spec: CalibrateSpec, material: Material) -> dict[str, str]:
@@ -464,7 +476,6 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note,
-    steps=LoopSteps({STAGE: "generate", "outputs": "evaluate", "judge": "evaluate"}, round=ROUND),
     texts={
         ".txt": lambda _spec, found: found.template.rstrip("\n") + "\n",
         **dict.fromkeys((".yaml", ".yml"), lambda _spec, found: write_prompts(found.templates)),

@@ -277,6 +277,7 @@ class Chats:
             recall=partial(_recall, bench, plan) if plan.collections else None,
             use=store.use,
             learner=learner,
+            tracing=bench.tracing,
         )
         chat = AgentChat(parts, plan.session, plan.messages)
         if learner is not None:

@@ -51,7 +51,7 @@ from textevolve.studies.stored import (
     require_same_inputs,
 )
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
-from textevolve.studies.tracing import trace_loops
+from textevolve.tracing.opening import open_tracing
 from textevolve.wiring import (
     Halt,
     Limits,
@@ -337,20 +337,20 @@ async def perform(
                 answers += event.usage
             launch.listener(event)
 
-        with trace_loops(study, run.id, settings, hear) as (listener, trace):
-            work = _work(study, stored, store, run, settings, launch.heard_by(listener))
-            try:
-                async with aclosing(work) as records:
-                    async for record in records:
-                        trace(record)
-                        await keeper.add(record)
-                        yield record
-            finally:
-                await keeper.flush()
-                parts = {"estimated": answers.estimated, "models": dict(answers.models)}
-                noted = {name: value for name, value in parts.items() if value}
-                if noted != stored.answers:
-                    store.respecify(run.id, {"answers": noted})
+        work = _work(study, stored, store, run, settings, launch.heard_by(hear))
+        facts = {"study": study.kind, "run_id": run.id, "run_name": run.name or None}
+        work = open_tracing(settings).follow(f"{study.kind} {run.name or run.id}", facts, work)
+        try:
+            async with aclosing(work) as records:
+                async for record in records:
+                    await keeper.add(record)
+                    yield record
+        finally:
+            await keeper.flush()
+            parts = {"estimated": answers.estimated, "models": dict(answers.models)}
+            noted = {name: value for name, value in parts.items() if value}
+            if noted != stored.answers:
+                store.respecify(run.id, {"answers": noted})
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
 
 

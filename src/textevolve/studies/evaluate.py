@@ -38,6 +38,7 @@ from textevolve.evaluators import (
     read_rubric,
     reads_decisions,
     say_limit,
+    trace_judge,
     with_rubric,
 )
 from textevolve.judges.context import Options
@@ -59,6 +60,7 @@ from textevolve.rows.cases import CaseLike, RowReading
 from textevolve.rows.columns import Columns
 from textevolve.settings import Settings
 from textevolve.showing import show_as
+from textevolve.spans import span
 from textevolve.studies.aggregates import Aggregates, describe_scores
 from textevolve.studies.case_rows import read_cases, take_cases
 from textevolve.studies.debate_words import reason
@@ -293,6 +295,14 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
 
     async def work(numbered: tuple[int, Case]) -> Judged:
         index, case = numbered
+        with span("case", f"case {case.id or index + 1}", input=case.input) as here:
+            judged = await judge_case(index, case)
+            here.note(output="\n\n".join(judged.case.candidates))
+            for outcome in judged.result:
+                here.note(failure=outcome if isinstance(outcome, Failure) else None)
+            return judged
+
+    async def judge_case(index: int, case: Case) -> Judged:
         if own:
             case = replace(case, parameters={**own, **case.parameters})
         try:
@@ -318,7 +328,7 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
         recall = own_object(spec.recall, bench.objects)
     elif profile.collections:  # else its agents have nothing to recall from
         recall = bench.recall
-    return Debate(
+    debate = Debate(
         profile=profile,
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
         recall=cast(Recall, recall),
@@ -326,6 +336,7 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
         concurrency=bench.calls_per_case,
         today=bench.today,
     )
+    return trace_judge("debate", debate)
 
 
 def _missing(spec: EvaluateSpec, case: Case, index: int, failure: Failure) -> Judged:

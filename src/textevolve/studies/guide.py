@@ -30,11 +30,11 @@ from textevolve.loops.guidance import (
 from textevolve.memory.cue import Recall
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts
+from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.studies.evaluate_spec import AgentNames
 from textevolve.studies.study import (
     Asks,
-    LoopSteps,
     Row,
     Study,
     StudySpec,
@@ -172,7 +172,9 @@ async def run(
         time_limit=bench.seconds_left,
         listener=bench.listener,
     )
-    made = await answer_guided(case.input, spec, context, case.candidates)
+    with loop_span("guide", input=case.input) as here:
+        made = await answer_guided(case.input, spec, context, case.candidates)
+        here.note(status=made.status, reason=made.reason)
     yield GuidedAnswer(made, held[0] if held else None)
 
 
@@ -292,13 +294,5 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_step,
-    steps=LoopSteps(
-        {
-            "candidates": "generate",
-            "answers": "generate",
-            "debate": "evaluate",
-        },
-        ends=frozenset({"candidates", "plain", "guided"}),
-    ),
     texts={".txt": lambda _spec, found: f"{found.answer}\n" if found.answer else ""},
 )

@@ -19,8 +19,6 @@ from textevolve.evaluators import check_absolute, with_model
 from textevolve.loops.attempt import Attempt, prompts_version
 from textevolve.loops.innovation import (
     ALPHA,
-    ATTEMPT,
-    FRESH,
     Innovation,
     InnovationContext,
     InnovationPlan,
@@ -38,6 +36,7 @@ from textevolve.report.blocks import (
     Table,
     Texts,
 )
+from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.statistics.intervals import (
     UNIT,
@@ -51,7 +50,6 @@ from textevolve.studies.cells import finite
 from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import (
     Asks,
-    LoopSteps,
     Row,
     Study,
     StudySpec,
@@ -131,7 +129,12 @@ async def run(
         time_limit=bench.seconds_left,
         listener=bench.listener,
     )
-    yield await refine_input(case.input, spec, context)
+    with loop_span("innovate", input=case.input) as here:
+        made = await refine_input(case.input, spec, context)
+        row = find_row(made)
+        here.note(score=row.score, passed=made.status == "accepted", status=made.status)
+        here.note(reason=made.reason, output=made.best and made.best.output)
+    yield made
 
 
 def find_row(made: Innovation) -> Row:
@@ -320,8 +323,5 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_attempt,
-    steps=LoopSteps(
-        {"refine": "generate", "outputs": "evaluate", FRESH: "evaluate"}, ends=frozenset({ATTEMPT})
-    ),
     texts={".txt": lambda _spec, found: found.input.rstrip("\n") + "\n"},
 )

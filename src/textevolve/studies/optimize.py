@@ -22,7 +22,6 @@ from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_version
 from textevolve.loops.optimization import (
-    ATTEMPT,
     DONE,
     ModelGenerator,
     Optimization,
@@ -53,7 +52,6 @@ from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, reject_rehearsal
 from textevolve.studies.study import (
     Asks,
-    LoopSteps,
     RecordStatus,
     Row,
     Study,
@@ -317,9 +315,6 @@ STUDY = Study(
     note=note_attempt,
     texts={".txt": write_text},
     streams=True,
-    steps=LoopSteps(
-        {"generate": "generate", "judge": "evaluate"}, ends=frozenset({ATTEMPT}), done=DONE
-    ),
 )
 
 

@@ -27,7 +27,6 @@ from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.spec import option
 from textevolve.studies.study import (
     Asks,
-    LoopSteps,
     Row,
     Study,
     StudySpec,
@@ -181,6 +180,5 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_step,
-    steps=LoopSteps({"draft": "generate"}),
     texts=dict.fromkeys((".yaml", ".yml"), lambda _spec, found: found.text),
 )

@@ -168,23 +168,6 @@ def row_status(ending: str) -> RecordStatus:
     return "skipped" if ending == "budget" else "failed" if ending == "failed" else "scored"
 
 
-@dataclass(frozen=True, slots=True)
-class LoopSteps:
-    """The events that begin and end the steps of a loop, for traces.
-
-    `begins`: whether a step generates or evaluates, by the name under which it starts, or by the
-    `stage` among its details. `ends`: the names under which a running step finishes, with its
-    result. `round`: the name of the event that ends a round; rounds number the steps without an
-    `iteration` among their details. `done`: the name of the event that ends a case's own loop; if
-    it is empty, the whole run is one loop, and its events name no case.
-    """
-
-    begins: Mapping[str, Literal["generate", "evaluate"]]
-    ends: frozenset[str] = frozenset()
-    round: str = ""
-    done: str = ""
-
-
 class DescribeWorld(Protocol[S_contra]):
     """Describe what the specification refers to and the run depends on, such as the configuration
     of a measured system, as JSON that is stored with the run. Objects opened for that may be left
@@ -235,7 +218,7 @@ class Study(Generic[S, R, T]):
     is stored with the run, so that a resumed run uses the same. `line`: a record as a line of JSON,
     for .jsonl files and standard output; the default is its rows, or its encoding. `describe`:
     further inputs that the run depends on. `variants`: the names that rows may have as their
-    `variant`, from the specification and the model. `steps`: the steps of a loop, for traces.
+    `variant`, from the specification and the model.
     `aggregates`: whether mean, pass rate and lowest scores of all records are reported next to the
     report; not if it has them itself, or if they would mean nothing. `rows`: some records as rows
     of a matrix with these variants; the records of a case share a row. `take`: cases from the
@@ -264,7 +247,6 @@ class Study(Generic[S, R, T]):
     variants: Callable[[S, str], Sequence[str]] = lambda _spec, _model: ()
     aggregates: bool = False
     independent: Callable[[S], bool] = lambda _spec: False
-    steps: LoopSteps | None = None
     take: Callable[[S, Any, Mapping[str, object]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
 

@@ -289,6 +289,7 @@ class TemplateSearch:
         new = len({(t, e.id) for t, e in named} - self.runner.outputs.keys())
         self.spending.require(new)
         before = self.spending.spent
+        self.runner.round = max(1, self.rounds)
         outcomes = await self.runner.try_all(named)
         if not self.spending.deciding:
             self.spending.learn("output", self.spending.spent - before, new)
@@ -310,6 +311,7 @@ class TemplateSearch:
         """
         self.spending.require(0, len(work))
         before = self.spending.spent
+        self.runner.round = max(1, self.rounds)
         made = await self.runner.ask_all(name, work)
         self.spending.learn("rewrite", self.spending.spent - before, len(work))
         return made

@@ -47,6 +47,7 @@ from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
+from textevolve.spans import step_span
 from textevolve.statistics.sequential import fewest_units
 
 TRAINING_ROWS = 25
@@ -407,6 +408,7 @@ class TrialRunner:
     concurrency: int = 64
     listener: Listener = silence
     usage: Usage = field(default_factory=Usage)
+    round: int = 1
     outputs: dict[tuple[Templates, str], ProgramOutput] = field(
         default_factory=dict[tuple[Templates, str], ProgramOutput]
     )
@@ -428,7 +430,9 @@ class TrialRunner:
                 return failure_of(error)
 
         self.listener(StepStarted("", STAGE, {"stage": name, "pieces": len(work), **details}))
-        return await gather_bounded([partial(ask, piece) for piece in work], self.concurrency)
+        phase = "evaluate" if name in ("outputs", "judge") else "generate"
+        with step_span(phase, name, iteration=self.round, pieces=len(work)):
+            return await gather_bounded([partial(ask, piece) for piece in work], self.concurrency)
 
     async def try_all(self, pairs: Sequence[tuple[Templates, Example]]) -> list[TrialOutcome]:
         """The outcome of each pair of template and row, judged as soon as its output is there.

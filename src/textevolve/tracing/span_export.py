@@ -31,14 +31,20 @@ from opentelemetry.trace import Tracer
 from textevolve.errors import SettingsError
 
 TRACES_PATH = "/v1/traces"
+QUEUE_SIZE, LONG_QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE", 65_536
+"""The variable of how many spans may wait to be sent, and its value where it is not set: a run
+whose answers stand in the journal makes them faster than they are sent."""
+REPORTED = 400
+"""Characters of a collector's refusal that are reported."""
 _ID = re.compile(r'("(?:traceId|spanId|parentSpanId)": )"([^"]*)"')
 _log = logging.getLogger("textevolve")
 
 
 @cache
 def open_tracer(destination: str, name: str) -> Tracer:
-    """A tracer of this name, whose spans go to a file or an address. What a collector has not got
-    yet is sent when the program ends.
+    """A tracer of this name, whose spans go to a file or an address, or where OpenTelemetry's own
+    variables say if `destination` is empty. What a collector has not got yet is sent when the
+    program ends.
 
     Raises:
         SettingsError: the file cannot be written, or the address cannot be one.
@@ -50,16 +56,33 @@ def open_tracer(destination: str, name: str) -> Tracer:
 
 
 def _open_processor(destination: str) -> SpanProcessor:
-    if "://" in destination:
+    if "://" in destination or not destination:
         parts = urlsplit(destination)
         path = parts.path if parts.path.strip("/") else TRACES_PATH
-        return BatchSpanProcessor(OTLPSpanExporter(parts._replace(path=path).geturl()))
+        address = parts._replace(path=path).geturl() if destination else None
+        logging.getLogger(OTLPSpanExporter.__module__).addFilter(ReportOnce())
+        size = int(os.environ.get(QUEUE_SIZE) or LONG_QUEUE)
+        return BatchSpanProcessor(OTLPSpanExporter(address), max_queue_size=size)
     try:
         with Path(destination).open("a", encoding="utf-8"):
             pass
     except (OSError, ValueError) as error:
         raise SettingsError(f"traces = {destination}: cannot be written ({error})") from None
     return SimpleSpanProcessor(SpanFile(Path(destination)))
+
+
+class ReportOnce(logging.Filter):
+    """Reports the first refusal of a collector with its cause, in place of each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reported = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.ERROR and not self._reported:
+            self._reported = True
+            _log.warning("spans are lost, and the run goes on: %s", record.getMessage()[:REPORTED])
+        return False
 
 
 class SpanFile(SpanExporter):

@@ -1,0 +1,285 @@
+"""Spans as OpenTelemetry has them, by its conventions for generative AI, with OpenInference's kinds
+and values beside them, and `eval_opt.*` of loops.
+
+Texts are in a span only with the conventions' own switch; no setting, key or header ever is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from math import isfinite
+from time import perf_counter
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.trace import Status, StatusCode, Tracer, set_span_in_context
+
+from textevolve.errors import BudgetError
+from textevolve.evaluation import ANSWERED_BY, EvaluationResult, Failure
+from textevolve.json_texts import write_text
+from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.targets import JOURNALED
+from textevolve.spans import LOOP, SpanKind, current_span
+
+R = TypeVar("R")
+OWN = "textevolve"
+CONTENT_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+JOURNAL_HIT = f"{OWN}.journal.hit"
+KINDS: Mapping[SpanKind, tuple[str, str]] = {
+    "run": ("CHAIN", "invoke_workflow"),
+    "case": ("CHAIN", ""),
+    "turn": ("CHAIN", ""),
+    "loop": ("CHAIN", ""),
+    "step": ("CHAIN", ""),
+    "node": ("CHAIN", ""),
+    "agent": ("AGENT", "invoke_agent"),
+    "model": ("LLM", "chat"),
+    "judge": ("EVALUATOR", ""),
+    "recall": ("RETRIEVER", "search_memory"),
+    "remember": ("CHAIN", "create_memory"),
+}
+"""The kind of a span in OpenInference, and its operation in the conventions."""
+STANDARD = {
+    "agent": ("gen_ai.agent.name",),
+    "conversation": ("gen_ai.conversation.id", "session.id"),
+    "user": ("user.id",),
+}
+"""Facts that have names in the conventions."""
+PROVIDERS = {
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+    "gemini": "gcp.gemini",
+    "azure": "azure.ai.openai",
+}
+"""Providers that the conventions name otherwise."""
+COUNTED = ("calls", "calls_replayed", "tokens_in", "tokens_out", "parse_errors")
+
+
+def records_texts() -> bool:
+    """Tell whether the conventions' switch lets texts into spans."""
+    return os.environ.get(CONTENT_SWITCH, "").lower() in (
+        "true",
+        "1",
+        "span_only",
+        "span_and_event",
+    )
+
+
+@dataclass
+class RecordedSpan:
+    """A span under way with the sums of what was used in it, or the root, which has no `span`."""
+
+    tracer: Tracer
+    texts: bool
+    kind: SpanKind = "run"
+    span: trace.Span = trace.INVALID_SPAN
+    above: RecordedSpan | None = None
+    context: contexts.Context | None = None
+    began: float = field(default_factory=perf_counter)
+    used: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(COUNTED, 0)))
+    names: Counter[str] = field(default_factory=Counter[str])
+    numbers: Counter[str] = field(default_factory=Counter[str])
+
+    @contextmanager
+    def open(self, kind: SpanKind, name: str, facts: dict[str, object]) -> Generator[RecordedSpan]:
+        here = self.begin(kind, name, facts)
+        try:
+            with here.enter():
+                yield here
+        except BaseException as error:
+            here.end(error)
+            raise
+        here.end()
+
+    def begin(self, kind: SpanKind, name: str, facts: Mapping[str, object]) -> RecordedSpan:
+        """Begin a span below this one that is not the current one anywhere. Its name is told from
+        those of its siblings by a number."""
+        shown, operation = KINDS[kind]
+        if kind == "model":
+            name, about = name_model(name)
+            shown, operation = KINDS["agent"] if "agent" in about else (shown, operation)
+            facts = {**about, **facts}
+        title = f"{operation} {name}" if kind in ("agent", "model") else name
+        if kind == "step":
+            number = facts.get("iteration") or self.numbers[name] + 1
+            self.numbers[name] = int(str(number))
+            title, facts = f"{name}.{number}", {**facts, "iteration": number}
+        if self.above is not None:
+            self.names[title] += 1
+            title += f" #{self.names[title]}" if self.names[title] > 1 else ""
+        span = self.tracer.start_span(
+            title,
+            self.context,
+            trace.SpanKind.CLIENT if kind == "model" else trace.SpanKind.INTERNAL,
+            {"openinference.span.kind": shown},
+        )
+        context = set_span_in_context(span, self.context)
+        here = RecordedSpan(self.tracer, self.texts, kind, span, self, context)
+        here.note(**({"gen_ai.operation.name": operation} if operation else {}), **facts)
+        return here
+
+    async def follow(
+        self, name: str, facts: dict[str, object], records: AsyncGenerator[R]
+    ) -> AsyncGenerator[R]:
+        around = current_span.get()
+        above = around if isinstance(around, RecordedSpan) else self
+        here = above.begin("run", name, facts)
+        try:
+            async with aclosing(records):
+                while True:
+                    with here.enter():
+                        record = await anext(records)
+                    yield record
+        except StopAsyncIteration:
+            here.end()
+        except BaseException as error:
+            here.end(error)
+            raise
+
+    @contextmanager
+    def enter(self) -> Generator[None]:
+        """Let this span be the current one within the block."""
+        current = current_span.set(self)
+        attached = contexts.attach(self.context or contexts.Context())
+        try:
+            yield
+        finally:
+            contexts.detach(attached)
+            current_span.reset(current)
+
+    def note(self, **facts: object) -> None:
+        prefix = LOOP if self.kind in ("loop", "step") else OWN
+        attributes = dict[str, Any]()
+        for name, value in facts.items():
+            if isinstance(value, EvaluationResult):
+                attributes |= {f"{prefix}.score": value.score, f"{prefix}.passed": value.passed}
+            elif isinstance(value, Failure):
+                self.fail(value.reason, value.kind)
+            elif isinstance(value, Request):
+                attributes |= self._describe_request(value)
+            elif isinstance(value, Response):
+                attributes |= self._describe_response(value)
+            elif name in ("input", "output"):
+                attributes |= self._describe_text(name, value)
+            elif isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
+                names = STANDARD.get(name, (name if "." in name else f"{prefix}.{name}",))
+                attributes |= dict.fromkeys(names, value)
+        self.span.set_attributes(attributes)
+
+    def count(self, **numbers: int) -> None:
+        here: RecordedSpan | None = self
+        while here is not None:
+            here.used.update(numbers)
+            here = None if here.kind == "run" else here.above
+
+    def judge(self, name: str, outcome: object) -> None:
+        attributes: dict[str, Any] = {"gen_ai.evaluation.name": name}
+        if isinstance(outcome, EvaluationResult):
+            attributes["gen_ai.evaluation.score.value"] = float(outcome.score)
+            attributes["gen_ai.evaluation.score.label"] = "pass" if outcome.passed else "fail"
+            if self.texts and outcome.feedback:
+                attributes["gen_ai.evaluation.explanation"] = outcome.feedback
+        elif isinstance(outcome, Failure):
+            attributes["error.type"] = outcome.kind
+            attributes["gen_ai.evaluation.explanation"] = outcome.reason
+        self.span.add_event("gen_ai.evaluation.result", attributes)
+
+    def end(self, error: BaseException | None = None) -> None:
+        if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
+            self.fail("stopped", "cancelled")
+        elif error is not None:
+            self.fail(str(error), "" if isinstance(error, BudgetError) else type(error).__name__)
+        if self.kind in ("loop", "step"):
+            self.note(**self.used, duration=perf_counter() - self.began)
+        if self.kind == "loop":
+            self.note(iterations=max(self.numbers.values(), default=0))
+        self.span.end()
+
+    def fail(self, reason: str, kind: str) -> None:
+        """Note why there is no result; `kind` is that of the error. At a limit, and where nobody
+        was asked, nothing has failed."""
+        self.note(reason=reason)
+        if kind not in ("", "skipped"):
+            self.span.set_status(Status(StatusCode.ERROR, reason))
+            self.span.set_attribute("error.type", kind)
+
+    def _describe_text(self, name: str, value: object) -> dict[str, str]:
+        if not self.texts or value is None:
+            return {}
+        mime = "text/plain" if isinstance(value, str) else "application/json"
+        return {f"{name}.value": write_text(value), f"{name}.mime_type": mime}
+
+    def _describe_request(self, request: Request) -> dict[str, Any]:
+        asked = {name: getattr(request, name) for name in ("temperature", "max_tokens", "seed")}
+        known = {f"gen_ai.request.{n}": value for n, value in asked.items() if value is not None}
+        if request.embeds:
+            known |= {"gen_ai.operation.name": "embeddings", "openinference.span.kind": "EMBEDDING"}
+        return known | self._describe_messages("input", request.messages)
+
+    def _describe_response(self, response: Response) -> dict[str, Any]:
+        usage, tokens = response.usage, "llm.token_count"
+        known: dict[str, Any] = {"gen_ai.response.finish_reasons": [response.finish_reason]}
+        for names in usage.models:
+            known["gen_ai.response.model"] = names.partition(ANSWERED_BY)[2]
+        if response.replayed:
+            known[JOURNAL_HIT] = True
+            self.count(calls_replayed=1)
+        else:
+            known |= {
+                "gen_ai.usage.input_tokens": usage.prompt_tokens,
+                "gen_ai.usage.output_tokens": usage.completion_tokens,
+                "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+                "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+                f"{tokens}.prompt": usage.prompt_tokens,
+                f"{tokens}.completion": usage.completion_tokens,
+                f"{tokens}.total": usage.tokens,
+                f"{tokens}.prompt_details.cache_read": usage.cached_tokens,
+                **({} if usage.cost is None else {"llm.cost.total": usage.cost}),
+            }
+            self.count(calls=1, tokens_in=usage.prompt_tokens, tokens_out=usage.completion_tokens)
+        answer = Message("assistant", (response.text,), (), response.tool_calls)
+        return known | self._describe_messages("output", (answer,))
+
+    def _describe_messages(self, side: str, messages: tuple[Message, ...]) -> dict[str, Any]:
+        """Return messages as the conventions have them, and as OpenInference has."""
+        if not self.texts:
+            return {}
+        known: dict[str, Any] = {}
+        listed: list[dict[str, Any]] = []
+        for place, message in enumerate(messages):
+            parts: list[dict[str, Any]] = [{"type": "text", "content": message.text}]
+            if message.tool_call_id is not None:
+                result = {"id": message.tool_call_id, "response": message.text}
+                parts = [{"type": "tool_call_response", **result}]
+            for call in message.tool_calls:
+                about = {"id": call.id, "name": call.name, "arguments": call.arguments}
+                parts.append({"type": "tool_call", **about})
+            listed.append({"role": message.role, "parts": parts})
+            known[f"llm.{side}_messages.{place}.message.role"] = message.role
+            known[f"llm.{side}_messages.{place}.message.content"] = message.text
+        known[f"gen_ai.{side}.messages"] = json.dumps(listed, ensure_ascii=False)
+        return known | self._describe_text(side, messages[-1].text)
+
+
+def name_model(spec: str) -> tuple[str, dict[str, str]]:
+    """Return what a model, or a target, is called in the name of its span, and its attributes. The
+    arguments of programs and the queries of addresses, which may hold keys, are left out."""
+    if spec.startswith(JOURNALED):
+        name = spec.removeprefix(JOURNALED).partition("?")[0].partition(" ")[0]
+        return name, {"agent": name}
+    provider, _, model = spec.rpartition("#") if "://" in spec else spec.partition("/")
+    provider = urlsplit(provider).hostname or provider if "://" in spec else provider
+    return model, {
+        "gen_ai.provider.name": PROVIDERS.get(provider, provider),
+        "gen_ai.request.model": model,
+        "llm.model_name": model,
+        "llm.provider": provider,
+    }
