@@ -518,6 +518,8 @@ def trace_judge(name: str, judge: Evaluator, root: Span = NO_SPAN) -> Evaluator:
             evaluation = await judge(case)
             for outcome in evaluation.result:
                 here.judge(name, outcome)
+            if len(evaluation.result) == 1:
+                here.note(outcome=evaluation.result[0])
             return evaluation
 
     return judge_traced

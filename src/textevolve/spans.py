@@ -17,7 +17,7 @@ LOOP = "eval_opt"
 """Begins the names of loops' spans and of their attributes."""
 
 SpanKind: TypeAlias = Literal[
-    "run", "case", "turn", "loop", "step", "agent", "model", "judge", "node", "recall", "remember"
+    "run", "case", "part", "loop", "step", "agent", "model", "judge", "node", "recall", "remember"
 ]
 
 

@@ -39,6 +39,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
+from textevolve.spans import span
 
 TextOrder = Literal["given", "reversed"]
 ORDERS: tuple[TextOrder, ...] = get_args(TextOrder)
@@ -131,7 +132,7 @@ async def stream_verdicts(
     )
 
     async def ask(question: ItemQuestion) -> tuple[list[Verdict], list[NotedCall]]:
-        with note_calls() as calls:
+        with note_calls() as calls, span("case", f"case {question.item.id}"):
             return await _ask(judges[question.judge], question, views or {}), calls
 
     async with aclosing(stream(questions, ask, concurrency)) as answers:

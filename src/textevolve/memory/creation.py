@@ -41,6 +41,7 @@ from textevolve.memory.record import (
     Origin,
     Supersede,
 )
+from textevolve.spans import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,11 @@ async def create_memories(
     start = await find_start(ground, dialogue, source)
     if start.known is not None:
         return await tell_kept(ground, start.known)
-    points = await extract_points(model, dialogue, settings, max(first, start.first))
-    return await keep_points(ground, points, start, source)
+    with span("remember", "memories", collection=collection) as here:
+        points = await extract_points(model, dialogue, settings, max(first, start.first))
+        created = await keep_points(ground, points, start, source)
+        here.note(memories=len(created.texts), output=created.texts)
+        return created
 
 
 @dataclass(frozen=True, slots=True)

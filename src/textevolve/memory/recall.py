@@ -23,6 +23,7 @@ from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection, MemoryRecord, Origin
 from textevolve.memory.sameness import is_label, words_of
+from textevolve.spans import span
 
 QUERY_CHARACTERS = 800
 """Of a query: about 200 tokens of English."""
@@ -223,6 +224,21 @@ async def recall_from(
     or none has."""
     if not sources:
         return Recalled()
+    text = cue if isinstance(cue, str) else cue.input
+    with span("recall", "recall", input=text) as here:
+        recalled = await _recall_from(sources, embed, settings, cue, now, summarize)
+        here.note(memories=len(recalled.memories), output=[m.text for m in recalled.memories])
+        return recalled
+
+
+async def _recall_from(
+    sources: Sequence[RecallSource],
+    embed: Embed | None,
+    settings: RecallSettings,
+    cue: Cue | str,
+    now: float | None,
+    summarize: Summarize | None,
+) -> Recalled:
     if settings.summarize and summarize is None:
         raise InputError("memory: summarize is set, and nothing here makes summaries; leave it out")
     asked = Cue("", (), cue) if isinstance(cue, str) else cue

@@ -28,6 +28,7 @@ from textevolve.node_eval.evaluators import (
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.run_records import EvaluationJob, NodeRunRecord
 from textevolve.node_eval.snapshots import WHOLE
+from textevolve.spans import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,12 @@ async def _judge_node(
         async with gate:
             return await judge_node(job.see(), evaluator)
 
-    outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
+    facts = {"instruction": item.instruction and item.instruction.name, "thread": item.thread_id}
+    with span("node", f"node {item.node}", **facts, input=item.input_state) as here:
+        here.note(output=item.output_state, reason=item.error)
+        outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
+        for one, outcome in zip(wanted, outcomes, strict=True):
+            here.judge(one.name, outcome)
     said = {one.name: outcome for one, outcome in zip(wanted, outcomes, strict=True)}
     results = {**item.evaluation_results, **said}
     return replace(node, item=replace(item, evaluation_results=results))

@@ -36,6 +36,7 @@ from textevolve.memory.recall import Cue, Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import ChangeSource, DialogueTurn
 from textevolve.settings import Settings, today
+from textevolve.spans import span
 from textevolve.spec import Frozen, option
 from textevolve.store import Store, kinds
 from textevolve.store.sessions import StoredSessions
@@ -315,16 +316,17 @@ class Chats:
     ) -> tuple[str, ...]:
         """Create memories and return their ids. In a conversation that is not stored only the last
         exchange is read: earlier ones were learned when they were new, or were to be ignored."""
-        created = await create_memories(
-            self._bench.resources.memories(plan.agent.namespace),
-            self._bench.embed,
-            self._bench.model_of(plan.model),
-            split_name(collection, plan.agent.namespace)[1],
-            dialogue,
-            CreationSettings(about=turn.user),
-            source,
-            first=len(dialogue) - 2 if source.key else 0,
-        )
+        with span("part", "learn", self._bench.tracing, conversation=turn.session):
+            created = await create_memories(
+                self._bench.resources.memories(plan.agent.namespace),
+                self._bench.embed,
+                self._bench.model_of(plan.model),
+                split_name(collection, plan.agent.namespace)[1],
+                dialogue,
+                CreationSettings(about=turn.user),
+                source,
+                first=len(dialogue) - 2 if source.key else 0,
+            )
         return () if created.applied is None or created.applied.repeated else created.applied.ids
 
     async def aclose(self) -> None:

@@ -52,6 +52,7 @@ from textevolve.rows.chats import (
 )
 from textevolve.rows.columns import IMAGES, join_passages
 from textevolve.rows.images import folder_of, read_images
+from textevolve.spans import current_span, span
 from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import (
@@ -155,6 +156,15 @@ async def fill_cells(
 
 
 async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> Output:
+    cell = planned.empty
+    name = f"case {cell.row}: {cell.variant}"
+    with span("case", name, variant=cell.variant, sample=cell.sample, input=cell.input) as here:
+        output = await _fill_cell(bench, scorers, planned)
+        here.note(output=output.text, failure=output.failure)
+        return output
+
+
+async def _fill_cell(bench: Workbench, scorers: Scorers, planned: Planned) -> Output:
     if planned.user:
         output, chat, answers = await _converse(bench, planned)
     else:
@@ -178,8 +188,9 @@ async def _grade_output(
     text = NO_ANSWER if seen.trajectory and not output.text.strip() else output.text
     for name, metric in scorers.metrics.items():
         if (name in scorers.each_turn) == each_turn:
-            graded = grade_output(metric, output.text, output.reference, row=row)
-            grades[name] = _grade(await graded)
+            graded = await grade_output(metric, output.text, output.reference, row=row)
+            current_span.get().judge(name, graded)
+            grades[name] = _grade(graded)
     for name, judge in scorers.alone.items():
         if (name in scorers.each_turn) == each_turn:
             (found,), more = await _judge(judge, seen, (text,))
@@ -217,7 +228,9 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
             break
         chat.append(ChatTurn(USER, text))
         messages.append(Message("user", (text,), () if messages else planned.empty.images))
-        answer = await _make(bench, replace(planned, request=planned.at_turn(messages)))
+        with span("part", f"turn {len(answers) + 1}", input=text) as here:
+            answer = await _make(bench, replace(planned, request=planned.at_turn(messages)))
+            here.note(output=answer.text, failure=answer.failure)
         answers.append(answer)
         if (failure := answer.failure) is None:
             chat.append(ChatTurn(ASSISTANT, answer.text))

@@ -47,6 +47,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.rows import SUFFIXES, names_rows, read_rows
 from textevolve.rows.columns import find_roles, is_text_column
+from textevolve.spans import span
 from textevolve.spec import option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, reject_rehearsal
@@ -205,7 +206,8 @@ def run(
             time_limit=bench.seconds_left,
             listener=listener,
         )
-        return await optimize_text(case.input, spec, context, case.id, position)
+        with span("case", f"case {case.id}"):
+            return await optimize_text(case.input, spec, context, case.id, position)
 
     placed = enumerate(chain(first, source))
     return stream(placed, work, bench.concurrency, ordered=False)

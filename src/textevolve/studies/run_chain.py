@@ -20,6 +20,7 @@ from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Report, Section, Texts, Tree
 from textevolve.rows import Placed, read_rows
+from textevolve.spans import span
 from textevolve.spec import option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import ask_chain, open_chain_named
@@ -150,7 +151,9 @@ def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenera
         try:
             if bench.seconds_left == 0:
                 raise BudgetError(TIME_IS_UP)
-            outputs, trace = await ask_chain(bench, chain, values, case.id, spent=spent)
+            with span("case", f"case {case.id}", input=inputs) as here:
+                outputs, trace = await ask_chain(bench, chain, values, case.id, spent=spent)
+                here.note(output=outputs)
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:

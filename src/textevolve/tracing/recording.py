@@ -36,7 +36,7 @@ JOURNAL_HIT = f"{OWN}.journal.hit"
 KINDS: Mapping[SpanKind, tuple[str, str]] = {
     "run": ("CHAIN", "invoke_workflow"),
     "case": ("CHAIN", ""),
-    "turn": ("CHAIN", ""),
+    "part": ("CHAIN", ""),
     "loop": ("CHAIN", ""),
     "step": ("CHAIN", ""),
     "node": ("CHAIN", ""),
@@ -83,6 +83,7 @@ class RecordedSpan:
     span: trace.Span = trace.INVALID_SPAN
     above: RecordedSpan | None = None
     context: contexts.Context | None = None
+    conversation: object = None
     began: float = field(default_factory=perf_counter)
     used: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(COUNTED, 0)))
     names: Counter[str] = field(default_factory=Counter[str])
@@ -106,6 +107,9 @@ class RecordedSpan:
         if kind == "model":
             name, about = name_model(name)
             shown, operation = KINDS["agent"] if "agent" in about else (shown, operation)
+            request = facts.get("request")
+            if isinstance(request, Request) and request.embeds:
+                shown, operation = "EMBEDDING", "embeddings"
             facts = {**about, **facts}
         title = f"{operation} {name}" if kind in ("agent", "model") else name
         if kind == "step":
@@ -123,7 +127,9 @@ class RecordedSpan:
         )
         context = set_span_in_context(span, self.context)
         here = RecordedSpan(self.tracer, self.texts, kind, span, self, context)
-        here.note(**({"gen_ai.operation.name": operation} if operation else {}), **facts)
+        here.conversation = facts.get("conversation") or self.conversation
+        here.note(**{**facts, "conversation": here.conversation})
+        here.note(**({"gen_ai.operation.name": operation} if operation else {}))
         return here
 
     async def follow(
@@ -181,6 +187,8 @@ class RecordedSpan:
             here = None if here.kind == "run" else here.above
 
     def judge(self, name: str, outcome: object) -> None:
+        if self.above is not None and self.above.kind == "node":
+            return  # the node has the event
         attributes: dict[str, Any] = {"gen_ai.evaluation.name": name}
         if isinstance(outcome, EvaluationResult):
             attributes["gen_ai.evaluation.score.value"] = float(outcome.score)
@@ -220,8 +228,8 @@ class RecordedSpan:
     def _describe_request(self, request: Request) -> dict[str, Any]:
         asked = {name: getattr(request, name) for name in ("temperature", "max_tokens", "seed")}
         known = {f"gen_ai.request.{n}": value for n, value in asked.items() if value is not None}
-        if request.embeds:
-            known |= {"gen_ai.operation.name": "embeddings", "openinference.span.kind": "EMBEDDING"}
+        said = [{"role": one.role, "content": one.text} for one in request.messages]
+        known |= self._describe_text("input", {"messages": said})
         return known | self._describe_messages("input", request.messages)
 
     def _describe_response(self, response: Response) -> dict[str, Any]:
@@ -246,15 +254,17 @@ class RecordedSpan:
             }
             self.count(calls=1, tokens_in=usage.prompt_tokens, tokens_out=usage.completion_tokens)
         answer = Message("assistant", (response.text,), (), response.tool_calls)
-        return known | self._describe_messages("output", (answer,))
+        known |= self._describe_text("output", response.text)
+        return known | self._describe_messages("output", (answer,), response.finish_reason)
 
-    def _describe_messages(self, side: str, messages: tuple[Message, ...]) -> dict[str, Any]:
-        """Return messages as the conventions have them, and as OpenInference has."""
+    def _describe_messages(
+        self, side: str, messages: tuple[Message, ...], finish_reason: str = ""
+    ) -> dict[str, Any]:
         if not self.texts:
             return {}
-        known: dict[str, Any] = {}
+        ending = {"finish_reason": finish_reason} if finish_reason else {}
         listed: list[dict[str, Any]] = []
-        for place, message in enumerate(messages):
+        for message in messages:
             parts: list[dict[str, Any]] = [{"type": "text", "content": message.text}]
             if message.tool_call_id is not None:
                 result = {"id": message.tool_call_id, "response": message.text}
@@ -262,11 +272,8 @@ class RecordedSpan:
             for call in message.tool_calls:
                 about = {"id": call.id, "name": call.name, "arguments": call.arguments}
                 parts.append({"type": "tool_call", **about})
-            listed.append({"role": message.role, "parts": parts})
-            known[f"llm.{side}_messages.{place}.message.role"] = message.role
-            known[f"llm.{side}_messages.{place}.message.content"] = message.text
-        known[f"gen_ai.{side}.messages"] = json.dumps(listed, ensure_ascii=False)
-        return known | self._describe_text(side, messages[-1].text)
+            listed.append({"role": message.role, "parts": parts, **ending})
+        return {f"gen_ai.{side}.messages": json.dumps(listed, ensure_ascii=False)}
 
 
 def name_model(spec: str) -> tuple[str, dict[str, str]]:

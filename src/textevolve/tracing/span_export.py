@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import requests
 from google.protobuf.json_format import MessageToJson
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -36,6 +37,7 @@ QUEUE_SIZE, LONG_QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE", 65_536
 whose answers stand in the journal makes them faster than they are sent."""
 REPORTED = 400
 """Characters of a collector's refusal that are reported."""
+RETRIED = (408, 429)
 _ID = re.compile(r'("(?:traceId|spanId|parentSpanId)": )"([^"]*)"')
 _log = logging.getLogger("textevolve")
 
@@ -60,9 +62,11 @@ def _open_processor(destination: str) -> SpanProcessor:
         parts = urlsplit(destination)
         path = parts.path if parts.path.strip("/") else TRACES_PATH
         address = parts._replace(path=path).geturl() if destination else None
-        logging.getLogger(OTLPSpanExporter.__module__).addFilter(ReportOnce())
+        losses, session = LossReport(), requests.Session()
+        logging.getLogger(OTLPSpanExporter.__module__).addFilter(losses)
+        session.hooks["response"].append(losses.hear)
         size = int(os.environ.get(QUEUE_SIZE) or LONG_QUEUE)
-        return BatchSpanProcessor(OTLPSpanExporter(address), max_queue_size=size)
+        return BatchSpanProcessor(OTLPSpanExporter(address, session=session), max_queue_size=size)
     try:
         with Path(destination).open("a", encoding="utf-8"):
             pass
@@ -71,18 +75,29 @@ def _open_processor(destination: str) -> SpanProcessor:
     return SimpleSpanProcessor(SpanFile(Path(destination)))
 
 
-class ReportOnce(logging.Filter):
-    """Reports the first refusal of a collector with its cause, in place of each of them."""
+class LossReport(logging.Filter):
+    """Reports the first loss of spans with its cause, in place of what the exporter logs of each.
+    A refusal's body, which the exporter leaves out, names the cause."""
 
     def __init__(self) -> None:
         super().__init__()
         self._reported = False
 
+    def hear(self, answer: requests.Response, **_: object) -> None:
+        if answer.status_code // 100 == 4 and answer.status_code not in RETRIED:
+            self._report(f"the collector answers {answer.status_code}: {answer.text}")
+
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno >= logging.ERROR and not self._reported:
-            self._reported = True
-            _log.warning("spans are lost, and the run goes on: %s", record.getMessage()[:REPORTED])
+        if record.levelno >= logging.ERROR:
+            self._report(record.getMessage())
         return False
+
+    def _report(self, cause: str) -> None:
+        if not self._reported:
+            self._reported = True
+            _log.warning(
+                "spans are lost, and the run goes on: %s", " ".join(cause.split())[:REPORTED]
+            )
 
 
 class SpanFile(SpanExporter):

@@ -17,6 +17,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Usage
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Model, Request, Response
+from textevolve.spans import span
 
 CHAIN_STEP = "chain step"
 """The `step` of the events that a chain announces; their details have its `path` and `kind`."""
@@ -61,7 +62,8 @@ def recording(recorder: TraceRecorder, case: str, listener: Listener) -> Generat
     """Announces a step's beginning and end, and keeps why it failed, or was cancelled."""
     listener(StepStarted(case, CHAIN_STEP, {"path": recorder.path, "kind": recorder.trace.kind}))
     try:
-        yield
+        with span("part", recorder.trace.name, step=recorder.trace.kind):
+            yield
     except BaseException as error:
         recorder.trace.error = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise
