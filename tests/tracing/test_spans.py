@@ -149,7 +149,7 @@ def test_what_cannot_be_judged_is_an_error_and_a_limit_is_none(cli, server, mode
     assert not spans.tree()["case 1",].status.is_ok
     spans.exporter.clear()
     server.script = None
-    cli("evaluate", "rows.jsonl", "-m", model, "-j", "probe", "--max-calls", 1, "--fresh")
+    cli("evaluate", "rows.jsonl", "-m", model, "-j", "probe", "--max-calls", 1)
     judges = spans.of_kind("EVALUATOR")
     assert any("limit of 1 calls" in s.attributes["textevolve.reason"] for s in judges)
     assert not [s for s in judges if s.attributes.get("error.type")]
