@@ -7,7 +7,7 @@ loaded before a run is traced.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Literal, Protocol, TypeAlias, TypeVar
@@ -25,13 +25,13 @@ class Span(Protocol):
     """A piece of work that is traced, or the root of all of them."""
 
     def open(
-        self, kind: SpanKind, name: str, facts: dict[str, object]
+        self, kind: SpanKind, name: str, facts: Mapping[str, object]
     ) -> AbstractContextManager[Span]:
         """Open a span below this one, which is the current one of its block."""
         ...
 
     def follow(
-        self, name: str, facts: dict[str, object], records: AsyncGenerator[R]
+        self, name: str, facts: Mapping[str, object], records: AsyncGenerator[R]
     ) -> AsyncGenerator[R]:
         """Yield what a run yields, which works below a span that its reader does not work below."""
         ...
@@ -58,12 +58,12 @@ class _NoSpan:
     def __exit__(self, *_: object) -> None: ...
 
     def open(
-        self, kind: SpanKind, name: str, facts: dict[str, object]
+        self, kind: SpanKind, name: str, facts: Mapping[str, object]
     ) -> AbstractContextManager[Span]:
         return self
 
     def follow(
-        self, name: str, facts: dict[str, object], records: AsyncGenerator[R]
+        self, name: str, facts: Mapping[str, object], records: AsyncGenerator[R]
     ) -> AsyncGenerator[R]:
         return records
 
@@ -89,11 +89,11 @@ def span(
 
 def loop_span(loop: str, **facts: object) -> AbstractContextManager[Span]:
     """Open the span of a loop."""
-    return span("loop", f"{LOOP}.run", loop=loop, **facts)
+    return current_span.get().open("loop", f"{LOOP}.run", {"loop": loop, **facts})
 
 
 def step_span(
     phase: Literal["generate", "evaluate"], step: str, **facts: object
 ) -> AbstractContextManager[Span]:
     """Open the span of a loop's step, which is numbered by its `iteration` or else counted."""
-    return span("step", f"{LOOP}.{phase}", step=step, **facts)
+    return current_span.get().open("step", f"{LOOP}.{phase}", {"step": step, **facts})

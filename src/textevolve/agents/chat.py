@@ -362,15 +362,15 @@ class AgentChat:
         with span("agent", who.agent, self.parts.tracing, **about, input=message) as here:
             self.recalled = await self._recall()
             tell(self.recalled)
-            for share in SHARES:
-                try:
-                    response = await self._ask_with(share, tell)
-                    break
-                except TooLongError:
-                    if not share:
-                        raise
+            response = await self._ask_model(tell)
             here.note(output=response.text)
             return response
+
+    async def _ask_model(self, tell: Callable[[ChatEvent], None]) -> Response:
+        for share in SHARES[:-1]:
+            with suppress(TooLongError):
+                return await self._ask_with(share, tell)
+        return await self._ask_with(SHARES[-1], tell)
 
     async def _ask_with(self, share: float, tell: Callable[[ChatEvent], None]) -> Response:
         self._prompt, left_out = self._lay_out(share)

@@ -90,7 +90,9 @@ class RecordedSpan:
     numbers: Counter[str] = field(default_factory=Counter[str])
 
     @contextmanager
-    def open(self, kind: SpanKind, name: str, facts: dict[str, object]) -> Generator[RecordedSpan]:
+    def open(
+        self, kind: SpanKind, name: str, facts: Mapping[str, object]
+    ) -> Generator[RecordedSpan]:
         here = self.begin(kind, name, facts)
         try:
             with here.enter():
@@ -133,7 +135,7 @@ class RecordedSpan:
         return here
 
     async def follow(
-        self, name: str, facts: dict[str, object], records: AsyncGenerator[R]
+        self, name: str, facts: Mapping[str, object], records: AsyncGenerator[R]
     ) -> AsyncGenerator[R]:
         around = current_span.get()
         above = around if isinstance(around, RecordedSpan) else self
