@@ -25,7 +25,7 @@ class Span(Protocol):
     """A piece of work that is traced, or the root of all of them."""
 
     def open(
-        self, kind: SpanKind, name: str, facts: Mapping[str, object]
+        self, kind: SpanKind, name: str, facts: Mapping[str, object], /
     ) -> AbstractContextManager[Span]:
         """Open a span below this one, which is the current one of its block."""
         ...
@@ -58,7 +58,7 @@ class _NoSpan:
     def __exit__(self, *_: object) -> None: ...
 
     def open(
-        self, kind: SpanKind, name: str, facts: Mapping[str, object]
+        self, kind: SpanKind, name: str, facts: Mapping[str, object], /
     ) -> AbstractContextManager[Span]:
         return self
 

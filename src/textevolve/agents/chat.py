@@ -11,7 +11,7 @@ import datetime
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
