@@ -389,6 +389,23 @@ def test_commands_print_what_the_page_shows(page, home, model, cli, monkeypatch)
     assert typed >= 3
 
 
+@pytest.mark.parametrize(
+    "page",
+    ["bench.md", "card.md", "ci.md", "compare.md", "data.md", "fitted-judges.md", "metrics.md"],
+)
+def test_guides_begin_with_the_output_of_their_first_commands(page, home, cli, monkeypatch):
+    """Those that read the examples and need no model; the page may leave out lines between."""
+    shutil.copytree(EXAMPLES, home / "examples")
+    monkeypatch.setenv("COLUMNS", "80")
+    (_, commands), *_ = blocks("sh", f"docs/{page}")
+    (_, expected), *_ = blocks("text", f"docs/{page}")
+    lines = [line for line in commands.splitlines() if re.search("examples/|look:length", line)]
+    outcomes = [cli(*shlex.split(line)[1:]) for line in lines]
+    printed = [line.rstrip() for one in outcomes for line in (one.out + one.err).splitlines()]
+    assert lines
+    assert [line for line in expected.splitlines() if line not in printed] == []
+
+
 @pytest.mark.parametrize("name", ["batch.py", "custom_recall.py"])
 def test_example_programs_run(name, home, model, monkeypatch, capsys):
     arguments = [str(EXAMPLES / "cases.jsonl"), model] if name == "batch.py" else [model]
