@@ -135,7 +135,7 @@ def test_a_scheduler_that_slept_too_long_notices_that_it_lost_the_job(
         server.script = None
         assert not has_ended(show("nightly"))
         sleeper.send_signal(signal.SIGCONT)
-        wait_for_line(sleeper, "is not ours any more")
+        wait_for_line(sleeper, "another scheduler has taken it over")
         wait_for_line(other, "finished")
         (run,) = show("nightly")["runs"]
         assert run["status"] == "finished"

@@ -62,7 +62,7 @@ def test_cron_expressions(cron, expected):
 @pytest.mark.parametrize(
     ("cron", "said"),
     [
-        ("0 3 * *", "has 4 fields in place of 5"),
+        ("0 3 * *", "has 4 fields instead of 5"),
         ("61 3 * * *", "higher than the maximum"),
         ("0 3 * * 8", "8"),
         ("0 3 * * noday", "noday"),

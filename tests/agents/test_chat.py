@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.agents.chat import ChatAnswer, HistoryShortened, first_shown
+from textevolve.agents.chat import ChatAnswer, HistoryShortened, count_omitted
 from textevolve.errors import ModelError
 from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Fault
@@ -216,10 +216,10 @@ async def test_of_a_long_chat_the_oldest_messages_are_left_out(chats, guide) -> 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 200))
 def test_what_is_shown_fits_and_changes_seldom(sizes, budget) -> None:
-    first = first_shown(sizes, budget)
+    first = count_omitted(sizes, budget)
     shown = sizes[first:]
     assert shown
     assert sum(shown) <= budget or len(shown) == 1
-    later = first_shown([*sizes, 1], budget)
+    later = count_omitted([*sizes, 1], budget)
     assert later == first or sum(sizes) + 1 - sum(sizes[:first]) > budget
     assert later >= first

@@ -20,7 +20,7 @@ from textevolve.memory.creation import (
     create_memories,
     hash_beginnings,
     keep_points,
-    tell_kept,
+    read_decisions,
 )
 from textevolve.memory.cue import Memory
 from textevolve.memory.extraction import CreationSettings, cut_windows
@@ -365,7 +365,7 @@ async def test_an_insight_takes_the_place_of_a_known_one_and_cites_its_memories(
         held = make.store.collections["notes"]
         ground = Ground(make.store, embed_words, Deciding(model, None), held, SETTINGS)
         made = await keep_points(ground, points, Start("k"), ChangeSource("k", "integration"))
-        again = await tell_kept(ground, await make.store.applied("notes", "k"))
+        again = await read_decisions(ground, await make.store.applied("notes", "k"))
     (decided,) = [decided_insight(one, "Where?") for one in made.decisions]
     assert (decided.decision, decided.other) == ("supersede", known.id)
     new = make.store.memories[-1]

@@ -297,7 +297,7 @@ def test_nothing_judged_is_not_measured_and_says_why():
     for name, task in METRICS.items():
         for figure in (made.overall[name].all, made.overall[name].valid):
             assert figure.value is figure.low is figure.high is None
-            known = "the system does not search" if task == "question" else "was asked"
+            known = "the system does not search" if task == "question" else "was judged"
             assert figure.reason.startswith("not measured: ")
             assert known in figure.reason
     assert made.coverage["update"].share is None

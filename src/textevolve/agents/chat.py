@@ -1,7 +1,7 @@
-"""A chat with an agent: recall, answer piece by piece, keep, learn.
+"""A chat with an agent: recall, stream the answer, store it, learn from it.
 
-It knows no terminal, no HTTP and no database: what it needs is handed to it, and what happens is
-told in events. `studies/chats.py` puts one together.
+The module has no terminal, HTTP or database code: its parts are passed in, and progress is reported
+as events. `studies/chats.py` assembles a chat.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from textevolve.memory.recall import Memory, Recalled
 from textevolve.spans import NO_SPAN, Span, span
 
 Learn: TypeAlias = Callable[[FinishedTurn], Awaitable[tuple[str, ...]]]
-"""Makes memories of a turn, once however often it is called; the ids of those that were kept."""
+"""Creates the memories of a turn, only once even if called again, and returns their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Tell the ids of the memories that were made of a turn, or why none could be made."""
+    """The ids of the memories created from a turn, or the error that prevented it."""
 
     turn: FinishedTurn
     ids: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Learner:
         self._tasks = set[asyncio.Task[Learned]]()
 
     def add(self, turn: FinishedTurn) -> asyncio.Task[Learned]:
-        """Learn a turn later; the task tells what became of it."""
+        """Queue a turn for learning; the task returns the result."""
         task = asyncio.create_task(self._work(turn))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -77,7 +77,7 @@ class Learner:
                 return Learned(turn, error=public_message(error))
 
     async def aclose(self) -> None:
-        """Stop; what is left is learned another time."""
+        """Stop; turns in the queue stay pending in the store."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -85,25 +85,24 @@ class Learner:
 
 
 MESSAGE_TOKENS = 8
-"""What a message takes beside its text."""
+"""Tokens that a message takes in addition to its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persona:
-    """Who speaks, and with whom. `agent`: NAMESPACE/NAME; `user`: empty where nobody said;
-    `known`: what the agent may know of this user from the start."""
+    """The agent that speaks, and its user. `agent`: NAMESPACE/NAME; `user`: empty if unknown;
+    `user_description`: facts about the user that the agent knows from the start."""
 
     agent: str
     text: str
     user: str = ""
-    known: str = ""
+    user_description: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPrompt:
-    """What a prompt is made of. `history`: all messages that are not left out, the one to be
-    answered last. `exchange`: what follows on the last message: calls of tools, and their
-    results."""
+    """The parts of a prompt. `history`: all messages that fit, ending with the one to answer.
+    `exchange`: the tool calls after the last message, and their results."""
 
     persona: Persona
     today: str
@@ -113,52 +112,58 @@ class ChatPrompt:
     exchange: Sequence[Message] = ()
 
     def messages(self) -> tuple[Message, ...]:
-        """The messages of the request. Those of one speaker in a row are one, since many models
-        take only turns that alternate."""
-        own = self.history[-1]
-        texts = [one.text for one in (*self.history, *self.memories, *self.exchange)]
-        nonce = draw_nonce([*texts, self.persona.known], 0)
+        """Return the messages of the request. Consecutive messages of one speaker are merged, since
+        many models accept only alternating turns."""
+        latest = self.history[-1]
+        texts = [entry.text for entry in (*self.history, *self.memories, *self.exchange)]
+        nonce = draw_nonce([*texts, self.persona.user_description], 0)
         rules = _template().render(
             persona=self.persona.text.strip(),
             user=self.persona.user,
-            known=quote(_clean(self.persona.known, nonce)) if self.persona.known else "",
+            known=quote(_clean(self.persona.user_description, nonce))
+            if self.persona.user_description
+            else "",
             today=self.today,
             remembers=self.remembers,
         )
-        made = [Message("system", (rules,))]
-        for one in self.history:
-            recalled = self._recalled(nonce) if one is own else ""
-            text = f"{recalled}{_clean(one.text, nonce)}"
+        laid_out = [Message("system", (rules,))]
+        for message in self.history:
+            recalled = self._recalled(nonce) if message is latest else ""
+            text = f"{recalled}{_clean(message.text, nonce)}"
             if text.strip():
-                _join(made, one.role, text)
-        made += [replace(one, parts=(_clean(one.text, nonce),)) for one in self.exchange]
-        return tuple(made)
+                _join(laid_out, message.role, text)
+        laid_out += [
+            replace(message, parts=(_clean(message.text, nonce),)) for message in self.exchange
+        ]
+        return tuple(laid_out)
 
     def _recalled(self, nonce: str) -> str:
         if not self.memories:
             return ""
-        lines = [f"- {_say_memory(one, nonce)}" for one in self.memories]
+        lines = [f"- {_format_memory(memory, nonce)}" for memory in self.memories]
         return fence("what you remember", "\n".join(lines), nonce) + "\n"
 
 
-def _join(made: list[Message], role: Role, text: str) -> None:
-    if made[-1].role == role:
-        made[-1] = Message(role, (*made[-1].parts, f"\n\n{text}"))
+def _join(messages: list[Message], role: Role, text: str) -> None:
+    if messages[-1].role == role:
+        messages[-1] = Message(role, (*messages[-1].parts, f"\n\n{text}"))
     else:
-        made.append(Message(role, (text,)))
+        messages.append(Message(role, (text,)))
 
 
 def _clean(text: str, nonce: str) -> str:
     return sanitize(text, nonce)[0]
 
 
-def _say_memory(memory: Memory, nonce: str) -> str:
-    """The text with its date, its source, and how far it is trusted where that is not wholly."""
+def _format_memory(memory: Memory, nonce: str) -> str:
+    """Return the text with its date, its source, and its trust if that is below 1."""
     day = None if memory.created is None else datetime.date.fromtimestamp(memory.created)
-    said = [str(day)] if day else []
-    said += [memory.source] if memory.source else []
-    said += [f"trust {memory.trust:.1f}"] if memory.trust is not None and memory.trust < 1 else []
-    where = f" ({', '.join(said)})" if said else ""
+    details = [str(day)] if day else []
+    details += [memory.source] if memory.source else []
+    details += (
+        [f"trust {memory.trust:.1f}"] if memory.trust is not None and memory.trust < 1 else []
+    )
+    where = f" ({', '.join(details)})" if details else ""
     return _clean(" ".join(memory.text.split()) + where, nonce)
 
 
@@ -169,25 +174,26 @@ def _template() -> Template:
 
 
 def size_of(messages: Sequence[SessionMessage]) -> list[int]:
-    """About how many tokens each message takes in a prompt."""
-    return [count_tokens(one.text) + MESSAGE_TOKENS for one in messages]
+    """Estimate the tokens of each message in a prompt."""
+    return [count_tokens(message.text) + MESSAGE_TOKENS for message in messages]
 
 
-def first_shown(sizes: Sequence[int], budget: int) -> int:
-    """How many of the oldest messages are left out, so that the others fit into a budget of tokens.
+def count_omitted(sizes: Sequence[int], budget: int) -> int:
+    """Return how many of the oldest messages to omit, so that the others fit into a budget of
+    tokens.
 
-    Where they outgrow it, the oldest are left out until half of it is free: so what is left out
-    stays the same for many turns, and with it the beginning of the prompt. The last one is always
-    shown.
+    If they exceed it, the oldest are omitted until half of the budget is free. So the beginning of
+    the prompt stays the same for many turns, which the server's prompt cache needs. The last
+    message is never omitted.
     """
-    first = total = 0
+    omitted = total = 0
     for place, size in enumerate(sizes):
         total += size
         if total > budget:
-            while first < place and total > budget // 2:
-                total -= sizes[first]
-                first += 1
-    return first
+            while omitted < place and total > budget // 2:
+                total -= sizes[omitted]
+                omitted += 1
+    return omitted
 
 
 CUE_MESSAGES = 4
@@ -205,10 +211,9 @@ class HistoryShortened:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """The answer is kept; nothing more comes. `interrupted`: it was stopped, and the text is what
-    had been written; it may be empty, and then nothing was kept. `usage`: None where that is
-    unknown. `tool_calls`: what is to be called before there is an answer; nothing was kept, and the
-    message is answered once their results are there."""
+    """The last event of a turn: the answer, stored. `interrupted`: it was stopped, and the text is
+    the part written so far; if that is empty, nothing was stored. `usage`: None if unknown.
+    `tool_calls`: tools to call before the message can be answered; nothing was stored."""
 
     text: str
     position: int
@@ -289,15 +294,15 @@ class AgentChat:
             self.session = await self.parts.keeper.begin(title_of(text))
 
     async def say(self, text: str) -> AsyncGenerator[ChatEvent]:
-        """Say something, and be answered. The message is stored before the model is asked; the last
-        one once more, if it has no answer, is not stored again. If the events are not read to their
-        end, what was written so far is stored as interrupted.
+        """Send a message and yield the events of its answer. The message is stored before the model
+        is called; repeating the last message, if it has no answer, stores it only once. If the
+        caller stops reading the events, the text so far is stored as interrupted.
 
         Raises:
             InputError: the text is blank, or an answer is being written.
-            ConflictError: somebody else has gone on with the session.
-            ModelError, BudgetError: no answer came; the message stays, and saying it again asks
-                again.
+            ConflictError: another client has continued the session.
+            ModelError, BudgetError: there is no answer; the message stays stored, and sending it
+                again calls the model again.
         """
         if self._busy:
             raise InputError("an answer is being written; wait for it, or stop it")
@@ -319,17 +324,17 @@ class AgentChat:
 
     @property
     def unlearned(self) -> int:
-        """Count the turns of which memories are still to be made."""
+        """Count the turns whose memories have not been created yet."""
         return sum(not learned.done() for learned in self.learning)
 
     def learned(self) -> list[Learned]:
-        """Tell what became of turns since this was called last."""
+        """Return the turns learned since the last call."""
         done = [each for each in self.learning if each.done()]
         self.learning = [each for each in self.learning if not each.done()]
         return [each.result() for each in done if not each.cancelled()]
 
     async def finish(self) -> None:
-        """Wait until memories are made of all turns."""
+        """Wait until the memories of all turns are created."""
         if self.learning:
             await asyncio.wait(self.learning)
 
@@ -387,28 +392,28 @@ class AgentChat:
         if self.parts.recall is None:
             return Recalled()
         before = self.messages[-1 - CUE_MESSAGES : -1]
-        history = "\n".join(one.text for one in before)
+        history = "\n".join(message.text for message in before)
         return await self.parts.recall(self.messages[-1].text, history)
 
     def _lay_out(self, share: float) -> tuple[ChatPrompt, int]:
-        """The prompt whose earlier messages have so large a share of their room: of the half of the
-        context that persona, memories and the message do not need; and how many are left out."""
+        """Return the prompt, and how many messages it omits. Earlier messages may take `share` of
+        half of the context; the other half is for persona, memories and the message."""
         answer = self.parts.asking.max_tokens or 0
         room = int((self.parts.context - answer) // 2 * share)
-        first = first_shown(size_of(self.messages), room)
+        omitted = count_omitted(size_of(self.messages), room)
         if not share:
-            first = len(self.messages) - 1
-        elif first and self.messages[first].role == "assistant":
-            first += 1  # its question is not shown, either
+            omitted = len(self.messages) - 1
+        elif omitted and self.messages[omitted].role == "assistant":
+            omitted += 1  # its question is omitted, too
         prompt = ChatPrompt(
             persona=self.parts.persona,
             today=self.parts.today,
-            history=self.messages[first:],
+            history=self.messages[omitted:],
             memories=self.recalled.memories if share else (),
             remembers=self.parts.recall is not None,
             exchange=self.parts.exchange,
         )
-        return prompt, first
+        return prompt, omitted
 
     def _request(self, prompt: ChatPrompt) -> Request:
         """Each turn of each session is a question of its own in the journal; where it broke off
@@ -441,9 +446,9 @@ class AgentChat:
 
     async def _end_turn(self, text: str, finish_reason: str, *, interrupted: bool = False) -> None:
         prompt, learner = self._prompt, self.parts.learner
-        shown = tuple(one.id for one in prompt.memories if one.id) if prompt else ()
+        memory_ids = tuple(memory.id for memory in prompt.memories if memory.id) if prompt else ()
         details = MessageDetails(
-            memories=shown,
+            memories=memory_ids,
             interrupted=interrupted,
             finish_reason=finish_reason,
             model=self.parts.model.name,
@@ -454,8 +459,8 @@ class AgentChat:
         if learner is not None:
             turn = FinishedTurn(self.session, answer.position, user, question, text, answer.created)
             self.learning.append(learner.add(turn))
-        if shown and self.parts.use is not None:
-            await self.parts.use(shown, answer.created)
+        if memory_ids and self.parts.use is not None:
+            await self.parts.use(memory_ids, answer.created)
 
     async def _keep(self, role: Speaker, text: str, details: MessageDetails) -> SessionMessage:
         """A message is a part of the chat once it is durable."""

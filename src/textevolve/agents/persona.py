@@ -1,10 +1,9 @@
-"""How a persona grows with what its agent remembers: by small edits of sentences, each with the
-memories behind it.
+"""Evolve a persona from its agent's memories by small edits of sentences, each with its evidence.
 
-Batches of memories give proposals (map), of which a few are chosen (reduce); the new text is made
-from the old one by code: the first sentence stays, and at most half of the others change. A persona
-that is written anew is made in the same way of the first sentence alone. No model ever writes a
-persona whole, so none can wreck it.
+The model proposes edits for each batch of memories (map) and chooses a few of them (reduce); code
+applies them to the old text. The first sentence stays, and at most half of the others change. A
+rewrite starts in the same way from the first sentence alone. No model writes a whole persona, so no
+model can spoil it.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from textevolve.memory.shown import (
 from textevolve.spec import Frozen, option
 
 LONGEST_SENTENCE = 300
-"""Characters of what an edit puts in."""
+"""Characters that one edit may insert."""
 MOST_SENTENCES = 2
-"""That one edit may put in."""
+"""Sentences that one edit may insert."""
 ALIKE = 0.9
-"""From this similarity of characters on two sentences say the same."""
+"""Similarity of characters from which on two sentences count as the same."""
 
 EditAction: TypeAlias = Literal["add", "replace", "remove"]
 
 
 @dataclass(frozen=True, slots=True)
 class PersonaChange:
-    """One edit. `sentence`: which is replaced or removed, from 1; 0 where one is added. `before`:
-    that sentence. `memories`: ids of those behind it."""
+    """One edit. `sentence`: number of the replaced or removed sentence, from 1; 0 for an addition.
+    `before`: the text of that sentence. `memories`: ids of the memories that support the edit."""
 
     action: EditAction
     sentence: int
@@ -57,7 +56,7 @@ class PersonaChange:
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange:
-    """A change that is not made, and why."""
+    """A rejected change and its reason."""
 
     action: str
     text: str
@@ -66,7 +65,7 @@ class RefusedChange:
 
 @dataclass(frozen=True, slots=True)
 class ComposedPersona:
-    """A persona with those edits that fit together."""
+    """A persona with the edits that are compatible with each other."""
 
     text: str
     changes: tuple[PersonaChange, ...] = ()
@@ -90,19 +89,19 @@ _ABBREVIATED = re.compile(
 
 
 def split_persona(text: str) -> tuple[PersonaSentence, ...]:
-    """The sentences of a persona, which join up to it; each line is one at least."""
-    found, begun = list[PersonaSentence](), 0
+    """Split a persona into sentences, which join to the same text; each line has at least one."""
+    sentences, begun = list[PersonaSentence](), 0
     bare = text.strip()
     for end in _END.finditer(bare):
-        whole = bare[begun : end.end()]
-        if "\n" not in end[0] and _ABBREVIATED.search(whole):
+        sentence = bare[begun : end.end()]
+        if "\n" not in end[0] and _ABBREVIATED.search(sentence):
             continue
         gap = end[1] or end[2] or end[3] or ""
-        found.append(PersonaSentence(whole[: len(whole) - len(gap)], gap))
+        sentences.append(PersonaSentence(sentence[: len(sentence) - len(gap)], gap))
         begun = end.end()
     if begun < len(bare):
-        found.append(PersonaSentence(bare[begun:]))
-    return tuple(found)
+        sentences.append(PersonaSentence(bare[begun:]))
+    return tuple(sentences)
 
 
 def finish_sentence(text: str) -> str:
@@ -114,7 +113,7 @@ def finish_sentence(text: str) -> str:
 def find_edit_fault(
     action: EditAction, sentence: int, text: str, sentences: Sequence[PersonaSentence]
 ) -> str:
-    """Why it is no small edit; empty where it is one."""
+    """Return why an edit is not acceptable; empty if it is."""
     if action != "add":
         if not 1 <= sentence <= len(sentences):
             return f"there is no sentence {sentence}"
@@ -128,62 +127,62 @@ def find_edit_fault(
         return f"is longer than {MOST_SENTENCES} sentences or {LONGEST_SENTENCE} characters"
     if sanitize(text, "\0")[1]:
         return "holds marks that steer a model"
-    if any(alike(text, known.text) for known in sentences):
+    if any(alike(text, existing.text) for existing in sentences):
         return "the persona says it already"
     return ""
 
 
-def alike(one: str, other: str) -> bool:
-    """Whether two sentences are in nearly the same words, with the same numbers."""
-    first, second = (" ".join(text.casefold().split()) for text in (one, other))
-    if re.findall(r"\d+", first) != re.findall(r"\d+", second):
+def alike(sentence: str, other: str) -> bool:
+    """Check whether two sentences have nearly the same words and the same numbers."""
+    left_words, right_words = (" ".join(text.casefold().split()) for text in (sentence, other))
+    if re.findall(r"\d+", left_words) != re.findall(r"\d+", right_words):
         return False
-    return SequenceMatcher(None, first, second, autojunk=False).ratio() >= ALIKE
+    return SequenceMatcher(None, left_words, right_words, autojunk=False).ratio() >= ALIKE
 
 
 def compose_persona(
     text: str, changes: Sequence[PersonaChange], most_tokens: int
 ) -> ComposedPersona:
-    """The persona with the changes, the first of them first, for as long as they fit together, at
-    most half of its sentences are replaced or removed, and it is short enough."""
+    """Apply the changes in their order. A change is rejected if it edits a changed sentence, if
+    more than half of the sentences would change, or if the persona would be too long."""
     sentences = split_persona(text)
     most = max(most_tokens, count_tokens(text.strip()))
-    made, refused = list[PersonaChange](), list[RefusedChange]()
-    for one in changes:
-        tried = _apply_edits(sentences, [*made, one])
-        touched = {each.sentence for each in made if each.sentence}
+    accepted, refused = list[PersonaChange](), list[RefusedChange]()
+    for change in changes:
+        tried = _apply_edits(sentences, [*accepted, change])
+        touched = {each.sentence for each in accepted if each.sentence}
         fault = ""
-        if one.sentence and one.sentence in touched:
-            fault = f"sentence {one.sentence} is changed already"
-        elif one.sentence and 2 * (len(touched) + 1) > len(sentences):
+        if change.sentence and change.sentence in touched:
+            fault = f"sentence {change.sentence} is changed already"
+        elif change.sentence and 2 * (len(touched) + 1) > len(sentences):
             fault = "more than half of the sentences would change"
         elif count_tokens(tried) > most:
             fault = f"the persona would have {count_tokens(tried)} tokens of at most {most}"
         if fault:
-            refused.append(RefusedChange(one.action, one.text or one.before, fault))
+            refused.append(RefusedChange(change.action, change.text or change.before, fault))
         else:
-            made.append(one)
-    return ComposedPersona(_apply_edits(sentences, made), tuple(made), tuple(refused))
+            accepted.append(change)
+    return ComposedPersona(_apply_edits(sentences, accepted), tuple(accepted), tuple(refused))
 
 
 def _apply_edits(sentences: Sequence[PersonaSentence], changes: Sequence[PersonaChange]) -> str:
-    edits = {one.sentence: one for one in changes if one.sentence}
+    edits = {change.sentence: change for change in changes if change.sentence}
     parts = list[str]()
     for number, sentence in enumerate(sentences, 1):
         edit = edits.get(number)
         if edit is None or edit.action == "replace":
             parts += [sentence.text if edit is None else edit.text, sentence.gap]
-    added = [one.text for one in changes if one.action == "add"]
-    kept = "".join(parts).rstrip()
+    added = [change.text for change in changes if change.action == "add"]
+    edited = "".join(parts).rstrip()
     last = sentences[-2].gap if len(sentences) > 1 and "\n" in sentences[-2].gap else " "
-    return last.join([kept, *added])
+    return last.join([edited, *added])
 
 
 PROPOSALS = 4
 """The most changes that one batch of memories may propose."""
 PROPOSAL_TOKENS, CHOICE_TOKENS = 160, 30
 GROUP = 20
-"""Of so many proposals some are chosen at a time."""
+"""Number of proposals from which the model chooses at a time."""
 
 
 class PersonaPlan(Frozen):
@@ -222,12 +221,12 @@ class Proposals:
 def batch_memories(
     memories: Sequence[MemoryRecord], plan: PersonaPlan
 ) -> list[tuple[MemoryRecord, ...]]:
-    """Batches that fit into a prompt."""
-    left, batches = list(memories), list[tuple[MemoryRecord, ...]]()
-    while left:
-        number = count_fitting([one.text for one in left], plan.budget)
-        batches.append(tuple(left[:number]))
-        left = left[number:]
+    """Split memories into batches that fit into a prompt."""
+    remaining, batches = list(memories), list[tuple[MemoryRecord, ...]]()
+    while remaining:
+        number = count_fitting([one.text for one in remaining], plan.budget)
+        batches.append(tuple(remaining[:number]))
+        remaining = remaining[number:]
     return batches
 
 
@@ -254,12 +253,12 @@ class _Choice(CitingAnswer):
 
 @lru_cache(maxsize=256)
 def _changes_of(memories: int, sentences: int) -> type[_Changes]:
-    told: dict[str, Any] = {"minimum": 0, "maximum": sentences}
+    bounds: dict[str, Any] = {"minimum": 0, "maximum": sentences}
     proposed: Any = create_model(
         f"Change{memories}x{sentences}",
         __base__=_Proposed,
         because=(citations(memories), ...),
-        sentence=(Annotated[int, Field(json_schema_extra=told)], ...),
+        sentence=(Annotated[int, Field(json_schema_extra=bounds)], ...),
     )
     listed: Any = Annotated[list[proposed], Field(max_length=2 * PROPOSALS)]
     return create_model(f"Changes{memories}x{sentences}", __base__=_Changes, changes=(listed, ...))
@@ -267,14 +266,14 @@ def _changes_of(memories: int, sentences: int) -> type[_Changes]:
 
 @lru_cache(maxsize=256)
 def _choice_of(number: int) -> type[_Choice]:
-    told: dict[str, Any] = {"minimum": 1, "maximum": number}
-    one: Any = create_model(
+    bounds: dict[str, Any] = {"minimum": 1, "maximum": number}
+    choice: Any = create_model(
         f"Chosen{number}",
         __base__=_Chosen,
-        change=(Annotated[int, Field(json_schema_extra=told)], ...),
+        change=(Annotated[int, Field(json_schema_extra=bounds)], ...),
         same=(Annotated[list[int], Field(max_length=2 * GROUP)], []),
     )
-    listed: Any = Annotated[list[one], Field(max_length=2 * GROUP)]
+    listed: Any = Annotated[list[choice], Field(max_length=2 * GROUP)]
     return create_model(f"Choice{number}", __base__=_Choice, chosen=(listed, ...))
 
 
@@ -293,13 +292,13 @@ def _choice_prompt() -> Template:
 
 
 def prompts_version(*, rewrite: bool) -> dict[str, str]:
-    """A hash of each prompt that the evolution of personas has."""
+    """Return a hash of each prompt used to evolve personas."""
     templates = (_changes_prompt(rewrite=rewrite), _choice_prompt())
     return {f"agents.{template.name}": template.version for template in templates}
 
 
 def text_to_edit(persona: str, plan: PersonaPlan) -> str:
-    """Return what edits begin with: of a persona that is written anew the first sentence."""
+    """Return the text that edits start from: the persona, or its first sentence for a rewrite."""
     return split_persona(persona)[0].text if plan.rewrite else persona
 
 
@@ -309,14 +308,14 @@ async def propose_changes(
     memories: Sequence[MemoryRecord],
     plan: PersonaPlan,
 ) -> Proposals:
-    """What follows from a batch of memories for a persona. What rests on no memory that was shown,
-    or is no small edit, is refused.
+    """Ask the model for edits that follow from a batch of memories. Edits that cite none of these
+    memories, or are not small, are rejected.
 
     Raises:
         AnswerError: no usable answer came.
     """
-    texts = [one.text for one in memories]
-    persona = [one.text for one in sentences]
+    texts = [memory.text for memory in memories]
+    persona = [sentence.text for sentence in sentences]
     answer = await ask_about(
         model,
         _changes_prompt(rewrite=plan.rewrite),
@@ -327,20 +326,22 @@ async def propose_changes(
         persona=persona,
         memories=texts,
     )
-    found, refused = list[PersonaChange](), list[RefusedChange]()
-    for one in answer.changes:
-        text = "" if one.action == "remove" else finish_sentence(one.text)
-        fault = find_citation_fault(one.because, len(memories))
-        fault = fault or find_edit_fault(one.action, one.sentence, text, sentences)
+    accepted, refused = list[PersonaChange](), list[RefusedChange]()
+    for change in answer.changes:
+        text = "" if change.action == "remove" else finish_sentence(change.text)
+        fault = find_citation_fault(change.because, len(memories))
+        fault = fault or find_edit_fault(change.action, change.sentence, text, sentences)
         if fault:
-            refused.append(RefusedChange(one.action, one.text, fault))
+            refused.append(RefusedChange(change.action, change.text, fault))
             continue
-        edited = 0 if one.action == "add" else one.sentence
-        cited = tuple(memories[n - 1].id for n in dict.fromkeys(one.because))
+        edited = 0 if change.action == "add" else change.sentence
+        cited = tuple(memories[n - 1].id for n in dict.fromkeys(change.because))
         before = sentences[edited - 1].text if edited else ""
-        found.append(PersonaChange(one.action, edited, text, one.reason, cited, before))
-    more = [RefusedChange(c.action, c.text, "more than were asked for") for c in found[PROPOSALS:]]
-    return Proposals(tuple(found[:PROPOSALS]), (*refused, *more))
+        accepted.append(PersonaChange(change.action, edited, text, change.reason, cited, before))
+    more = [
+        RefusedChange(c.action, c.text, "more than were asked for") for c in accepted[PROPOSALS:]
+    ]
+    return Proposals(tuple(accepted[:PROPOSALS]), (*refused, *more))
 
 
 async def choose_changes(
@@ -349,29 +350,31 @@ async def choose_changes(
     proposed: Sequence[PersonaChange],
     plan: PersonaPlan,
 ) -> Proposals:
-    """The most important proposals, with the memories of those that say the same. Of many a few of
-    each group are chosen, and then of those.
+    """Choose the most important proposals, merged with their duplicates. If there are many, the
+    model chooses within groups first and then among the chosen ones.
 
     Raises:
         AnswerError: no usable answer came.
     """
-    left, refused = list(proposed), list[RefusedChange]()
-    chosen = len(left) < 2
+    candidates, refused = list(proposed), list[RefusedChange]()
+    chosen = len(candidates) < 2
     while not chosen:
-        chosen, kept = len(left) <= GROUP, list[PersonaChange]()
-        for begin in range(0, len(left), GROUP):
-            found = await _choose(model, sentences, left[begin : begin + GROUP], plan)
-            kept += found.changes
-            refused += found.refused
-        if not chosen and len(kept) >= len(left):  # as with more wanted than a group holds
-            refused += [_not_chosen(one) for one in kept[GROUP:]]
-            kept = kept[:GROUP]
-        left = kept
-    return Proposals(tuple(left), tuple(refused))
+        chosen, survivors = len(candidates) <= GROUP, list[PersonaChange]()
+        for begin in range(0, len(candidates), GROUP):
+            proposals = await _choose(model, sentences, candidates[begin : begin + GROUP], plan)
+            survivors += proposals.changes
+            refused += proposals.refused
+        if not chosen and len(survivors) >= len(
+            candidates
+        ):  # as when more are requested than a group holds
+            refused += [_not_chosen(change) for change in survivors[GROUP:]]
+            survivors = survivors[:GROUP]
+        candidates = survivors
+    return Proposals(tuple(candidates), tuple(refused))
 
 
-def _join(one: PersonaChange, other: PersonaChange) -> PersonaChange:
-    return replace(one, memories=tuple(dict.fromkeys((*one.memories, *other.memories))))
+def _join(change: PersonaChange, other: PersonaChange) -> PersonaChange:
+    return replace(change, memories=tuple(dict.fromkeys((*change.memories, *other.memories))))
 
 
 async def _choose(
@@ -380,7 +383,7 @@ async def _choose(
     proposed: Sequence[PersonaChange],
     plan: PersonaPlan,
 ) -> Proposals:
-    lines = [_say(one) for one in proposed]
+    lines = [_format_change(choice) for choice in proposed]
     answer = await ask_about(
         model,
         _choice_prompt(),
@@ -388,30 +391,30 @@ async def _choose(
         plan.seed,
         50 + CHOICE_TOKENS * plan.changes,
         plan.changes,
-        persona=[one.text for one in sentences],
+        persona=[sentence.text for sentence in sentences],
         changes=lines,
     )
     chosen, gone = dict[int, PersonaChange](), set[int]()
-    for one in answer.chosen:
-        place = one.change - 1
+    for choice in answer.chosen:
+        place = choice.change - 1
         if not 0 <= place < len(proposed) or place in gone or len(chosen) >= plan.changes:
             continue
-        made = proposed[place]
+        change = proposed[place]
         gone.add(place)
-        for other in one.same:
+        for other in choice.same:
             if 1 <= other <= len(proposed) and other - 1 not in gone:
-                made = _join(made, proposed[other - 1])
+                change = _join(change, proposed[other - 1])
                 gone.add(other - 1)
-        chosen[place] = made
-    rest = [_not_chosen(one) for place, one in enumerate(proposed) if place not in gone]
-    return Proposals(tuple(chosen.values()), tuple(rest))
+        chosen[place] = change
+    dropped = [_not_chosen(choice) for place, choice in enumerate(proposed) if place not in gone]
+    return Proposals(tuple(chosen.values()), tuple(dropped))
 
 
-def _not_chosen(one: PersonaChange) -> RefusedChange:
-    return RefusedChange(one.action, one.text or one.before, "was not chosen")
+def _not_chosen(change: PersonaChange) -> RefusedChange:
+    return RefusedChange(change.action, change.text or change.before, "was not chosen")
 
 
-def _say(one: PersonaChange) -> str:
-    where = f" sentence {one.sentence}" if one.sentence else ""
-    text = f": {one.text}" if one.text else ""
-    return " ".join(f"{one.action}{where}{text} ({one.reason})".split())
+def _format_change(change: PersonaChange) -> str:
+    where = f" sentence {change.sentence}" if change.sentence else ""
+    text = f": {change.text}" if change.text else ""
+    return " ".join(f"{change.action}{where}{text} ({change.reason})".split())

@@ -1,7 +1,7 @@
-"""The four resources as their owner describes them: namespaces, agents, collections and users.
+"""The specifications of the four resources: namespaces, agents, collections and users.
 
-The command line and Python make their options from these fields. Everything but a namespace belongs
-to one, and is called NAMESPACE/NAME; a bare name is one of the namespace in force.
+The command line and Python make their options from these fields. Agents, collections and users
+belong to a namespace and are called NAMESPACE/NAME; a bare name belongs to the current namespace.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ResourceName: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
 class NamespaceSpec(Frozen):
-    """A wall: what belongs to one namespace is never found from another one."""
+    """An isolated workspace: resources of one namespace cannot be reached from another."""
 
     name: ResourceName = option(description="The namespace's name.", argument=True)
-    description: str = option("", "What it is for.")
+    description: str = option("", "Its purpose.")
     tokens_per_day: int | None = option(
         None,
         "Tokens that models may read and write for it a day (UTC), when asked by a server.",
@@ -44,17 +44,17 @@ class CollectionSpec(Frozen):
         " documents say) or insight (what follows from other memories).",
     )
     embedder: str | None = option(
-        None, "The model that embeds its memories; where none is named, that of the settings."
+        None, "The model that embeds its memories; default: the embedder of the settings."
     )
     dimension: int | None = option(
-        None, "How many numbers its embeddings have; found out by asking unless given.", ge=1
+        None, "The dimension of its embeddings; measured with a call by default.", ge=1
     )
-    description: str = option("", "What it is for.")
+    description: str = option("", "Its purpose.")
 
 
 class AgentSpec(Frozen):
-    """Somebody who answers, and remembers. `memory.collections` are recalled from; `memories` and
-    `insights` are the collections that chats and integration write into."""
+    """An agent with a persona and a memory. It recalls from `memory.collections`; chats write into
+    the collection `memories`, integration into `insights`."""
 
     name: ResourceName = option(description="The agent's name.", argument=True)
     persona: str = option(
@@ -64,7 +64,7 @@ class AgentSpec(Frozen):
     memory: RecallSettings = RecallSettings()
     memories: str | None = option(None, "The collection that keeps what is learned in chats.")
     insights: str | None = option(None, "The collection that keeps its insights.")
-    description: str = option("", "What it is for.")
+    description: str = option("", "Its purpose.")
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class AgentSpec(Frozen):
 
     @property
     def recalled(self) -> tuple[str, ...]:
-        """The collections that it recalls from: where it names none, those that it writes into."""
+        """Return the collections to recall from; by default the ones that the agent writes into."""
         return self.memory.collections or self.written
 
 
@@ -132,8 +132,8 @@ class SpecVersion:
         created: When it was made, in seconds since 1970.
         spec: Its fields but the name, as JSON-ready data. Versions of agents that an early
             TextEvolve stored have the persona alone.
-        source: What made it, such as a run.
-        changes: What changed and why, where that is known, as JSON-ready data.
+        source: Its origin, such as a run.
+        changes: The changes and their reasons, if known, as JSON-ready data.
     """
 
     version: int
@@ -144,17 +144,17 @@ class SpecVersion:
 
 
 def split_name(name: str, namespace: str) -> tuple[str, str]:
-    """NAMESPACE/NAME taken apart; `namespace` is that of a bare name.
+    """Split NAMESPACE/NAME; a bare name belongs to `namespace`.
 
     Raises:
-        InputError: it has more than one slash, or a part is empty.
+        InputError: the name has more than one slash, or an empty part.
     """
-    first, slash, second = name.strip().partition("/")
-    found = (first, second) if slash else (namespace, first)
-    if not all(found) or "/" in found[1]:
+    owner, slash, second = name.strip().partition("/")
+    parts = (owner, second) if slash else (namespace, owner)
+    if not all(parts) or "/" in parts[1]:
         raise InputError(f"'{name}' is no name: give NAME or NAMESPACE/NAME")
-    allow_namespace(found[0])
-    return found
+    allow_namespace(parts[0])
+    return parts
 
 
 def agent_collections(spec: AgentSpec) -> tuple[str, ...]:

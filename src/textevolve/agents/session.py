@@ -1,6 +1,6 @@
-"""What is kept of a chat: a session with its messages, in the order in which they were said.
+"""The stored form of a chat: a session with its messages in order.
 
-A message is durable before anyone acts on it. Who keeps sessions is the business of `store`.
+A message is durable before anyone acts on it. `store` implements the storage.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ TITLE = 60
 
 
 class MessageDetails(Frozen):
-    """What is known of a message beside its text.
+    """Metadata of a message.
 
-    Of answers: `memories`: the ids of what was recalled for it; `interrupted`: somebody stopped it,
-    and the text is what had been written; `finish_reason` and `model`; `learning`.
+    Answers have: `memories`: ids of the recalled memories; `interrupted`: the answer was stopped,
+    and the text is the part written so far; `finish_reason` and `model`; `learning`.
     """
 
     model_config = ConfigDict(extra="ignore")  # older ones had a summary of those before
@@ -68,12 +68,12 @@ class ChatSession:
 
 @dataclass(frozen=True, slots=True)
 class FinishedTurn:
-    """A message and its answer, of which memories are to be made. `position`: of the answer."""
+    """A message and its answer, from which memories are created. `position`: of the answer."""
 
     session: str
     position: int
     user: str
-    said: str
+    message: str
     answer: str
     created: float
 
@@ -88,8 +88,8 @@ class SessionKeeper(Protocol):
     async def append(self, session: str, message: SessionMessage) -> None:
         """
         Raises:
-            ConflictError: the session has a message at this position already: somebody else has
-                gone on with it.
+            ConflictError: the session has a message at this position already, as another client
+                has continued it.
         """
         ...
 
@@ -100,14 +100,14 @@ def title_of(text: str) -> str:
 
 
 def as_openai(messages: Sequence[SessionMessage]) -> list[dict[str, Any]]:
-    """The messages as the chat API has them, which `memories create` and others read. What was
-    interrupted, and when each was said, stands beside them."""
+    """Return the messages in the form of the chat API, which `memories create` and other tools
+    read, with the fields `created` and `interrupted` in addition."""
     return [
         {
-            "role": one.role,
-            "content": one.text,
-            "created": one.created,
-            **({"interrupted": True} if one.details.interrupted else {}),
+            "role": message.role,
+            "content": message.text,
+            "created": message.created,
+            **({"interrupted": True} if message.details.interrupted else {}),
         }
-        for one in messages
+        for message in messages
     ]

@@ -59,20 +59,22 @@ class _Move(BaseModel):
 async def write_message(
     user: SimulatedUser, model: Model, chat: Chat, sample: int = 0, *, persists: bool = False
 ) -> tuple[str, ConversationEnd]:
-    """Write the user's next message, or tell how the conversation ended. `persists`: the user goes
-    on to the greatest number of turns, for an estimate of the cost.
+    """Return the user's next message, or how the conversation ended. `persists`: the user continues
+    to the greatest number of turns, for an estimate of the cost.
 
     Raises:
-        AnswerError: the model wrote no message that can be used.
-        ModelError: no answer came.
+        AnswerError: the model's answer has no usable message.
+        ModelError: the model did not answer.
     """
     system = user_prompt().render(persona=user.persona, goal=user.goal, stop=user.stop)
     # Drawn without the conversation, so that the prompt's beginning stays in the server's cache.
     nonce = draw_nonce((system,), user.seed)
-    said = fenced("conversation", write_chat(chat), nonce) if chat else "It has not begun.\n"
-    asked = f"You are the user, who wants: {user.goal}\nWrite the user's next message."
+    conversation = (
+        fenced("conversation", write_chat(chat), nonce) if chat else "It has not begun.\n"
+    )
+    task = f"You are the user, who wants: {user.goal}\nWrite the user's next message."
     request = Request(
-        messages=(Message("system", (system,)), Message("user", (said, asked))),
+        messages=(Message("system", (system,)), Message("user", (conversation, task))),
         temperature=user.temperature,
         max_tokens=LONGEST_MESSAGE,
         seed=user.seed,

@@ -25,7 +25,7 @@ class OpenChat(StaysOpen):
     """A chat that is opened with its first use, until the end of its block, or `close`."""
 
     def __init__(self, open_run: OpenRun) -> None:
-        self.kept = KeptOpen[AgentChat](
+        self.resource = KeptOpen[AgentChat](
             lambda stack: stack.enter_async_context(open_run()),
             "the chat is closed; open another one",
         )
@@ -33,12 +33,12 @@ class OpenChat(StaysOpen):
     @property
     def chat(self) -> AgentChat:
         """The chat itself, which is opened where it is not."""
-        return self.kept.current or self.kept.wait(_get)
+        return self.resource.current or self.resource.wait(_get)
 
     @property
     def session(self) -> str:
         """The session's id, empty before the first message, and before it is opened."""
-        return self.kept.current.session if self.kept.current else ""
+        return self.resource.current.session if self.resource.current else ""
 
     @property
     def messages(self) -> Sequence[SessionMessage]:
@@ -57,26 +57,26 @@ class OpenChat(StaysOpen):
 
     def stream(self, text: str) -> Generator[ChatEvent]:
         """The events of a turn as they come; who leaves early stops the answer."""
-        return self.kept.iterate(lambda chat: chat.say(text))
+        return self.resource.iterate(lambda chat: chat.say(text))
 
     def stop(self) -> None:
         """End the answer that is being written; also from a signal's handler."""
-        if self.kept.current is not None:
-            self.kept.call_soon(self.kept.current.stop)
+        if self.resource.current is not None:
+            self.resource.call_soon(self.resource.current.stop)
 
     @property
     def unlearned(self) -> int:
         """Count the turns of which memories are still to be made."""
-        return self.kept.current.unlearned if self.kept.current else 0
+        return self.resource.current.unlearned if self.resource.current else 0
 
     def learned(self) -> list[Learned]:
         """Tell what became of turns since this was called last."""
-        return self.kept.current.learned() if self.kept.current else []
+        return self.resource.current.learned() if self.resource.current else []
 
     def finish(self) -> None:
         """Wait until memories are made of all turns."""
-        if self.kept.current is not None:
-            self.kept.wait(AgentChat.finish)
+        if self.resource.current is not None:
+            self.resource.wait(AgentChat.finish)
 
     def __exit__(
         self,

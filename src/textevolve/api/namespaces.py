@@ -112,7 +112,7 @@ class Namespace(StaysOpen, SyncView[AsyncNamespace]):
 
     def memories(self, collection: str) -> Memories:
         """The memories of a collection; whether it is there is found out with the first use."""
-        return Memories(self.kept, lambda space: space.memories(collection))
+        return Memories(self.resource, lambda space: space.memories(collection))
 
     def __enter__(self) -> Self:
         self.find_memories()

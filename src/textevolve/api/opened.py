@@ -80,7 +80,7 @@ class OpenJudge(StaysOpen):
         check_absolute(judge)
         describe_judge(judge)  # its files are read, so that what is wrong with them is said now
         models = judge_models(judge, model)
-        self.kept = keep_bench(client, "metric", judge, {"judge": judge}, models, model)
+        self.resource = keep_bench(client, "metric", judge, {"judge": judge}, models, model)
 
     async def __call__(self, case: Case, /) -> Evaluation:
         """
@@ -91,7 +91,7 @@ class OpenJudge(StaysOpen):
         async def judge(bench: Workbench) -> Evaluation:
             return await bench.whole_judge_of(self.judge)(case)
 
-        return await self.kept.do(judge)
+        return await self.resource.do(judge)
 
 
 def make_metric(
@@ -144,7 +144,7 @@ class OpenChain(StaysOpen):
 
     def __init__(self, client: ClientOptions, chain: object, model: str | None) -> None:
         self.chain = find_chain(chain)
-        self.kept = keep_models(client, self.chain, model)
+        self.resource = keep_models(client, self.chain, model)
 
     def __call__(self, **values: Any) -> dict[str, Any]:
         return sync.run(self.acall(**values))
@@ -161,7 +161,7 @@ class OpenChain(StaysOpen):
         async def make(bench: Workbench) -> ChainContext:
             return bench.chain_context()
 
-        context = replace(await self.kept.do(make), model_of=partial(OpenModel, self.kept))
+        context = replace(await self.resource.do(make), model_of=partial(OpenModel, self.resource))
         return await perform_chain(self.chain, values, context)
 
 
@@ -218,7 +218,7 @@ async def open_chat(
 
 def keep_chat(client: ClientOptions, agent: str, options: Mapping[str, Any]) -> OpenChat:
     chat = OpenChat(partial(open_chat, client, agent, options))
-    client.keep(chat.kept)
+    client.keep(chat.resource)
     return chat
 
 
@@ -250,5 +250,5 @@ def keep_namespace(
 ) -> Namespace:
     named = name or client.read_settings().namespace
     space = Namespace(named, partial(open_namespace, client, named, create=create, source=source))
-    client.keep(space.kept)
+    client.keep(space.resource)
     return space

@@ -1,4 +1,5 @@
-"""Many pieces of async work: bounded, in order, cancellable. It knows nothing of models or texts.
+"""Run many pieces of async work: bounded, in order, cancellable, and independent of models and
+texts.
 
 `local.py` runs them on this event loop; `sync.py` lets plain code, and
 code inside a running loop such as a notebook's, wait for async code.

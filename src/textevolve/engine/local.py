@@ -92,25 +92,25 @@ async def stream(
 async def follow(
     work: Callable[[Callable[[T], None]], Awaitable[T]],
 ) -> AsyncGenerator[T]:
-    """What a long piece of work shows of itself on its way, and at last its result.
+    """Yield the intermediate results of a long piece of work, and at last its result.
 
-    `work` is called with a function that it hands to what it has so far; that may be called
-    between any two of its awaits.
+    `work` is called with a function to which it passes each intermediate result, between any two of
+    its awaits.
     """
-    shown: deque[T] = deque()
+    updates: deque[T] = deque()
     news = asyncio.Event()
 
     def show(so_far: T) -> None:
-        shown.append(so_far)
+        updates.append(so_far)
         news.set()
 
     task = asyncio.ensure_future(work(show))
     task.add_done_callback(lambda _: news.set())
     try:
-        while not task.done() or shown:
+        while not task.done() or updates:
             await news.wait()
-            while shown:
-                yield shown.popleft()
+            while updates:
+                yield updates.popleft()
             if not task.done():
                 news.clear()
         yield task.result()
@@ -119,11 +119,11 @@ async def follow(
 
 
 async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel what still runs and wait until it has ended."""
-    left = list(tasks)
-    for task in left:
+    """Cancel the tasks that still run and wait until they have ended."""
+    pending = list(tasks)
+    for task in pending:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.gather(*pending, return_exceptions=True)
 
 
 async def pipe(

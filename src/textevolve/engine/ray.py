@@ -1,11 +1,11 @@
 """Work spread over the nodes of a Ray cluster: the counterpart of `local.stream`, and the only
 module that knows Ray.
 
-A worker is an actor, one for each node that has a processor. It works on items that it is given,
-may ask the driver questions on the way, and tells it news. What goes between the two are letters,
-many at once; the driver sends and fetches, so that one outside the cluster works alike. Ray is not
-asked to start an actor again: the driver knows best what a worker that died had in hand, gives that
-to others, and starts another worker where the node still lives. Nothing here knows what an item is.
+A worker is an actor, one for each node that has a processor. It processes items, may ask the driver
+questions meanwhile, and reports news to it. The two exchange letters in groups; the driver sends
+and fetches them, so a driver outside the cluster works in the same way. Ray does not restart
+actors: the driver knows which items a dead worker had, gives them to others, and starts a new
+worker if the node still lives. The module does not depend on the type of an item.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Line:
         finally:
             del self._waiting[number]
 
-    def tell(self, news: Any) -> None:
+    def report(self, news: Any) -> None:
         self._write("news", 0, news)
 
     def _write(self, kind: str, number: int, content: Any) -> None:
@@ -186,7 +186,7 @@ def load(address: str) -> None:
         SettingsError: it is not installed.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    if not _named(address):
+    if not _cluster_address(address):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         loaded()
@@ -202,23 +202,23 @@ def loaded() -> Any:
     return ray
 
 
-def _named(address: str) -> str:
-    """The address of the cluster that is to be joined; empty: one is started."""
-    named = address if "://" in address else os.environ.get("RAY_ADDRESS", "")
-    return "" if named == "local" else named
+def _cluster_address(address: str) -> str:
+    """Return the address of the cluster to join; empty if one has to be started."""
+    configured = address if "://" in address else os.environ.get("RAY_ADDRESS", "")
+    return "" if configured == "local" else configured
 
 
-def pickled(what: Any) -> bytes:
+def pickled(value: Any) -> bytes:
     """Serialize an object for another process, including code of the user.
 
     Raises:
-        InputError: it cannot be sent there.
+        InputError: the object cannot be serialized.
     """
     try:
-        return loaded().cloudpickle.dumps(what)
+        return loaded().cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001  pickling may raise anything
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"cannot be sent to another process ({why:.200})") from None
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"cannot be sent to another process ({reason:.200})") from None
 
 
 def unpickled(packed: bytes) -> Any:
@@ -227,55 +227,55 @@ def unpickled(packed: bytes) -> Any:
 
 @asynccontextmanager
 async def join_cluster(address: str) -> AsyncGenerator[None]:
-    """Be a driver of the cluster, unless this process is one already. Ray has to be loaded.
-    `address`: "ray" is the cluster that RAY_ADDRESS names, or else one that is started on this
-    machine and stopped after it; ray://HOST:PORT is that of a cluster's client server.
+    """Connect to the cluster as a driver, unless this process is one already. Ray has to be loaded.
+    `address`: "ray" is the cluster that RAY_ADDRESS names, or otherwise a local one that is stopped
+    afterwards; ray://HOST:PORT is the address of a cluster's client server.
 
     Raises:
-        SettingsError: nothing answers there.
+        SettingsError: the cluster cannot be reached.
     """
-    named, ray = _named(address), loaded()
-    if named:
-        await refuse_silent(named)
+    cluster, ray = _cluster_address(address), loaded()
+    if cluster:
+        await check_reachable(cluster)
     if ray.is_initialized():
         yield
         return
     try:
-        await asyncio.wait_for(asyncio.to_thread(_join, ray, named), START_SECONDS)
+        await asyncio.wait_for(asyncio.to_thread(_join, ray, cluster), START_SECONDS)
     except TimeoutError:
-        raise _unreached(named, f"it did not let us in within {START_SECONDS:g} s") from None
+        raise _unreached(cluster, f"it did not let us in within {START_SECONDS:g} s") from None
     except Exception as error:
-        raise _unreached(named, f"{type(error).__name__}: {error}") from error
+        raise _unreached(cluster, f"{type(error).__name__}: {error}") from error
     try:
         yield
     finally:
         await asyncio.shield(asyncio.to_thread(ray.shutdown))
 
 
-def _join(ray: Any, named: str) -> None:
+def _join(ray: Any, cluster: str) -> None:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     quiet: dict[str, Any] = {
         "log_to_driver": False,
         "logging_level": logging.CRITICAL,
         "namespace": "textevolve",
     }
-    if named:
-        ray.init(named, **quiet)
+    if cluster:
+        ray.init(cluster, **quiet)
     else:
         quiet |= {"include_dashboard": False, "object_store_memory": LOCAL_OBJECTS}
         ray.init("local", **quiet)
     with suppress(ImportError, AttributeError, KeyError):
-        # It prints of workers that died, on standard output; we say what matters ourselves.
+        # It prints messages about dead workers on standard output; we report those ourselves.
         from ray._private.ray_logging import global_worker_stdstream_dispatcher as printing
 
         printing.remove_handler("ray_print_logs")
 
 
-async def refuse_silent(address: str) -> None:
-    """Ray waits long for an address where nobody is.
+async def check_reachable(address: str) -> None:
+    """Check that something listens at the address, since Ray itself waits long for it.
 
     Raises:
-        SettingsError: nothing answers there.
+        SettingsError: nothing does.
     """
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
@@ -293,14 +293,14 @@ async def refuse_silent(address: str) -> None:
     writer.close()
 
 
-def _unreached(address: str, why: str) -> SettingsError:
-    why = " ".join(why.split())
+def _unreached(address: str, reason: str) -> SettingsError:
+    reason = " ".join(reason.split())
     where = f"the Ray cluster at {address} cannot be reached" if address else "Ray does not start"
-    return SettingsError(f"{where} ({why:.300}); is it up, and of the same version as here?")
+    return SettingsError(f"{where} ({reason:.300}); is it up, and of the same version as here?")
 
 
 BATCH = 100
-"""Items at most that a worker has waiting beside those that it works on, as many as these else."""
+"""Items at most that wait at a worker; by default as many as it processes at once."""
 LOOK_SECONDS = 1.0
 """Between two looks at the nodes, and at what there is to notify."""
 OPEN_SECONDS, END_SECONDS = 300.0, 10.0
@@ -412,7 +412,7 @@ class _Driver:
         if (notice := await self.crew.notice()) != self._notice:
             self._notice = notice
             for line in self._lines.values():
-                line.tell(notice)
+                line.report(notice)
 
     async def _serve(self, node: str, place: str, nodes: int) -> None:
         """Lead one worker's life. It ends without an error if the worker is lost."""
@@ -426,7 +426,7 @@ class _Driver:
             if fault is not None:
                 raise fault
             self._lines[name] = line
-            line.tell(self._notice)
+            line.report(self._notice)
             self._changed.set()
             pumps = [asyncio.ensure_future(pump(actor, line)) for pump in (_send, _receive)]
             await asyncio.gather(*pumps)

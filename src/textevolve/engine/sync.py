@@ -42,8 +42,8 @@ def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop for work of ours: uvloop's where that is installed, which takes less time for
-    each call. A program that has a loop of its own chose it itself."""
+    """Return an event loop for our own work: uvloop's if it is installed, since it takes less time
+    for each call. A program with a running loop keeps its own."""
     if find_spec("uvloop") is None:
         return asyncio.new_event_loop()
     return import_module("uvloop").new_event_loop()
@@ -126,11 +126,11 @@ def _block_this() -> Generator[None]:
 
 async def cancel_others() -> None:
     """Cancel every other task of this event loop, and wait for their ends."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
+    pending = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in pending:
         if not task.cancelling():  # else it comes to its end, which must not be interrupted
             task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.gather(*pending, return_exceptions=True)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -294,9 +294,9 @@ class KeptOpen(Generic[T]):
 
 
 class StaysOpen:
-    """Something that stays open until `close`, or the end of its block."""
+    """A resource that stays open until `close`, or the end of its `with` block."""
 
-    kept: KeptOpen[Any]
+    resource: KeptOpen[Any]
 
     def __enter__(self) -> Self:
         return self
@@ -311,14 +311,14 @@ class StaysOpen:
 
     def close(self) -> None:
         """Close models and store; what is asked meanwhile is ended. Twice is once."""
-        self.kept.close()
+        self.resource.close()
 
 
 class SyncView(Generic[A]):
     """A part of what is open, whose async methods are waited for. `pick` finds the part."""
 
-    def __init__(self, kept: KeptOpen[Any], pick: Callable[[Any], A]) -> None:
-        self.kept, self._pick = kept, pick
+    def __init__(self, resource: KeptOpen[Any], pick: Callable[[Any], A]) -> None:
+        self.resource, self._pick = resource, pick
 
     def call_sync(self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kw: Any) -> R:
-        return self.kept.wait(lambda opened: method(self._pick(opened), *args, **kw))
+        return self.resource.wait(lambda opened: method(self._pick(opened), *args, **kw))

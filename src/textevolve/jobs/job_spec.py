@@ -1,4 +1,4 @@
-"""What a job is: a study, when it is to run, how often it is tried, and what it may use."""
+"""The specification of a job: a study, its schedule, its retries and its limits."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LIMITS = "Limits of each run"
 
 
 class JobSpec(Frozen):
-    """A study that runs by a clock: when a cron expression says.
+    """A study that runs at the times of a cron expression.
 
-    One that was missed, since nothing ran jobs at that time, is run once as soon as something does,
-    however many times went by.
+    Times that were missed because no scheduler was running are made up for by a single run as soon
+    as one starts.
     """
 
     name: ResourceName = option(description="The job's name.", argument=True)
@@ -50,7 +50,7 @@ class JobSpec(Frozen):
         " memories are as they were is the same run, and nothing is asked twice.",
     )
     concurrency: int | None = option(None, "How many calls are in flight.", ge=1, le=4096)
-    batch: bool = option(False, "Ask in batch jobs, each of which may take a day.")
+    batch: bool = option(False, "Send calls as batch jobs. A batch job may take a day.")
     max_cost: float | None = option(None, "Stop at this cost, in dollars.", group=LIMITS, ge=0)
     max_tokens: int | None = option(None, "Stop at this many tokens.", group=LIMITS, ge=0)
     max_calls: int | None = option(None, "Stop at this many calls.", group=LIMITS, ge=0)
@@ -86,9 +86,9 @@ class JobSpec(Frozen):
 
     def settings(self, settings: Settings, namespace: str) -> Settings:
         """The settings of its runs: bare names are those of its own namespace."""
-        own: dict[str, Any] = {"concurrency": self.concurrency} if self.concurrency else {}
-        own |= {"batch": True} if self.batch else {}
-        return settings.model_copy(update={"namespace": namespace, **own})
+        overrides: dict[str, Any] = {"concurrency": self.concurrency} if self.concurrency else {}
+        overrides |= {"batch": True} if self.batch else {}
+        return settings.model_copy(update={"namespace": namespace, **overrides})
 
 
 def read_job(job: StoredJob) -> JobSpec:
@@ -117,7 +117,7 @@ def name_from_root(study: AnyStudy, spec: StudySpec) -> StudySpec:
 
 def _from_root(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(_from_root(one) for one in cast(tuple[Any, ...], value))
+        return tuple(_from_root(element) for element in cast(tuple[Any, ...], value))
     if isinstance(value, str) and value == "-":
         raise InputError("a job cannot read standard input; name a file")
     if not isinstance(value, str):

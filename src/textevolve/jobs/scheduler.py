@@ -49,7 +49,8 @@ RENEWALS = 4
 
 @dataclass(frozen=True)
 class JobDesk:
-    """What jobs are run with. `announce`: is called with a line when a job begins or ends."""
+    """The settings and stores with which jobs run. `announce` is called with a line when a job
+    begins or ends."""
 
     settings: Settings
     resources: Store
@@ -102,17 +103,17 @@ async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
     try:
         await asyncio.wait((work, lease), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            desk.announce(f"job {name}: is not ours any more; stopped")
+            desk.announce(f"job {name}: another scheduler has taken it over; stopped")
             return None
         outcome = work.result()
         await asyncio.to_thread(_end_claim, desk, claim, outcome)
         desk.announce(f"job {name}: {outcome.status}{outcome.detail and f': {outcome.detail}'}")
         return outcome
     except asyncio.CancelledError:
-        desk.announce(f"job {name}: is given back; the next scheduler goes on with it")
+        desk.announce(f"job {name}: released; the next scheduler resumes it")
         raise
     except StoreError as error:  # the lease is another's, or the database is away
-        desk.announce(f"job {name}: its end could not be noted: {error}")
+        desk.announce(f"job {name}: its outcome could not be stored: {error}")
         return None
     finally:
         for task in (work, lease):
@@ -172,8 +173,8 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
     if earlier is not None:
         return earlier
     settings = spec.settings(desk.settings, claim.job.namespace)
-    study, own = read_study(spec.study)
-    stored = await driver.specify(study, own, settings)
+    study, study_spec = read_study(spec.study)
+    stored = await driver.specify(study, study_spec, settings)
     if spec.fresh:
         stored = stored.model_copy(update={"fresh": f"{claim.job.id} {claim.run.due!r}"})
     if settings.namespace != desk.settings.namespace:  # there the same study is another run
@@ -181,7 +182,7 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
         stored = stored.model_copy(update={"described": described})
 
     def register() -> RunRecord:
-        cases = driver.read_cases(study, own, settings)
+        cases = driver.read_cases(study, study_spec, settings)
         launch = spec.launch(claim.job.namespace)
         run = driver.register_run(desk.store, study, stored, cases, launch)
         desk.resources.write(stored_jobs.note_job_run, claim, run.id)
@@ -213,7 +214,7 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
     spec = read_job(claim.job)
     settings = spec.settings(desk.settings, claim.job.namespace)
     study = find_study(read_stored(run).kind)
-    known = run.status == "finished" and not claim.run.run_id
+    finished_before = run.status == "finished" and not claim.run.run_id
     baseline = await asyncio.to_thread(find_baseline, desk.store, run, spec.gates, settings)
     launch, rows = spec.launch(claim.job.namespace), dict[str, Row]()
     refused = await asyncio.to_thread(check_judges, desk.store, run, spec.gates)
@@ -234,7 +235,7 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
     gated = await asyncio.to_thread(
         check_run, desk.store, run, rows.values(), spec.gates, baseline, refused
     )
-    return judge_outcome(rows.values(), gated, known=known)
+    return judge_outcome(rows.values(), gated, known=finished_before)
 
 
 def judge_outcome(rows: Iterable[Row], gated: Gated, *, known: bool) -> JobOutcome:

@@ -76,14 +76,14 @@ def _read_cron(text: str) -> Iterator[dict[str, str]]:
     fields = text.split()
     if len(fields) != len(FIELDS):
         raise ValueError(
-            f"has {len(fields)} fields in place of 5: minute, hour, day of the month, month, day of"
+            f"has {len(fields)} fields instead of 5: minute, hour, day of the month, month, day of"
             " the week"
         )
     # The library counts the days of the week from Monday, so they are given by name.
     fields[4] = re.sub(r"(?<![\w/])[0-7](?!\w)", lambda day: DAYS[int(day[0]) % 7], fields[4])
-    named: dict[str, str] = dict(zip(FIELDS, fields, strict=True))
+    schedule: dict[str, str] = dict(zip(FIELDS, fields, strict=True))
     if any(field.startswith("*") for field in (fields[2], fields[4])):
-        yield named
+        yield schedule
     else:
-        yield {**named, "day_of_week": "*"}
-        yield {**named, "day": "*"}
+        yield {**schedule, "day_of_week": "*"}
+        yield {**schedule, "day": "*"}

@@ -45,9 +45,13 @@ def agree(
     """Compute all figures of a task; `labels` are in the order of their positions. Krippendorff's
     alpha is nominal, of grades of squared differences; items of one input are not independent."""
     labelled = labels_by_item(items, labels)
-    answered = [[label.answer for label in own if label.answer != SKIP] for _, own in labelled]
-    shared = [(i, own) for (i, _), own in zip(labelled, answered, strict=True) if len(own) > 1]
-    classes = [list(map(spec.answers.index, own)) for _, own in shared]
+    answered = [
+        [label.answer for label in chosen if label.answer != SKIP] for _, chosen in labelled
+    ]
+    shared = [
+        (i, chosen) for (i, _), chosen in zip(labelled, answered, strict=True) if len(chosen) > 1
+    ]
+    classes = [list(map(spec.answers.index, chosen)) for _, chosen in shared]
     inputs, squared = [item.input for item, _ in shared], spec.kind == "single"
     answers: defaultdict[str, list[str]] = defaultdict(list)
     for label in labels:
@@ -60,7 +64,7 @@ def agree(
         people=tuple(
             LabellerFigures(n, len(g) - g.count(SKIP), g.count(SKIP)) for n, g in answers.items()
         ),
-        disputed=tuple(item.place for item, own in shared if len(set(own)) > 1),
+        disputed=tuple(item.place for item, chosen in shared if len(set(chosen)) > 1),
         wins=_count_wins(spec, labelled),
     )
 
@@ -101,8 +105,8 @@ def item_rows(
     of people who chose each; a single text with `human`, in [0, 1], and if several people label it
     with `label_NAME` of each."""
     several = len({label.labeller for label in labels}) > 1
-    for item, given in labels_by_item(items, labels):
-        scores = mean_scores(spec, given)
+    for item, item_labels in labels_by_item(items, labels):
+        scores = mean_scores(spec, item_labels)
         if not scores:
             continue
         row: LabelRow = {"id": item.id, "input": item.input}
@@ -113,10 +117,10 @@ def item_rows(
         else:
             row |= {"candidate": next(iter(item.candidates), None), "output": item.texts[0]}
             row |= {"human": scores[0], "variant": next(iter(item.variants), None)}
-            answers = [(label.labeller, scores_of(spec, label.answer)) for label in given]
-            row |= {f"label_{name}": own[0] for name, own in answers if own and several}
-        notes = [f"{label.labeller}: {label.note}" for label in given if label.note]
+            answers = [(label.labeller, scores_of(spec, label.answer)) for label in item_labels]
+            row |= {f"label_{name}": shares[0] for name, shares in answers if shares and several}
+        notes = [f"{label.labeller}: {label.note}" for label in item_labels if label.note]
         row |= {"context": item.context, "reference": item.reference}
-        row |= {"labels": sum(label.answer != SKIP for label in given)}
+        row |= {"labels": sum(label.answer != SKIP for label in item_labels)}
         row |= {"notes": "\n".join(notes) or None}
         yield {name: value for name, value in row.items() if value is not None}

@@ -105,8 +105,8 @@ def is_swapped(task: str, item: LabelItem, labeller: str) -> bool:
 
 
 def show_to(task: str, item: LabelItem, labeller: str) -> LabelItem:
-    """Return what this person sees of an item: its texts in the person's order, and nothing of who
-    wrote or scored them."""
+    """Return an item as this person sees it: its texts in the person's order, without the names and
+    scores of their authors."""
     step = -1 if is_swapped(task, item, labeller) else 1
     return LabelItem(
         place=item.place,

@@ -381,7 +381,9 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
     if most is None:
         return request, 0
     questions = json.loads(request.questions or "[]")
-    longest = max((len(json.dumps(one, ensure_ascii=False)) for one in questions), default=0)
+    longest = max(
+        (len(json.dumps(question, ensure_ascii=False)) for question in questions), default=0
+    )
     most = max(most - longest, SHORTEST_STATE)
     if len(state.text) <= most:
         return request, 0

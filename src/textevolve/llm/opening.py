@@ -102,7 +102,7 @@ async def _open_endpoint(
     endpoint: Endpoint, settings: Settings, stack: AsyncExitStack
 ) -> tuple[OpenAIClient | MiniLM, int, int]:
     if endpoint.members:
-        names = ", ".join(one.spec for one in endpoint.members)
+        names = ", ".join(member.spec for member in endpoint.members)
         raise CapabilityError(f"{endpoint.spec} is a pool; name one of its members: {names}")
     embedder = embedder_of(endpoint.spec)
     if embedder is not None:

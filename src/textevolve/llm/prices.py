@@ -65,7 +65,7 @@ def find_price(endpoint: Endpoint, decides: bool = False) -> Price | None:
     if endpoint.price is not None:
         return endpoint.price
     if endpoint.members:
-        return _dearest([find_price(one, decides) for one in endpoint.members])
+        return _dearest([find_price(member, decides) for member in endpoint.members])
     if endpoint.key is None and endpoint.base_url and is_loopback(endpoint.base_url):
         return Price(input=0, output=0)
     lists = DECISION_LISTS if decides or not endpoint.chats else LISTS
@@ -85,7 +85,7 @@ def describe_price_source(endpoint: Endpoint) -> str | None:
     """Where the costs of an endpoint's calls come from, and of what date; None where there are
     none."""
     if endpoint.members:
-        sources = [describe_price_source(one) for one in endpoint.members]
+        sources = [describe_price_source(member) for member in endpoint.members]
         return "; ".join(dict.fromkeys(source for source in sources if source)) or None
     price = find_price(endpoint)
     if price is not None and not (price.input or price.output or price.cached_input):

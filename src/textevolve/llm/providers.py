@@ -217,20 +217,20 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
         raise SettingsError(f"{spec}: there is no such pool in the settings; known are: {known}")
     check_model(spec)
     with confine(None):  # whoever may ask the pool need not know its members
-        members = [_member(spec, one.model, settings, asks) for one in pool.members]
+        members = [_member(spec, member.model, settings, asks) for member in pool.members]
     first = members[0]
-    same_wire = all(one.decisions == first.decisions for one in members)
-    same_embeds = all(one.embeds == first.embeds for one in members)
-    contexts = [one.context for one in members if one.context is not None]
+    same_wire = all(member.decisions == first.decisions for member in members)
+    same_embeds = all(member.embeds == first.embeds for member in members)
+    contexts = [member.context for member in members if member.context is not None]
     return Endpoint(
         spec=spec,
         provider=POOL,
         model=name,
         base_url="",
         price=settings.prices.get(spec),
-        reports_cost=all(one.reports_cost for one in members),
+        reports_cost=all(member.reports_cost for member in members),
         decisions=first.decisions if same_wire else None,
-        chats=all(one.chats for one in members),
+        chats=all(member.chats for member in members),
         context=min(contexts, default=None),
         embeds=first.embeds if same_embeds else None,
         members=tuple(members),

@@ -193,7 +193,7 @@ class _ChunkChoice(BaseModel):
 def _own_choices(value: object) -> object:
     """Keep the chunks of the first answer only; those of several come mixed."""
     choices: list[Any] = cast("list[Any]", value) if isinstance(value, list) else []
-    return [one for one in choices if not isinstance(one, dict) or not one.get("index")]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return [choice for choice in choices if not isinstance(choice, dict) or not choice.get("index")]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 class CompletionChunk(BaseModel):
@@ -209,7 +209,7 @@ class CompletionChunk(BaseModel):
 
     @property
     def text(self) -> str:
-        return "".join(_text_of(one.delta) for one in self.choices if one.delta)
+        return "".join(_text_of(choice.delta) for choice in self.choices if choice.delta)
 
 
 class _Vector(BaseModel):
@@ -245,9 +245,9 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
     timings = [chunk.timings for chunk in chunks if chunk.timings]
     deltas = [one.delta for one in choices if one.delta]
     text = clean("".join(chunk.text for chunk in chunks))
-    refused = clean("".join(one.refusal or "" for one in deltas))
+    refused = clean("".join(delta.refusal or "" for delta in deltas))
     thoughts = clean("".join(map(_thoughts_of, deltas)))
-    calls = join_tool_calls(call for one in deltas for call in one.tool_calls or ())
+    calls = join_tool_calls(call for delta in deltas for call in delta.tool_calls or ())
     message = _Message(content=text, refusal=refused or None, reasoning=thoughts or None)
     message.tool_calls = calls or None
     choice = _Choice(

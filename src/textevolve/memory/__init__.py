@@ -1,6 +1,6 @@
-"""What agents know: memories, how they come to be, how they are found, and what becomes of them.
+"""The memory of agents: creating, storing, recalling and integrating memories.
 
-Types in `record.py` and `cue.py`, the store behind a protocol in `index.py`, M(a, x, y, xi) in
-`recall.py`. No database, no display and no command: stores are in `store`, whatever can be run in
-`studies`.
+Types are in `record.py` and `cue.py`, the protocol of stores in `index.py`, M(a, x, y, xi) in
+`recall.py`. The package has no database, display or command: stores are in `store`, runnable work
+in `studies`.
 """

@@ -1,8 +1,8 @@
-"""Reading documents: what becomes of each chunk beside what is known of its document already.
+"""Convert documents into memories, and update the memories of a changed document.
 
 A chunk is one semantic memory, in the document's words or retold from a role's point of view. A
-document is divided by its structure: headings, paragraphs, sentences, words. How files are read is
-the business of `studies`.
+document is divided by its structure: headings, paragraphs, sentences, words. `studies` reads the
+files.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
 
 
 def split_document(document: Document, tokens: int) -> Iterator[Chunk]:
-    """Chunks of at most so many tokens (a token is taken for 4 characters), lazily. They join up to
-    the document's text; one without a word has none.
+    """Yield chunks of at most `tokens` tokens (estimated as 4 characters each). They join to the
+    document's text; a document without a word has none.
 
-    No chunk reaches over a heading, but for headings with nothing below them, which go with what
-    follows. Within a section as many whole paragraphs as fit make a chunk; one that is too long is
-    divided between its sentences, then words (see `split_text`).
+    A chunk ends at a heading, except that headings without text below them join the next section.
+    Within a section a chunk has as many whole paragraphs as fit; a longer paragraph is divided
+    between sentences, then words (see `split_text`).
     """
     most = max(tokens, LEAST_TOKENS) * CHARACTERS_A_TOKEN
     position = 0
@@ -119,20 +119,22 @@ def split_document(document: Document, tokens: int) -> Iterator[Chunk]:
 
 
 def _sections(document: Document) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    """Heading paths with what stands below each, its own heading included. Where that is nothing
-    the next one takes it in."""
+    """Yield heading paths with the span of each section, its heading included. An empty section
+    joins the next one."""
     text, path = document.text, list[Heading]()
     begun, body = 0, 0
     for heading in chain(document.headings, (None,)):
         end = len(text) if heading is None else heading.start
         if not _is_blank(text, body, end):
-            yield tuple(one.title for one in path), begun, end
+            yield tuple(heading_above.title for heading_above in path), begun, end
             begun = end
         if heading is not None:
-            path = [one for one in path if one.level < heading.level] + [heading]
+            path = [
+                heading_above for heading_above in path if heading_above.level < heading.level
+            ] + [heading]
             body = heading.end
     if not _is_blank(text, begun, len(text)):
-        yield tuple(one.title for one in path), begun, len(text)
+        yield tuple(heading_above.title for heading_above in path), begun, len(text)
 
 
 def _is_blank(text: str, start: int, end: int) -> bool:
@@ -144,13 +146,13 @@ _WORD = re.compile(r"\S")
 
 def _join_blank(pieces: Iterable[str]) -> Iterator[str]:
     """Join pieces without a word to the piece before them, or to the first one."""
-    held = ""
+    buffer = ""
     for piece in pieces:
-        if held.strip() and piece.strip():
-            yield held
-            held = ""
-        held += piece
-    yield held
+        if buffer.strip() and piece.strip():
+            yield buffer
+            buffer = ""
+        buffer += piece
+    yield buffer
 
 
 ORIGINAL = "the document's own words: "
@@ -158,29 +160,28 @@ ORIGINAL = "the document's own words: "
 
 
 class ReadingPlan(Frozen):
-    """How documents become memories."""
+    """Settings for converting documents into memories."""
 
     chunk_tokens: int = option(
         256,
-        "The most tokens of a chunk; a token is taken for 4 characters.",
+        "The most tokens of a chunk, estimated as 4 characters each.",
         ge=LEAST_TOKENS,
         le=8000,
     )
     trust: float = option(
         0.7,
-        "How far the documents are believed, from 0 to 1; recall can leave out what is trusted"
-        " less than it wants.",
+        "The trust in the documents, from 0 to 1; recall can exclude memories below a trust.",
         ge=0,
         le=1,
     )
     importance: float = option(0.5, "The importance of each chunk, from 0 to 1.", ge=0, le=1)
-    seed: int = option(0, "Seed of what is retold.")
+    seed: int = option(0, "Seed of retelling.")
 
 
 @dataclass(frozen=True, slots=True)
 class KeptChunk:
-    """A memory that came from a document. `role`: as whom it is told, empty where in the document's
-    words. `digest`: of the document's words."""
+    """A memory created from a document. `role`: the point of view it was retold from; empty if it
+    has the document's words. `digest`: of the document's words."""
 
     id: str
     source: str
@@ -193,7 +194,7 @@ ChunkAction: TypeAlias = Literal["add", "keep", "replace", "close"]
 
 @dataclass(frozen=True, slots=True)
 class ChunkStep:
-    """What becomes of a chunk, or of a memory whose chunk is gone (`close`)."""
+    """The action for a chunk, or for a memory whose chunk is gone (`close`)."""
 
     action: ChunkAction
     chunk: Chunk | None = None
@@ -211,8 +212,8 @@ class ToldChunk:
 
 
 def kept_chunk(record: MemoryRecord) -> KeptChunk:
-    told = record.reason.startswith(ORIGINAL)
-    words = record.reason.removeprefix(ORIGINAL) if told else record.text
+    retold = record.reason.startswith(ORIGINAL)
+    words = record.reason.removeprefix(ORIGINAL) if retold else record.text
     return KeptChunk(record.id, record.origin.source, record.origin.author, digest(words))
 
 
@@ -222,20 +223,20 @@ def digest(text: str) -> str:
 
 
 def align_chunks(
-    kept: Sequence[KeptChunk], chunks: Iterable[Chunk], document: str, role: str = ""
+    stored: Sequence[KeptChunk], chunks: Iterable[Chunk], document: str, role: str = ""
 ) -> list[ChunkStep]:
-    """What becomes of each chunk, in their order, and then of memories whose chunks are gone.
+    """Return the step for each chunk, in order, and then for the memories whose chunks are gone.
 
-    A chunk with the same words under the same headings stays as it is. Of the others one takes the
-    place of a memory under its headings.
+    A chunk with the same words under the same headings is kept. Each other chunk replaces a
+    remaining memory under its headings, or is added.
     """
-    new, left = list(chunks), list(kept)
+    new, unmatched = list(chunks), list(stored)
     steps: dict[int, ChunkStep] = {}
 
     def take(action: ChunkAction, place: int, fits: Callable[[KeptChunk], bool]) -> None:
-        if place not in steps and (old := next(filter(fits, left), None)):
+        if place not in steps and (old := next(filter(fits, unmatched), None)):
             steps[place] = ChunkStep(action, new[place], old.id)
-            left.remove(old)
+            unmatched.remove(old)
 
     for place, chunk in enumerate(new):
         words = (chunk.source_in(document), role, digest(chunk.text))
@@ -244,25 +245,25 @@ def align_chunks(
         source = chunk.source_in(document)
         take("replace", place, lambda old, s=source: old.source == s)
     placed = [steps.get(place, ChunkStep("add", chunk)) for place, chunk in enumerate(new)]
-    return [*placed, *(ChunkStep("close", memory=old.id) for old in left)]
+    return [*placed, *(ChunkStep("close", memory=old.id) for old in unmatched)]
 
 
 def change_chunks(
     steps: Sequence[ChunkStep],
-    told: Sequence[ToldChunk],
+    retold: Sequence[ToldChunk],
     vectors: Sequence[Vector],
     document: str,
     plan: ReadingPlan,
 ) -> list[Change]:
-    """The changes of a collection; `told` and `vectors` are those of the chunks that are added or
-    take another's place, in their order."""
+    """Return the changes of a collection. `retold` and `vectors` belong to the added and replacing
+    chunks, in order."""
     changes = list[Change]()
-    made = iter(zip(told, vectors, strict=True))
+    texts_and_vectors = iter(zip(retold, vectors, strict=True))
     for step in steps:
         if step.action == "close":
             changes.append(Forget(step.memory))
         elif step.chunk is not None and step.action != "keep":
-            text, vector = next(made)
+            text, vector = next(texts_and_vectors)
             memory = _make_memory(step.chunk, text, vector, document, plan)
             new = step.action == "add"
             changes.append(Add(memory) if new else Supersede((step.memory,), memory))
@@ -270,15 +271,15 @@ def change_chunks(
 
 
 def _make_memory(
-    chunk: Chunk, told: ToldChunk, vector: Vector, document: str, plan: ReadingPlan
+    chunk: Chunk, retold: ToldChunk, vector: Vector, document: str, plan: ReadingPlan
 ) -> NewMemory:
     return NewMemory(
-        text=told.text,
+        text=retold.text,
         embedding=vector,
         importance=plan.importance,
         kind="semantic",
-        origin=Origin(chunk.source_in(document), chunk.position, told.role, plan.trust),
-        reason=ORIGINAL + chunk.text.strip() if told.role else "",
+        origin=Origin(chunk.source_in(document), chunk.position, retold.role, plan.trust),
+        reason=ORIGINAL + chunk.text.strip() if retold.role else "",
     )
 
 
@@ -292,15 +293,22 @@ def changed_chunks(steps: Iterable[ChunkStep]) -> Iterator[Chunk]:
 def transition_key(
     document: str, steps: Sequence[ChunkStep], role: str, plan: ReadingPlan, version: int
 ) -> str:
-    """What a change of a collection is known by: from which memories of a document, in this version
-    of the collection, to which chunks. Whoever makes the same change once more, in another process,
-    changes nothing."""
-    own = (version, document, role, plan.chunk_tokens, plan.trust, plan.importance, plan.seed)
-    made = hashlib.sha256(repr(own).encode())
+    """Return the key of a change: a hash of the collection's version, the document's memories and
+    the new chunks. So the same change is applied only once, even by several processes."""
+    parameters = (
+        version,
+        document,
+        role,
+        plan.chunk_tokens,
+        plan.trust,
+        plan.importance,
+        plan.seed,
+    )
+    hasher = hashlib.sha256(repr(parameters).encode())
     for step in steps:
         words = "" if step.chunk is None else digest(step.chunk.text) + str(step.chunk.headings)
-        made.update(f"\n{step.action}\0{step.memory}\0{words}".encode())
-    return made.hexdigest()
+        hasher.update(f"\n{step.action}\0{step.memory}\0{words}".encode())
+    return hasher.hexdigest()
 
 
 def voice_prompt() -> Template:

@@ -46,9 +46,9 @@ from textevolve.spans import span
 
 @dataclass(frozen=True, slots=True)
 class CreatedMemories:
-    """What became of a dialogue. `decisions` in the order of its points. `applied`: the change of
-    the collection, None where nothing was written; of a repeated one the decisions are what its
-    memories tell. `first`: so many turns were taken in before."""
+    """The result of a dialogue. `decisions`: in the order of its points; for a repeated dialogue,
+    read back from its memories. `applied`: the change of the collection, None if nothing was
+    written. `first`: the number of turns that had been processed before."""
 
     decisions: tuple[PointDecision, ...]
     applied: Applied | None = None
@@ -57,7 +57,7 @@ class CreatedMemories:
     @property
     def texts(self) -> tuple[str, ...]:
         """The memories that it gave, each once."""
-        return tuple(dict.fromkeys(one.text for one in self.decisions if one.text))
+        return tuple(dict.fromkeys(decision.text for decision in self.decisions if decision.text))
 
 
 def prompts_version() -> dict[str, str]:
@@ -75,24 +75,27 @@ async def create_memories(
     settings: CreationSettings,
     source: ChangeSource,
     *,
-    first: int = 0,
+    context_turns: int = 0,
 ) -> CreatedMemories:
-    """Make memories of a dialogue, and keep them in a collection.
+    """Create memories from a dialogue, and store them in a collection.
 
-    `source`: its `label` becomes the source of the memories; its `key`, where it has one, takes the
-    place of the hash of the dialogue. `first`: so many turns are only read to understand the rest.
+    `source`: its `label` becomes the source of the memories; its `key`, if any, is used instead of
+    the hash of the dialogue. `context_turns`: the number of first turns that are read as context
+    only.
 
     Raises:
-        InputError: there is no such collection. ConflictError: others changed the same memories
-            meanwhile. ModelError: the model or the embedder gave no usable answer, and nothing was
-            kept. BudgetError: a limit was reached first, and nothing was kept.
+        InputError: the collection does not exist. ConflictError: another process changed the same
+            memories meanwhile. ModelError: the model or the embedder gave no usable answer, and
+            nothing was stored. BudgetError: a limit was reached, and nothing was stored.
     """
     ground = Ground(store, embed, model, await store.collection(collection), settings)
     start = await find_start(ground, dialogue, source)
-    if start.known is not None:
-        return await tell_kept(ground, start.known)
+    if start.applied is not None:
+        return await read_decisions(ground, start.applied)
     with span("remember", "memories", collection=collection) as here:
-        points = await extract_points(model, dialogue, settings, max(first, start.first))
+        points = await extract_points(
+            model, dialogue, settings, max(context_turns, start.done_turns)
+        )
         created = await keep_points(ground, points, start, source)
         here.note(memories=len(created.texts), output=created.texts)
         return created
@@ -100,38 +103,38 @@ async def create_memories(
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where reading begins: so many turns, `first`, were taken in before. `known`: what became of
-    the whole dialogue where it was."""
+    """The start of reading, after the `done_turns` that were processed before. `applied`: the
+    result of the whole dialogue, if it was."""
 
     key: str
-    first: int = 0
-    known: Applied | None = None
+    done_turns: int = 0
+    applied: Applied | None = None
 
 
 async def find_start(
     ground: Ground, dialogue: Sequence[DialogueTurn], source: ChangeSource
 ) -> Start:
-    """The longest beginning of a dialogue that was taken in before, under the same settings."""
+    """Find the longest beginning of a dialogue that was processed under the same settings."""
     name, applied = ground.collection.name, ground.store.applied
     if source.key:
         return Start(source.key, 0, await applied(name, source.key))
     keys = hash_beginnings(dialogue, ground.settings)
-    known = await applied(name, keys[-1])
-    taken = range(len(keys) - 1, 0, -1)
-    for first in taken:
-        if await applied(name, keys[first - 1]):
-            return Start(keys[-1], first, known)
-    return Start(keys[-1], 0, known)
+    whole_dialogue = await applied(name, keys[-1])
+    lengths = range(len(keys) - 1, 0, -1)
+    for length in lengths:
+        if await applied(name, keys[length - 1]):
+            return Start(keys[-1], length, whole_dialogue)
+    return Start(keys[-1], 0, whole_dialogue)
 
 
 def hash_beginnings(dialogue: Sequence[DialogueTurn], settings: CreationSettings) -> list[str]:
-    """A key for the first turn, for the first two, and so on; at least one. Of the settings those
-    count that say what is looked for."""
+    """Return a key for the first turn, for the first two, and so on; at least one. Only the
+    settings `about` and `focus` change the keys."""
     digest = hashlib.sha256(json.dumps([settings.about, settings.focus]).encode())
     keys: list[str] = []
     for turn in dialogue:
-        said = [turn.role, turn.content, turn.timestamp]
-        digest.update(b"\n" + json.dumps(said).encode())
+        content = [turn.role, turn.content, turn.timestamp]
+        digest.update(b"\n" + json.dumps(content).encode())
         keys.append(f"dialogue {digest.hexdigest()}")
     return keys or [f"dialogue {digest.hexdigest()}"]
 
@@ -144,58 +147,65 @@ async def keep_points(
     *,
     write: bool = True,
 ) -> CreatedMemories:
-    """Decide what becomes of points, and make all changes at once; see `create_memories`."""
+    """Reconcile points with the collection, and apply all changes at once; see
+    `create_memories`."""
     name = ground.collection.name
     collection = await ground.store.collection(name)
     done = await reconcile(ground, points, collection.version)
     if not write:
-        return CreatedMemories(_decisions(done), None, start.first)
+        return CreatedMemories(_decisions(done), None, start.done_turns)
     changes = [_change(draft, source) for draft in done.drafts]
     applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
     if applied.repeated:  # another process was faster with the same dialogue
-        return await tell_kept(ground, applied)
-    return CreatedMemories(_decisions(done, applied.ids), applied, start.first)
+        return await read_decisions(ground, applied)
+    return CreatedMemories(_decisions(done, applied.ids), applied, start.done_turns)
 
 
-async def tell_kept(ground: Ground, known: Applied) -> CreatedMemories:
-    """Read the decisions on a dialogue that was taken in before from the memories it gave."""
+async def read_decisions(ground: Ground, applied: Applied) -> CreatedMemories:
+    """Read the decisions on a dialogue that was processed before from its memories."""
     decisions: list[PointDecision] = []
-    for one in await ground.store.get(known.ids):
-        origin = one.origin
-        point = DialoguePoint(one.text, origin.turn, origin.author, one.importance, origin.trust)
-        point = replace(point, cites=one.cites)
-        near = tuple(NearMemory(e.text, e.id) for e in await ground.store.get(one.supersedes))
+    for memory in await ground.store.get(applied.ids):
+        origin = memory.origin
+        point = DialoguePoint(
+            memory.text, origin.turn, origin.author, memory.importance, origin.trust
+        )
+        point = replace(point, cites=memory.cites)
+        near = tuple(NearMemory(e.text, e.id) for e in await ground.store.get(memory.supersedes))
         before = tuple(each.text for each in near)
         action = "update" if before else "add"
-        made = PointDecision(point, action, one.reason, "rule", near, before, one.text, one.id)
-        decisions.append(made)
-    return CreatedMemories(tuple(decisions), replace(known, repeated=True))
+        decision = PointDecision(
+            point, action, memory.reason, "rule", near, before, memory.text, memory.id
+        )
+        decisions.append(decision)
+    return CreatedMemories(tuple(decisions), replace(applied, repeated=True))
 
 
 def _decisions(done: Reconciled, ids: Sequence[str] = ()) -> tuple[PointDecision, ...]:
-    """Decisions with the id of the memory that each has ended in."""
-    by_draft = {id(draft): kept for draft, kept in zip(done.drafts, ids, strict=bool(ids))}
+    """Return the decisions with the ids of the memories that hold them."""
+    by_draft = {
+        id(draft): memory_id for draft, memory_id in zip(done.drafts, ids, strict=bool(ids))
+    }
     return tuple(
-        made if draft is None else replace(made, id=by_draft.get(id(draft.last), ""))
-        for made, draft in done.decisions
+        decision if draft is None else replace(decision, id=by_draft.get(id(draft.last), ""))
+        for decision, draft in done.decisions
     )
 
 
 def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
-    made, now = draft.decision, time()
-    point = made.point
-    said = point.said if point.said is not None and point.said <= now else None
+    decision, now = draft.decision, time()
+    point = decision.point
+    said_at = point.said if point.said is not None and point.said <= now else None
     memory = NewMemory(
-        text=made.text,
+        text=decision.text,
         embedding=draft.embedding,
         importance=point.importance,
         kind="insight" if point.cites else None,
         origin=Origin(source.label, point.turn, point.author, draft.trust),
-        created=said,
-        valid_from=next((t for t in (point.since, said) if t is not None and t <= now), now),
+        created=said_at,
+        valid_from=next((t for t in (point.since, said_at) if t is not None and t <= now), now),
         valid_to=draft.until,
         entities=point.entities,
         cites=point.cites,
-        reason=f"{point.question} ({made.reason})" if point.question else made.reason,
+        reason=f"{point.question} ({decision.reason})" if point.question else decision.reason,
     )
     return Supersede(draft.closes, memory) if draft.closes else Add(memory)

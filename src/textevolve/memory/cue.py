@@ -1,4 +1,4 @@
-"""What goes into a recall and what comes out of it, whoever recalls: the nouns, light to import."""
+"""The inputs and outputs of recall, in a module that is cheap to import."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """What a memory is wanted for: the agent a, the input x, the candidates y, the history xi.
+    """The query of a recall: the agent a, the input x, the candidates y, the history xi.
 
-    `collections` are the names of the agent's memory collections; `settings`: how it recalls,
-    None where nothing is said of that.
+    `collections` are the names of the agent's memory collections; `settings`: its recall settings,
+    None for the defaults.
     """
 
     agent: str

@@ -1,9 +1,8 @@
-"""The points in a dialogue that are worth remembering, as a model finds them.
+"""Extract the points in a dialogue that are worth remembering, with a model.
 
-A dialogue is read in windows that fit the context, each with the last turns before it, which are
-there to be understood only. A window whose answer cannot be used is read again in halves; where
-that ends, the dialogue has failed, and nothing of it is kept. What becomes of points is the
-business of `creation.py`.
+A dialogue is read in windows that fit the context, each with the last turns before it as context. A
+window with an unusable answer is read again in halves; if a single turn fails, the dialogue fails
+and none of its points is stored. `creation.py` stores the points.
 """
 
 from __future__ import annotations
@@ -39,17 +38,16 @@ from textevolve.texts.splitting import split_text
 
 
 class CreationSettings(Frozen):
-    """What is taken from a dialogue, how far its speakers are believed, and what counts as near.
+    """Settings of extraction: its focus, the trust in each speaker, and the search for near
+    memories.
 
-    `trust_*` becomes the trust of a memory, by the speaker of the turn that it rests on. A memory
-    is never replaced by what a less trusted speaker said.
+    `trust_*` becomes the trust of a memory, by the speaker of its turn. A statement of a less
+    trusted speaker never replaces a memory.
     """
 
-    about: str = option(
-        "", "The name of the user whose dialogues these are; where none is named, “the user”."
-    )
+    about: str = option("", "The name of the user in these dialogues; default: “the user”.")
     focus: str = option(
-        "", "What is to be remembered, in a sentence or two; where nothing is said, all that lasts."
+        "", "The facts to remember, in a sentence or two; default: all facts of lasting value."
     )
     window: int = option(
         900,
@@ -101,17 +99,18 @@ Status: TypeAlias = Literal["true", "denied", "imagined", "stranger"]
 REFUSED = {
     "denied": "somebody said that it is not so",
     "imagined": "it was said as an example, a joke or a guess",
-    "stranger": "it was told of somebody else",
+    "stranger": "it is about somebody else",
 }
 """Why a point is not remembered, by how the model says it was meant."""
 
 
 @dataclass(frozen=True, slots=True)
 class DialoguePoint:
-    """Something that a dialogue gives to remember. `turn` counts from 1; None where no turn clearly
-    says it, and then `trust` is that of the least trusted speaker near it. `said`: when; `since`:
-    from when on it holds. `refused`: why it is not to be remembered, empty where it is. An insight
-    has `cites`, the memories that it rests on, and the `question` that it answers."""
+    """A fact from a dialogue to remember. `turn` counts from 1; it is None if no turn clearly
+    states the fact, and then `trust` is that of the least trusted speaker near it. `said`: the time
+    of the statement; `since`: the time from which it holds. `refused`: the reason for rejecting it;
+    empty if it is accepted. An insight has `cites`, the memories that support it, and the
+    `question` that it answers."""
 
     text: str
     turn: int | None
@@ -143,12 +142,12 @@ class Window:
 
     def halves(self) -> tuple[Window, Window]:
         middle = len(self.pieces) // 2
-        first, second = self.pieces[:middle], self.pieces[middle:]
-        return Window(self.earlier, first), Window(first[-max(1, len(self.earlier)) :], second)
+        front, back = self.pieces[:middle], self.pieces[middle:]
+        return Window(self.earlier, front), Window(front[-max(1, len(self.earlier)) :], back)
 
 
-def _clamp(given: Any) -> Any:
-    return min(10, max(1, round(given))) if isinstance(given, int | float) else given
+def _clamp(value: Any) -> Any:
+    return min(10, max(1, round(value))) if isinstance(value, int | float) else value
 
 
 class _Fact(BaseModel):
@@ -192,32 +191,32 @@ async def extract_points(
     model: Model,
     dialogue: Sequence[DialogueTurn],
     settings: CreationSettings,
-    first: int = 0,
+    skipped_turns: int = 0,
     concurrency: int = 1,
 ) -> tuple[DialoguePoint, ...]:
-    """The points of the turns from `first` (from 0) on, in the order of the turns.
+    """Extract the points of all turns but the first `skipped_turns`, in the order of the turns.
 
     Raises:
-        UnusableAnswer: a single turn cannot be read. ModelError: an answer did not come.
+        UnusableAnswer: the answer for a single turn is unusable. ModelError: an answer is missing.
     """
-    windows = cut_windows(dialogue, settings, first)
-    found = await gather_bounded(
+    windows = cut_windows(dialogue, settings, skipped_turns)
+    points_by_window = await gather_bounded(
         [lambda w=window: _read_window(model, w, settings) for window in windows], concurrency
     )
-    return tuple(point for points in found for point in points)
+    return tuple(point for points in points_by_window for point in points)
 
 
 def cut_windows(
-    dialogue: Sequence[DialogueTurn], settings: CreationSettings, first: int = 0
+    dialogue: Sequence[DialogueTurn], settings: CreationSettings, skipped_turns: int = 0
 ) -> list[Window]:
-    """The turns from `first` on. Instructions to the assistant (system) are left out."""
+    """Split all turns but the first `skipped_turns` into windows. System messages are omitted."""
     pieces = [
         piece
         for number, turn in enumerate(dialogue, 1)
         if turn.content.strip() and speaker_of(turn.role) != "System"
         for piece in _cut_turn(number, turn, 4 * settings.window)
     ]
-    earlier = [piece for piece in pieces if piece.turn <= first]
+    earlier = [piece for piece in pieces if piece.turn <= skipped_turns]
     windows: list[Window] = []
     current: list[DialoguePiece] = []
     size = 0
@@ -234,10 +233,10 @@ def cut_windows(
 
 
 def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[DialoguePiece, ...]:
-    """The last turns, long ones cut, which are no more than context."""
-    kept = pieces[-settings.overlap :] if settings.overlap else ()
+    """Return the last turns, truncated, as the context of the next window."""
+    last_pieces = pieces[-settings.overlap :] if settings.overlap else ()
     most = max(200, settings.window)
-    return tuple(DialoguePiece(p.turn, p.speaker, p.text[-most:], p.time) for p in kept)
+    return tuple(DialoguePiece(p.turn, p.speaker, p.text[-most:], p.time) for p in last_pieces)
 
 
 def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[DialoguePiece]:
@@ -253,18 +252,18 @@ async def _read_window(
     most = _most_points(window)
     try:
         answer = _bounded(most, settings.entities)
-        found = await ask_structured(model, _ask(window, settings, most), answer)
+        answer_read = await ask_structured(model, _ask(window, settings, most), answer)
     except (UnusableAnswer, TooLongError):
         if len(window.pieces) < 2:
             raise
-        first, second = window.halves()
+        front, back = window.halves()
         return [
-            *await _read_window(model, first, settings),
-            *await _read_window(model, second, settings),
+            *await _read_window(model, front, settings),
+            *await _read_window(model, back, settings),
         ]
-    points = (_point(fact, window, settings) for fact in found.value.facts)
-    kept = {point.text: point for point in points if point.text}.values()  # each once
-    return sorted(kept, key=lambda point: point.turn or 0)
+    points = (_point(fact, window, settings) for fact in answer_read.value.facts)
+    distinct = {point.text: point for point in points if point.text}.values()  # each once
+    return sorted(distinct, key=lambda point: point.turn or 0)
 
 
 def _most_points(window: Window) -> int:
@@ -309,19 +308,21 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
     piece = _find_piece(text, window, settings)
     text = _with_date(text, piece.text) if piece and text else text
-    about = tuple(fact.about) if isinstance(fact, _FactAbout) else names_in(text, first=False)
+    about = (
+        tuple(fact.about) if isinstance(fact, _FactAbout) else names_in(text, sentence_starts=False)
+    )
     since = parse_time(fact.since)
     pieces = (*window.earlier, *window.pieces)
-    said = (piece or window.pieces[-1]).time
-    if since is not None and said is not None and since > said:
-        since = None  # an appointment: what is told of it holds already
+    said_at = (piece or window.pieces[-1]).time
+    if since is not None and said_at is not None and since > said_at:
+        since = None  # an appointment: the statement about it holds already
     heard = " ".join([settings.about, *(p.text for p in pieces)])
     unheard = unheard_names(text, heard)
     refused = REFUSED.get(fact.status, "")
     if unheard and not refused:
         refused = f"nobody said “{unheard[0]}”"
     if not refused and (text.endswith("?") or speaks_of_nobody(text)):
-        refused = "it tells nothing of anybody"
+        refused = "it says nothing about a person"
     sayers = [piece] if piece else pieces
     return DialoguePoint(
         text=text,
@@ -329,30 +330,30 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
         author=piece.speaker if piece else "",
         importance=fact.importance / 10,
         trust=min(_trust(each.speaker, settings) for each in sayers),
-        said=said,
-        since=said if since is None else since,
+        said=said_at,
+        since=said_at if since is None else since,
         entities=tuple(clean(name).strip()[:100] for name in about if name.strip())[:8],
         refused=refused,
     )
 
 
 def _with_date(text: str, turn: str) -> str:
-    """A fact with the date of the sentence that it stands in, where a small model left it out."""
+    """Return a fact with the date of its sentence, if a small model omitted it."""
     words = set(words_of(text))
-    sentence = max(_SENTENCES.split(turn), key=lambda one: len(words & set(words_of(one))))
-    said = dates_in(sentence)
-    if len(said) != 1 or dates_in(text) or lacks(sentence, text):
+    sentence = max(_SENTENCES.split(turn), key=lambda part: len(words & set(words_of(part))))
+    dates = dates_in(sentence)
+    if len(dates) != 1 or dates_in(text) or lacks(sentence, text):
         return text
-    return f"{text.rstrip('.')} ({said[0]})."
+    return f"{text.rstrip('.')} ({dates[0]})."
 
 
 def _find_piece(text: str, window: Window, settings: CreationSettings) -> DialoguePiece | None:
-    """The turn that says a fact: the one with the sentence that has most of its words. The number
-    that a model names decides nothing, as text from tools can make it name the user's turn.
+    """Find the turn that states a fact: the one whose sentence shares most words with it. The
+    model's own number is ignored, since text from tools can make it name the user's turn.
 
-    Of turns that have equally many a statement goes before a question, anybody before user and
-    assistant, who may only repeat what a tool wrote, and then the first. None where no turn has any
-    of the words, or where others alone have one of its names and numbers: no turn clearly says it.
+    Ties are resolved in favour of statements over questions, of other speakers over user and
+    assistant, who may only repeat a tool's output, and then of the first turn. Return None if no
+    turn has any of the words, or if only other speakers mention one of its names and numbers.
     """
     about = set(words_of(settings.about))
     words = _split_words(text) - about
@@ -364,9 +365,9 @@ def _find_piece(text: str, window: Window, settings: CreationSettings) -> Dialog
         return max((len(words & _split_words(s)), not s.endswith("?"), outside) for s in sentences)
 
     best = max(pieces, key=weigh)
-    own = " ".join(piece.text for piece in pieces if piece.speaker == best.speaker)
+    speaker_text = " ".join(piece.text for piece in pieces if piece.speaker == best.speaker)
     everything = " ".join(piece.text for piece in pieces)
-    of_others = lacks(own, text) - lacks(everything, text) - about
+    of_others = lacks(speaker_text, text) - lacks(everything, text) - about
     return None if of_others or not weigh(best)[0] else best
 
 
@@ -376,5 +377,5 @@ def _split_words(text: str) -> set[str]:
 
 
 def _trust(speaker: str, settings: CreationSettings) -> float:
-    known = {USER: settings.trust_user, ASSISTANT: settings.trust_assistant}
-    return known.get(speaker, settings.trust_others)
+    trust_by_speaker = {USER: settings.trust_user, ASSISTANT: settings.trust_assistant}
+    return trust_by_speaker.get(speaker, settings.trust_others)

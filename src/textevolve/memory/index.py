@@ -1,7 +1,7 @@
-"""What a store of memories can do, whatever it is made of. The stores themselves are in `store`.
+"""The protocol of memory stores. The stores themselves are in `store`.
 
-A `MemoryStore` belongs to one namespace, and nothing that it is asked can reach another one's rows:
-the name or id of anything of another namespace is not found.
+A `MemoryStore` belongs to one namespace, and none of its methods can reach another namespace: names
+and ids of other namespaces are not found.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class MemoryStore(Protocol):
         ...
 
     async def search(self, query: MemoryQuery) -> Sequence[MemoryMatch]:
-        """What was found by meaning and by keywords, joined; in no particular order.
+        """Return the matches by embedding and by keywords, joined, in no particular order.
 
         Raises:
-            InputError: there is no such collection, or the embedding has another dimension.
+            InputError: the collection does not exist, or the embedding has another dimension.
         """
         ...
 
@@ -107,8 +107,8 @@ class MemoryStore(Protocol):
         version: int | None = None,
         closed: bool = False,
     ) -> Sequence[MemoryRecord]:
-        """Memories in the order in which they were kept, behind the one with the id `after`; with
-        `closed` those that are not held any more, too."""
+        """Return memories in the order of storing, after the one with the id `after`; with `closed`
+        superseded and forgotten memories, too."""
         ...
 
     async def apply(
@@ -123,7 +123,7 @@ class MemoryStore(Protocol):
         ...
 
     async def applied(self, collection: str, key: str) -> Applied | None:
-        """What became of the changes of a source, None where it was not taken in."""
+        """Return the result of the changes of a source; None if they were never applied."""
         ...
 
     async def use(self, ids: Sequence[str], time: float) -> None:

@@ -34,7 +34,7 @@ from textevolve.spec import Frozen, option
 LONGEST = 400
 """Characters of a question, and of an insight."""
 QUESTION_TOKENS, INSIGHT_TOKENS = 60, 110
-"""What is allowed for each of those that are asked for."""
+"""Tokens allowed for each requested question and insight."""
 
 
 class IntegrationPlan(Frozen):
@@ -64,8 +64,8 @@ class IntegrationPlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """`cites`: ids of the memories that it rests on, as the model says. `trust`: of the least
-    trusted of them, and of those that alone hold a name or number of the text."""
+    """`cites`: ids of the memories that the model cites for it. `trust`: the lowest trust of these,
+    and of other memories that are the only source of a name or number in the text."""
 
     text: str
     cites: tuple[str, ...]
@@ -75,7 +75,7 @@ class Insight:
 
 @dataclass(frozen=True, slots=True)
 class RefusedInsight:
-    """What a model wrote that is no insight, and why."""
+    """A rejected insight of a model, and the reason."""
 
     text: str
     reason: str
@@ -92,8 +92,8 @@ InsightDecision: TypeAlias = Literal["add", "supersede", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class DecidedInsight:
-    """What becomes of an insight and why. `other`: the insight that it takes the place of, or that
-    says it already. `id`: as it was kept."""
+    """The decision on an insight, and its reason. `other`: the insight that it replaces, or that
+    has the same content. `id`: its stored memory."""
 
     insight: Insight
     decision: InsightDecision
@@ -126,11 +126,13 @@ def _questions_of(number: int) -> type[_Questions]:
 
 
 @lru_cache(maxsize=512)
-def _insights_of(number: int, shown: int) -> type[_Insights]:
-    """The answer with the numbers of the memories in its schema."""
-    drawn: Any = create_model(f"Insight{shown}", __base__=_Drawn, because=(citations(shown), ...))
+def _insights_of(number: int, memories: int) -> type[_Insights]:
+    """Return the answer type whose schema has the numbers of the memories."""
+    drawn: Any = create_model(
+        f"Insight{memories}", __base__=_Drawn, because=(citations(memories), ...)
+    )
     listed: Any = Annotated[list[drawn], Field(max_length=2 * number)]
-    return create_model(f"Insights{number}x{shown}", __base__=_Insights, insights=(listed, ...))
+    return create_model(f"Insights{number}x{memories}", __base__=_Insights, insights=(listed, ...))
 
 
 def prompts_version() -> dict[str, str]:
@@ -150,15 +152,15 @@ def _insights_prompt() -> Template:
 async def find_questions(
     model: Model, memories: Sequence[MemoryRecord], plan: IntegrationPlan
 ) -> tuple[str, ...]:
-    """Salient questions about memories, which are given oldest first; of those that do not fit the
-    budget the newest are shown.
+    """Ask the model for salient questions about memories, oldest first. If they exceed the budget,
+    only the newest are shown.
 
     Raises:
-        AnswerError: no usable answer came.
+        AnswerError: the model gave no usable answer.
     """
     newest = list(reversed(memories))[: plan.newest]
-    fitting = newest[: count_fitting([one.text for one in newest], plan.budget)]
-    texts = [one.text for one in reversed(fitting)]
+    fitting = newest[: count_fitting([memory.text for memory in newest], plan.budget)]
+    texts = [memory.text for memory in reversed(fitting)]
     tokens = 50 + QUESTION_TOKENS * plan.questions
     answer = await ask_about(
         model,
@@ -169,22 +171,24 @@ async def find_questions(
         plan.questions,
         memories=texts,
     )
-    found = {" ".join(one.casefold().split()): one for one in reversed(answer.questions)}
-    return tuple(reversed(found.values()))[: plan.questions]
+    by_words = {
+        " ".join(question.casefold().split()): question for question in reversed(answer.questions)
+    }
+    return tuple(reversed(by_words.values()))[: plan.questions]
 
 
 async def draw_insights(
     model: Model, question: str, memories: Sequence[Memory], plan: IntegrationPlan
 ) -> DrawnInsights:
-    """What follows from recalled memories for a question. What cites nothing, or cites what was not
-    shown, or only repeats a memory, is refused.
+    """Ask the model for insights that answer a question from recalled memories. An insight is
+    rejected if it cites no memory, cites one that was not shown, or only repeats a memory.
 
     Raises:
-        AnswerError: no usable answer came.
+        AnswerError: the model gave no usable answer.
     """
     if not memories:
         return DrawnInsights()
-    texts = [one.text for one in memories]
+    texts = [memory.text for memory in memories]
     answer = await ask_about(
         model,
         _insights_prompt(),
@@ -195,24 +199,26 @@ async def draw_insights(
         memories=texts,
         question=[question],
     )
-    found, refused = dict[str, Insight](), list[RefusedInsight]()
-    known = {_plain(text) for text in texts}
-    for one in answer.insights:
-        fault = find_citation_fault(one.because, len(memories))
-        if not fault and _plain(one.insight) in known:
+    insights, refused = dict[str, Insight](), list[RefusedInsight]()
+    memory_texts = {_plain(text) for text in texts}
+    for drawn in answer.insights:
+        fault = find_citation_fault(drawn.because, len(memories))
+        if not fault and _plain(drawn.insight) in memory_texts:
             fault = "repeats a memory"
         if fault:
-            refused.append(RefusedInsight(one.insight, fault))
-        elif len(found) < plan.insights:
-            cited = [memories[n - 1] for n in dict.fromkeys(one.because)]
-            uncited = lacks(" ".join(each.text for each in cited), one.insight)
-            rest = [each for each in memories if uncited & set(words_of(each.text))]
-            trust = min((1.0 if each.trust is None else each.trust) for each in (*cited, *rest))
-            made = Insight(
-                one.insight, tuple(each.id for each in cited), one.importance / 10, trust
+            refused.append(RefusedInsight(drawn.insight, fault))
+        elif len(insights) < plan.insights:
+            cited = [memories[n - 1] for n in dict.fromkeys(drawn.because)]
+            uncited = lacks(" ".join(each.text for each in cited), drawn.insight)
+            supporting = [each for each in memories if uncited & set(words_of(each.text))]
+            trust = min(
+                (1.0 if each.trust is None else each.trust) for each in (*cited, *supporting)
             )
-            found.setdefault(_plain(one.insight), made)
-    return DrawnInsights(tuple(found.values()), tuple(refused))
+            insight = Insight(
+                drawn.insight, tuple(each.id for each in cited), drawn.importance / 10, trust
+            )
+            insights.setdefault(_plain(drawn.insight), insight)
+    return DrawnInsights(tuple(insights.values()), tuple(refused))
 
 
 def _plain(text: str) -> str:
@@ -222,33 +228,33 @@ def _plain(text: str) -> str:
 def as_points(
     insights: Sequence[Insight], question: str, cited: Mapping[str, MemoryRecord]
 ) -> list[DialoguePoint]:
-    """Insights as points, which are compared with what is known as those of dialogues are.
-    `cited`: the memories that they rest on, by id."""
+    """Convert insights into points, which are then reconciled like points of dialogues. `cited`:
+    the memories that support them, by id."""
     points = list[DialoguePoint]()
-    for one in insights:
-        folded = one.text.casefold()
-        named = (name for id in one.cites for name in cited[id].entities)
-        entities = tuple(dict.fromkeys(name for name in named if name.casefold() in folded))
+    for insight in insights:
+        folded = insight.text.casefold()
+        names = (name for id in insight.cites for name in cited[id].entities)
+        entities = tuple(dict.fromkeys(name for name in names if name.casefold() in folded))
         point = DialoguePoint(
-            text=one.text,
+            text=insight.text,
             turn=None,
             author="",
-            importance=one.importance,
-            trust=one.trust,
+            importance=insight.importance,
+            trust=insight.trust,
             entities=entities,
-            cites=one.cites,
+            cites=insight.cites,
             question=question,
         )
         points.append(point)
     return points
 
 
-def decided_insight(made: PointDecision, question: str) -> DecidedInsight:
-    """Return what became of an insight out of what became of its point."""
-    asked, reason = f"{question} (", made.reason
-    reason = reason[len(asked) : -1] if reason.startswith(asked) else reason
-    point, superseded = made.point, made.action in ("merge", "update")
-    insight = Insight(made.text or point.text, point.cites, point.importance, point.trust)
-    decision = "supersede" if superseded else "drop" if made.action == "drop" else "add"
-    other = made.near[0].id if made.near and decision != "add" else ""
-    return DecidedInsight(insight, decision, reason, other, made.id)
+def decided_insight(decided: PointDecision, question: str) -> DecidedInsight:
+    """Convert the decision on a point into the decision on its insight."""
+    prefix, reason = f"{question} (", decided.reason
+    reason = reason[len(prefix) : -1] if reason.startswith(prefix) else reason
+    point, superseded = decided.point, decided.action in ("merge", "update")
+    insight = Insight(decided.text or point.text, point.cites, point.importance, point.trust)
+    decision = "supersede" if superseded else "drop" if decided.action == "drop" else "add"
+    other = decided.near[0].id if decided.near and decision != "add" else ""
+    return DecidedInsight(insight, decision, reason, other, decided.id)

@@ -33,18 +33,18 @@ SLACK = 60.0
 """Seconds by which the clocks of two machines may differ."""
 
 
-def take_time(given: Any) -> Any:
-    """Seconds since 1970, of a date, a date with a time, or such a number.
+def take_time(value: Any) -> Any:
+    """Convert a date, a date with a time, or a number into seconds since 1970.
 
     Raises:
         ValueError: a text is none of these.
     """
-    if not isinstance(given, str):
-        return given
-    found = parse_time(given)
-    if found is None:
-        raise ValueError(f"'{given[:40]}' is no date such as 2025-01-31 or 2025-01-31T18:30")
-    return found
+    if not isinstance(value, str):
+        return value
+    seconds = parse_time(value)
+    if seconds is None:
+        raise ValueError(f"'{value[:40]}' is no date such as 2025-01-31 or 2025-01-31T18:30")
+    return seconds
 
 
 def write_time(seconds: float) -> str:
@@ -64,19 +64,17 @@ Time: TypeAlias = Annotated[
 
 
 class MemorySpec(Frozen):
-    """A memory that somebody writes. Times are dates in UTC, such as 2025-01-31T18:30, or seconds
-    since 1970."""
+    """A memory written by hand. Times are dates in UTC, such as 2025-01-31T18:30, or seconds since
+    1970."""
 
     text: str = option(
-        description="What is remembered; @FILE reads it from a file, - from standard input.",
+        description="The text; @FILE reads it from a file, - from standard input.",
         argument=True,
         text="argument",
     )
     importance: float = option(0.5, "How much it matters, from 0 to 1.", ge=0, le=1)
-    kind: MemoryKind | None = option(None, "What it is, where it is not what its collection holds.")
-    created: Time | None = option(
-        None, "When it came to be known; now, unless given.", metavar="DATE"
-    )
+    kind: MemoryKind | None = option(None, "Its kind; default: the kind of its collection.")
+    created: Time | None = option(None, "When it was learned; default: now.", metavar="DATE")
     valid_from: Time | None = option(None, "Since when it holds.", metavar="DATE")
     valid_to: Time | None = option(None, "Until when it holds.", metavar="DATE")
     source: str = option("", "Where it is from: a file, a chat, a page.")
@@ -99,7 +97,7 @@ class MemorySpec(Frozen):
         return self
 
     def embedded(self, vector: Vector) -> NewMemory:
-        """What a store keeps of it."""
+        """Return the memory to store, with its embedding."""
         return NewMemory(
             text=self.text,
             embedding=vector,
@@ -110,7 +108,7 @@ class MemorySpec(Frozen):
             valid_from=self.valid_from,
             valid_to=self.valid_to,
             entities=self.entities,
-            relations=tuple(Relation(*one) for one in self.relations),
+            relations=tuple(Relation(*relation) for relation in self.relations),
             cites=self.cites,
             reason=self.reason,
         )
@@ -132,8 +130,8 @@ def check_memory(text: str, created: float | None) -> None:
 
 
 def digest_of(spec: MemorySpec) -> bytes:
-    """What tells a memory from others; one that does not say when it was created is the same as one
-    that was created at any time."""
+    """Hash the fields that identify a memory. A memory without a time of creation equals one that
+    was created at any time."""
     origin = Origin(spec.source, spec.turn, spec.author)
     return _digest(spec.text, origin, (spec.valid_from, spec.valid_to, spec.created))
 
@@ -148,18 +146,18 @@ def digests_of(memory: MemoryRecord) -> tuple[bytes, bytes]:
 
 
 def _digest(text: str, origin: Origin, times: tuple[float | None, ...]) -> bytes:
-    # As they are written, since a time that was exported and read again differs in its last digit.
-    written = [None if one is None else write_time(one) for one in times]
-    told = (text, origin.source, origin.turn, origin.author, *written)
-    return hashlib.sha256(repr(told).encode()).digest()
+    # Times as written, since a time that was exported and imported differs in its last digit.
+    written = [None if time is None else write_time(time) for time in times]
+    identity = (text, origin.source, origin.turn, origin.author, *written)
+    return hashlib.sha256(repr(identity).encode()).digest()
 
 
 def memory_data(memory: MemoryRecord) -> dict[str, Any]:
-    """A memory as JSON-ready data, whose fields `MemorySpec` can read again, with its history."""
-    found = asdict(memory)
-    origin = found.pop("origin")
-    found["relations"] = [list(one.values()) for one in found["relations"]]
-    found |= origin
+    """Return a memory with its history as JSON-ready data, which `MemorySpec` can read."""
+    data = asdict(memory)
+    origin = data.pop("origin")
+    data["relations"] = [list(relation.values()) for relation in data["relations"]]
+    data |= origin
     for name in ("created", "last_used", "valid_from", "valid_to", "superseded_at"):
-        found[name] = None if found[name] is None else write_time(found[name])
-    return found
+        data[name] = None if data[name] is None else write_time(data[name])
+    return data

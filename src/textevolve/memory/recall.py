@@ -45,20 +45,20 @@ class CueQuery:
 def make_queries(
     input: str, candidates: Sequence[str] = (), history: str = ""
 ) -> tuple[CueQuery, ...]:
-    """The queries of a cue, none of them blank, each text once; of more than eight candidates the
-    first eight, of the history its end."""
+    """Return the distinct queries of a cue, none of them blank: the input, up to eight candidates,
+    and the end of the history."""
     last = history.strip()[-QUERY_CHARACTERS:]
     groups = (
         (INPUT_WEIGHT, _ends(input)),
         (CANDIDATES_WEIGHT, [_begin(text) for text in candidates[:MOST_CANDIDATES]]),
         (HISTORY_WEIGHT, [last if last == history.strip() else _from_word(last)]),
     )
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for weight, texts in groups:
         distinct = [text for text in dict.fromkeys(texts) if text]
         for text in distinct:
-            found[text] = found.get(text, 0.0) + weight / len(distinct)
-    return tuple(CueQuery(text, weight) for text, weight in found.items())
+            weights[text] = weights.get(text, 0.0) + weight / len(distinct)
+    return tuple(CueQuery(text, weight) for text, weight in weights.items())
 
 
 def _ends(text: str) -> list[str]:
@@ -116,14 +116,14 @@ def weigh(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:
 
 
 def fit_budget(sizes: Sequence[int], budget: int) -> list[int]:
-    """The indices, in their order, of what has room: one after another, whole. What has no room is
-    passed over, and a later one may still have some."""
+    """Return the indices of the entries that fit into the budget, in order. An entry that does not
+    fit is skipped, and later ones may still fit."""
     chosen: list[int] = []
-    left = budget
+    room = budget
     for index, size in enumerate(sizes):
-        if size <= left:
+        if size <= room:
             chosen.append(index)
-            left -= size
+            room -= size
     return chosen
 
 
@@ -144,9 +144,9 @@ Summarize: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What was recalled, best first, a summary last. Counts of the rest: `considered`: all that
-    were found and may be shown; `below`: of them, how many had too low a score; `over_limit`,
-    `over_budget`: left out for their number or their tokens; `summarised`: made into the last one.
+    """The recalled memories, best first, a summary last, and counts: `considered`: all candidates;
+    `below`: candidates with too low a score; `over_limit`, `over_budget`: omitted because of the
+    limit or the token budget; `summarised`: merged into the summary.
     """
 
     memories: tuple[Memory, ...] = ()
@@ -180,23 +180,25 @@ async def recall_memories(
     versions: Mapping[str, int] | None = None,
     summarize: Summarize | None = None,
 ) -> Recalled:
-    """What the collections of `settings` hold that bears on a cue, or on a text.
+    """Recall the memories in the collections of `settings` that are relevant to a cue or a text.
 
-    `embed`: None where only keywords are to be looked for. `versions`: by full names, which version
-    of each collection is read; the same call then gives the same for ever. `now`: recall as of that
-    time, in place of the time of the call. `summarize` is asked where the settings want a summary.
+    `embed`: None to search by keywords only. `versions`: the version of each collection to read, by
+    full name; the same call then always returns the same. `now`: recall as of this time instead of
+    the time of the call. `summarize` is called if the settings ask for a summary.
 
     Raises:
-        InputError: there is no such collection here, it has no version in `versions`, the cue is
-            blank, or a summary is wanted and there is no `summarize`.
-        ModelError: the cue cannot be embedded. StoreError: nothing can be read.
+        InputError: a collection does not exist here, it has no version in `versions`, the cue is
+            blank, or the settings ask for a summary and there is no `summarize`.
+        ModelError: the cue cannot be embedded. StoreError: the store cannot be read.
     """
     sources: list[RecallSource] = []
     for name in dict.fromkeys(settings.collections):
-        space, _, own = name.rpartition("/")
+        space, _, local_name = name.rpartition("/")
         if space and space != store.namespace:
             raise InputError(f"no collection '{name}' in the namespace '{store.namespace}'")
-        sources.append(RecallSource(store, own, pinned(versions, f"{store.namespace}/{own}")))
+        sources.append(
+            RecallSource(store, local_name, pinned(versions, f"{store.namespace}/{local_name}"))
+        )
     return await recall_from(sources, embed, settings, cue, now=now, summarize=summarize)
 
 
@@ -220,8 +222,8 @@ async def recall_from(
     now: float | None = None,
     summarize: Summarize | None = None,
 ) -> Recalled:
-    """As `recall_memories`, from collections of any namespaces. Either all sources have a version
-    or none has."""
+    """Recall like `recall_memories`, from collections of any namespaces. Either all sources have a
+    version or none has."""
     if not sources:
         return Recalled()
     text = cue if isinstance(cue, str) else cue.input
@@ -241,8 +243,8 @@ async def _recall_from(
 ) -> Recalled:
     if settings.summarize and summarize is None:
         raise InputError("memory: summarize is set, and nothing here makes summaries; leave it out")
-    asked = Cue("", (), cue) if isinstance(cue, str) else cue
-    queries = make_queries(asked.input, asked.candidates, asked.history)
+    full_cue = Cue("", (), cue) if isinstance(cue, str) else cue
+    queries = make_queries(full_cue.input, full_cue.candidates, full_cue.history)
     if not queries:
         raise InputError("nothing can be recalled by a blank text")
     searched = await gather_bounded(
@@ -253,11 +255,16 @@ async def _recall_from(
         SEARCHES_AT_ONCE,
     )
     frozen = any(source.version is not None for source in sources)
-    candidates = _one_of_each(found for each in searched for found in each)
+    candidates = _remove_duplicates(candidate for each in searched for candidate in each)
     scored = _score(candidates, settings, _clock(candidates, now, frozen=frozen))
-    kept = [memory for memory in scored if (memory.score or 0.0) >= settings.min_score]
-    chosen = kept[: settings.limit]
-    counted = Recalled((), len(scored), len(scored) - len(kept), over_limit=len(kept) - len(chosen))
+    above_minimum = [memory for memory in scored if (memory.score or 0.0) >= settings.min_score]
+    chosen = above_minimum[: settings.limit]
+    counted = Recalled(
+        (),
+        len(scored),
+        len(scored) - len(above_minimum),
+        over_limit=len(above_minimum) - len(chosen),
+    )
     return await _keep_budget(chosen, counted, settings, summarize)
 
 
@@ -282,11 +289,11 @@ async def _search(
 ) -> list[_Candidate]:
     """The candidates of one collection."""
     collection = await source.store.collection(source.collection)
-    found: dict[str, MemoryRecord] = {}
+    memories: dict[str, MemoryRecord] = {}
     similarity: dict[str, float] = {}
     keywords: defaultdict[str, float] = defaultdict(float)
     meanings: list[tuple[float, dict[str, float]]] = []
-    wanted = MemoryQuery(
+    search_query = MemoryQuery(
         collection=collection.name,
         limit=max(LEAST_SEARCHED, settings.limit),
         version=source.version,
@@ -295,86 +302,88 @@ async def _search(
     )
     for query in queries:
         vector = None if embed is None else await embed(collection, query.text)
-        matches = await source.store.search(replace(wanted, text=query.text, embedding=vector))
+        matches = await source.store.search(
+            replace(search_query, text=query.text, embedding=vector)
+        )
         for match in matches:
-            found[match.memory.id] = match.memory
+            memories[match.memory.id] = match.memory
             if match.keyword_rank is not None:
                 keywords[match.memory.id] += query.weight / match.keyword_rank
-        likeness = {one.memory.id: one.similarity for one in matches if one.similarity is not None}
-        similarity |= {id: max(one, similarity.get(id, -1.0)) for id, one in likeness.items()}
-        meanings.append((query.weight, _prefer_named(query.text, likeness, found)))
+        likeness = {m.memory.id: m.similarity for m in matches if m.similarity is not None}
+        similarity |= {id: max(s, similarity.get(id, -1.0)) for id, s in likeness.items()}
+        meanings.append((query.weight, _prefer_named(query.text, likeness, memories)))
     if (least := settings.min_similarity) is not None:
-        found = {id: one for id, one in found.items() if similarity.get(id, -math.inf) >= least}
-    relevance = dict(keywords) if embed is None else _sum_meanings(meanings, found)
-    if settings.associate and found:
-        for one, level in await _associate(source, wanted, found, relevance, settings):
-            found.setdefault(one.id, one)
-            relevance[one.id] = max(level, relevance.get(one.id, level))
+        memories = {id: m for id, m in memories.items() if similarity.get(id, -math.inf) >= least}
+    relevance = dict(keywords) if embed is None else _sum_meanings(meanings, memories)
+    if settings.associate and memories:
+        for memory, level in await _associate(source, search_query, memories, relevance, settings):
+            memories.setdefault(memory.id, memory)
+            relevance[memory.id] = max(level, relevance.get(memory.id, level))
     return [
-        _Candidate(one, collection, relevance[id], keywords[id], similarity.get(id))
-        for id, one in found.items()
+        _Candidate(memory, collection, relevance[id], keywords[id], similarity.get(id))
+        for id, memory in memories.items()
     ]
 
 
 def _prefer_named(
-    query: str, likeness: Mapping[str, float], found: Mapping[str, MemoryRecord]
+    query: str, likeness: Mapping[str, float], memories: Mapping[str, MemoryRecord]
 ) -> dict[str, float]:
-    """The similarities to a query. Embeddings hardly tell names and numbers apart, so where a query
-    is nothing else, memories that hold all of its words come before those that do not."""
+    """Return the similarities to a query. Embeddings hardly distinguish names and numbers, so if a
+    query consists of these alone, memories with all of its words rank before the others."""
     words = set(words_of(query)) if is_label(query) else None
     return {
-        id: one + (words is not None and words <= set(words_of(found[id].text)))
-        for id, one in likeness.items()
+        id: similarity + (words is not None and words <= set(words_of(memories[id].text)))
+        for id, similarity in likeness.items()
     }
 
 
 def _sum_meanings(
-    meanings: Sequence[tuple[float, Mapping[str, float]]], found: Iterable[str]
+    meanings: Sequence[tuple[float, Mapping[str, float]]], memory_ids: Iterable[str]
 ) -> dict[str, float]:
-    """The weighted sums of the similarities to the queries. A memory that is not among those that
-    were found by a query is as similar to it as the least similar one of these."""
+    """Return the weighted sums of the similarities to the queries. A memory that a query did not
+    retrieve counts as similar as the least similar one that it did."""
     least = [min(likeness.values(), default=0.0) for _, likeness in meanings]
     return {
-        id: sum(w * one.get(id, low) for (w, one), low in zip(meanings, least, strict=True))
-        for id in found
+        id: sum(w * near.get(id, low) for (w, near), low in zip(meanings, least, strict=True))
+        for id in memory_ids
     }
 
 
 async def _associate(
     source: RecallSource,
-    wanted: MemoryQuery,
-    found: Mapping[str, MemoryRecord],
+    search_query: MemoryQuery,
+    memories: Mapping[str, MemoryRecord],
     relevance: Mapping[str, float],
     settings: RecallSettings,
 ) -> list[tuple[MemoryRecord, float]]:
-    """Memories that share entities, over two hops, with the best of those that were found, nearest
-    first, and their relevance: that of the n-th is that of the (6 + n)-th of those, or of the last.
-    How similar they are is not asked: that they need not be is what they are wanted for."""
-    ranked = sorted(found, key=lambda each: (-relevance[each], each))
-    near = await source.store.associate(wanted, ranked[: settings.limit])
-    trusted = [one for one in near if one.origin.trust >= settings.least_trust]
+    """Return memories that share entities, over two hops, with the best candidates, nearest first,
+    and their relevance: the n-th gets the relevance of the (6 + n)-th candidate, or of the last
+    one. Similarity is not required, since they are wanted for what embeddings miss."""
+    ranked = sorted(memories, key=lambda each: (-relevance[each], each))
+    near = await source.store.associate(search_query, ranked[: settings.limit])
+    trusted = [memory for memory in near if memory.origin.trust >= settings.least_trust]
     levels = [relevance[id] for id in ranked[BEFORE_ASSOCIATED - 1 :]] or [relevance[ranked[-1]]]
-    return [(one, levels[min(n, len(levels) - 1)]) for n, one in enumerate(trusted)]
+    return [(memory, levels[min(n, len(levels) - 1)]) for n, memory in enumerate(trusted)]
 
 
-def _one_of_each(found: Iterable[_Candidate]) -> list[_Candidate]:
-    """Of memories that say the same the one that fits best, and none together with another that
-    took its place. In an order that does not depend on the order in which they were found."""
+def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:
+    """Remove duplicates, keeping the most relevant one, and memories that another candidate has
+    superseded. The order of the result does not depend on the order of the candidates."""
     ranked = sorted(
-        found,
-        key=lambda one: (
-            *(-one.relevance, -one.memory.origin.trust, -one.memory.importance),
-            *(-one.memory.created, one.memory.id),
+        candidates,
+        key=lambda candidate: (
+            *(-candidate.relevance, -candidate.memory.origin.trust, -candidate.memory.importance),
+            *(-candidate.memory.created, candidate.memory.id),
         ),
     )
-    replaced = {id for one in ranked for id in one.memory.supersedes}
-    ids = {one.memory.id for one in ranked}
-    kept: dict[str, _Candidate] = {}
-    for one in ranked:
-        if one.memory.id in replaced or one.memory.superseded_by in ids:
+    replaced = {id for candidate in ranked for id in candidate.memory.supersedes}
+    ids = {candidate.memory.id for candidate in ranked}
+    distinct: dict[str, _Candidate] = {}
+    for candidate in ranked:
+        if candidate.memory.id in replaced or candidate.memory.superseded_by in ids:
             continue
-        kept.setdefault(" ".join(one.memory.text.casefold().split()), one)
-    return list(kept.values())
+        distinct.setdefault(" ".join(candidate.memory.text.casefold().split()), candidate)
+    return list(distinct.values())
 
 
 def _clock(
@@ -384,7 +393,7 @@ def _clock(
     seen from the newest memory: which moment it is seen from makes no difference once recency is
     normalised, and the same version has to give the same for ever."""
     if frozen:
-        newest = max((one.memory.created for one in candidates), default=0.0)
+        newest = max((candidate.memory.created for candidate in candidates), default=0.0)
         return lambda memory: decay(memory.created, newest)
     moment = time() if now is None else now
 
@@ -400,35 +409,35 @@ def _score(
     settings: RecallSettings,
     recency: Callable[[MemoryRecord], float],
 ) -> list[Memory]:
-    """All of them with their scores, best first."""
+    """Return all candidates with their scores, best first."""
     columns = {
         "relevance": _normalise_relevance(candidates),
-        "importance": normalise([one.memory.importance for one in candidates]),
-        "recency": normalise([recency(one.memory) for one in candidates]),
+        "importance": normalise([candidate.memory.importance for candidate in candidates]),
+        "recency": normalise([recency(candidate.memory) for candidate in candidates]),
     }
     ranked: list[tuple[tuple[float, float, float, float, str], Memory]] = []
-    for place, one in enumerate(candidates):
+    for place, match in enumerate(candidates):
         parts = {name: column[place] for name, column in columns.items()}
-        made = Memory(
-            one.memory.text,
-            name_source(one.collection.full_name, one.memory.origin),
+        memory = Memory(
+            match.memory.text,
+            name_source(match.collection.full_name, match.memory.origin),
             weigh(parts, settings.weights),
             parts,
-            one.memory.id,
-            one.memory.origin.trust,
-            one.similarity,
-            one.memory.created,
+            match.memory.id,
+            match.memory.origin.trust,
+            match.similarity,
+            match.memory.created,
         )
-        tie = (-one.keywords, -one.relevance, -one.memory.created, one.memory.id)
-        ranked.append(((-(made.score or 0.0), *tie), made))
-    return [made for _, made in sorted(ranked, key=lambda each: each[0])]
+        tie = (-match.keywords, -match.relevance, -match.memory.created, match.memory.id)
+        ranked.append(((-(memory.score or 0.0), *tie), memory))
+    return [memory for _, memory in sorted(ranked, key=lambda each: each[0])]
 
 
 def _normalise_relevance(candidates: Sequence[_Candidate]) -> list[float]:
     """Normalise within each embedder, since their similarities lie in different ranges."""
     relevance = [0.0] * len(candidates)
-    for embedder in {one.collection.embedder for one in candidates}:
-        places = [n for n, one in enumerate(candidates) if one.collection.embedder == embedder]
+    for embedder in {candidate.collection.embedder for candidate in candidates}:
+        places = [n for n, c in enumerate(candidates) if c.collection.embedder == embedder]
         values = normalise([round(candidates[n].relevance, TIE_DIGITS) for n in places])
         for place, value in zip(places, values, strict=True):
             relevance[place] = value
@@ -436,12 +445,12 @@ def _normalise_relevance(candidates: Sequence[_Candidate]) -> list[float]:
 
 
 def name_source(collection: str, origin: Origin) -> str:
-    """Where a memory came from, for people and prompts: `support/facts: handbook.md, turn 2, by
-    Ada`."""
-    said = [origin.source] if origin.source else []
-    said += [f"turn {origin.turn}"] if origin.turn is not None else []
-    said += [f"by {origin.author}"] if origin.author else []
-    return collection + (f": {', '.join(said)}" if said else "")
+    """Describe the source of a memory for people and prompts: `support/facts: handbook.md, turn 2,
+    by Ada`."""
+    details = [origin.source] if origin.source else []
+    details += [f"turn {origin.turn}"] if origin.turn is not None else []
+    details += [f"by {origin.author}"] if origin.author else []
+    return collection + (f": {', '.join(details)}" if details else "")
 
 
 async def _keep_budget(
@@ -450,26 +459,27 @@ async def _keep_budget(
     settings: RecallSettings,
     summarize: Summarize | None,
 ) -> Recalled:
-    """Whole memories, best first; one that has no room is passed over, and later ones may have
-    some. With a summary the whole ones have half of the budget, and the rest is summarised."""
+    """Select whole memories within the budget, best first; one that does not fit is skipped, and
+    later ones may still fit. With a summary, whole memories take half of the budget, and the others
+    are summarised."""
     budget, sizes = settings.budget, [count_tokens(memory.text) for memory in chosen]
     if budget is None or sum(sizes) <= budget:
         return replace(counted, memories=tuple(chosen))
     summed = summarize if settings.summarize else None
-    whole = budget if summed is None else min(budget // 2, budget - LEAST_SUMMARY)
-    places = fit_budget(sizes, whole)
-    shown = tuple(chosen[place] for place in places)
-    rest = [memory for place, memory in enumerate(chosen) if place not in set(places)]
+    budget_of_whole = budget if summed is None else min(budget // 2, budget - LEAST_SUMMARY)
+    places = fit_budget(sizes, budget_of_whole)
+    fitting = tuple(chosen[place] for place in places)
+    overflow = [memory for place, memory in enumerate(chosen) if place not in set(places)]
     if summed is None:
-        return replace(counted, memories=shown, over_budget=len(rest))
+        return replace(counted, memories=fitting, over_budget=len(overflow))
     room = budget - sum(sizes[place] for place in places)
-    said = (await summed([memory.text for memory in rest], room)).strip()
-    if not said:
-        return replace(counted, memories=shown, over_budget=len(rest))
-    told = [memory.trust for memory in rest if memory.trust is not None]
+    summary_text = (await summed([memory.text for memory in overflow], room)).strip()
+    if not summary_text:
+        return replace(counted, memories=fitting, over_budget=len(overflow))
+    trusts = [memory.trust for memory in overflow if memory.trust is not None]
     summary = Memory(
-        said[: room * CHARACTERS_A_TOKEN],
-        f"a summary of {len(rest)} memories",
-        trust=min(told, default=None),
+        summary_text[: room * CHARACTERS_A_TOKEN],
+        f"a summary of {len(overflow)} memories",
+        trust=min(trusts, default=None),
     )
-    return replace(counted, memories=(*shown, summary), summarised=len(rest))
+    return replace(counted, memories=(*fitting, summary), summarised=len(overflow))

@@ -7,17 +7,17 @@ from pydantic import model_validator
 from textevolve.spec import Frozen, Several, option
 
 TRUSTED_IN_DEBATES = 0.5
-"""A judge is swayed by what it is shown, whatever it is told of its source: planted memories of
-sources that were trusted 0.2 turned 40 of 44 right judgements of the local model
-(docs/measurements.md), and none that were kept out."""
+"""Default minimum trust in debates. Judges are swayed by planted memories even if the prompt names
+their source: with a trust of 0.2 they turned 40 of 44 right judgements of the local model
+(docs/measurements.md); excluded ones turned none."""
 
 
 class RecallSettings(Frozen):
-    """From where an agent recalls, how memories are ranked, and how much of them it is shown.
+    """Settings of recall: the collections, the ranking of memories, and limits.
 
-    The score of a memory is the mean of its relevance, importance and recency, each from 0 to 1
-    among those that were found, weighted by `relevance`, `importance` and `recency`. By default
-    relevance alone counts: with equal weights what is new comes before what is relevant
+    The score of a memory is the mean of its relevance, importance and recency, each scaled to [0,
+    1] among the candidates, weighted by `relevance`, `importance` and `recency`. By default only
+    relevance counts: with equal weights new memories rank before relevant ones
     (docs/measurements.md).
     """
 
@@ -29,7 +29,7 @@ class RecallSettings(Frozen):
         None, "The most tokens that recalled memories may have together.", ge=16
     )
     summarize: bool = option(
-        False, "Memories beyond the budget are summarised; else those without room are left out."
+        False, "Summarise memories beyond the budget instead of omitting them."
     )
     relevance: float = option(1.0, "The weight of relevance to the question.", ge=0, le=1)
     importance: float = option(0.0, "The weight of importance.", ge=0, le=1)
@@ -63,7 +63,7 @@ class RecallSettings(Frozen):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Those of the parts of a score, by their names."""
+        """Return the weights of a score's parts by name."""
         return {
             "relevance": self.relevance,
             "importance": self.importance,

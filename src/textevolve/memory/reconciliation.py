@@ -47,13 +47,13 @@ REPLACED = predicate(
 KNOWN = predicate("known", "Does the earlier note already say everything that the new note says?")
 
 ALIKE_LEAST = 0.48
-"""Chosen on pairs of notes of made users (`benchmarks/memory_decisions.py`), where 13 of 17 changes
-were found with 0.5, and 16 with this."""
+"""Chosen on pairs of notes of invented users (`benchmarks/memory_decisions.py`), where 13 of 17
+changes were found with 0.5, and 16 with this."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedNote:
-    """`since`: from when on it holds, where that is known."""
+    """`since`: the time from which the note holds, if known."""
 
     text: str
     since: float | None = None
@@ -82,11 +82,12 @@ def combine_prompt() -> Template:
 async def compare_notes(
     model: Model, settings: CreationSettings, new: ComparedNote, near: Sequence[ComparedNote]
 ) -> tuple[NoteRelation, int, str]:
-    """How a new note goes together with which of those that are near (its place), and why.
+    """Return the relation of a new note to one of the near notes, the index of that note, and the
+    reason.
 
     Raises:
-        AnswerError: no usable answer came. CapabilityError: questions are to be asked of a model
-            without log-probabilities.
+        AnswerError: the model gave no usable answer. CapabilityError: the settings need
+            log-probabilities, and the model returns none.
     """
     if settings.compare == "questions":
         return await _ask_about_each(model, new, near)
@@ -96,32 +97,36 @@ async def compare_notes(
 async def _ask_about_each(
     model: Model, new: ComparedNote, near: Sequence[ComparedNote]
 ) -> tuple[NoteRelation, int, str]:
-    """The note that is most probably replaced, where one is; else whether the nearest says it all.
+    """Find the note that the new one most probably replaces; otherwise check whether the nearest
+    note has the same content.
 
-    Measured with a model of 1.5B (docs/measurements.md): in one structured answer it takes every
-    note for replaced by whatever is near.
+    One structured answer is worse: a model of 1.5B then reports every near note as replaced
+    (docs/measurements.md).
     """
-    asked = [await _probability(model, REPLACED, new, one) for one in near]
-    over = [found - _least(new, one) for found, one in zip(asked, near, strict=True)]
+    probabilities = [await _probability(model, REPLACED, new, note) for note in near]
+    over = [
+        probability - _least(new, note)
+        for probability, note in zip(probabilities, near, strict=True)
+    ]
     most = max(range(len(near)), key=over.__getitem__)
-    highest = asked[most]
+    highest = probabilities[most]
     if over[most] >= 0:
         return "replaces", most, f"both cannot hold (P = {highest:.2f})"
     if not lacks(near[0].text, new.text):
-        known = await _probability(model, KNOWN, new, near[0])
-        if known >= 0.5:
-            return "same", 0, f"known already (P = {known:.2f})"
+        redundancy = await _probability(model, KNOWN, new, near[0])
+        if redundancy >= 0.5:
+            return "same", 0, f"known already (P = {redundancy:.2f})"
     return "different", most, f"all of it can hold (P = {1 - highest:.2f})"
 
 
-def _least(new: ComparedNote, one: ComparedNote) -> float:
-    """The P(yes) from which on a note counts as replaced. A small model leans to no, and most where
-    it is right to lean to yes: of notes of one shape, such as two on who somebody's sister is."""
-    return ALIKE_LEAST if share_words(one.text, new.text) else 0.5
+def _least(new: ComparedNote, note: ComparedNote) -> float:
+    """Return the P(yes) from which a note counts as replaced. A small model is biased to no, most
+    of all for notes of one shape, such as two about who somebody's sister is."""
+    return ALIKE_LEAST if share_words(note.text, new.text) else 0.5
 
 
 async def _probability(
-    model: Model, question: Question, note: ComparedNote, one: ComparedNote
+    model: Model, question: Question, note: ComparedNote, other: ComparedNote
 ) -> float:
     """P(yes).
 
@@ -130,7 +135,7 @@ async def _probability(
     """
     # Each is one line, so a sign before it keeps it from passing for anything else, in few tokens.
     # With dates before them a model of 1.5B found fewer of the changes.
-    earlier, new = (quote(sanitize(text, EXAMPLE_NONCE)[0]) for text in (one.text, note.text))
+    earlier, new = (quote(sanitize(text, EXAMPLE_NONCE)[0]) for text in (other.text, note.text))
     state = f"Earlier note:\n{earlier}New note:\n{new}"
     answer = (await decide(model, state, [question], seed=0)).answers[question.name]
     if isinstance(answer, Failure):
@@ -141,20 +146,20 @@ async def _probability(
 async def _compare(
     model: Model, new: ComparedNote, near: Sequence[ComparedNote]
 ) -> tuple[NoteRelation, int, str]:
-    """In one structured answer about all notes."""
+    """Compare a note with all near ones in one structured answer."""
     rules = compare_prompt().render()
-    found = await _ask(model, rules, near, new, _comparison(len(near)), COMPARED_TOKENS)
-    if found.relation == "same" and lacks(near[found.note - 1].text, new.text):
+    comparison = await _ask(model, rules, near, new, _comparison(len(near)), COMPARED_TOKENS)
+    if comparison.relation == "same" and lacks(near[comparison.note - 1].text, new.text):
         news = _comparison(len(near), news=True)
-        found = await _ask(model, rules, near, new, news, COMPARED_TOKENS)
-    reason = " ".join(found.reason.split())[:MOST_REASON]
-    return found.relation, found.note - 1, reason
+        comparison = await _ask(model, rules, near, new, news, COMPARED_TOKENS)
+    reason = " ".join(comparison.reason.split())[:MOST_REASON]
+    return comparison.relation, comparison.note - 1, reason
 
 
 @cache
 def _comparison(notes: int, news: bool = False) -> type[_Comparison]:
-    """The answer's type, in which those notes alone can be named that there are. `news`: none of
-    them says all that the new one says."""
+    """Return the answer's type, which allows the numbers of the existing notes only. `news`: none
+    of them has the whole content of the new one."""
     fields: dict[str, Any] = {"note": (int, Field(ge=1, le=notes))}
     if news:
         fields["relation"] = (Literal["replaces", "adds", "different"], ...)
@@ -162,20 +167,20 @@ def _comparison(notes: int, news: bool = False) -> type[_Comparison]:
 
 
 async def combine_notes(
-    model: Model, note: ComparedNote, one: ComparedNote, *, replaces: bool
+    model: Model, note: ComparedNote, earlier: ComparedNote, *, replaces: bool
 ) -> str:
-    """The text in the place of two notes. What takes the place of a single sentence is the new
-    one as it is; a merged text that has lost something is both texts.
+    """Combine two notes into one text. A single sentence is replaced by the new note unchanged; if
+    a merged text lacks a detail, both texts are joined instead.
 
     Raises:
-        AnswerError: no usable answer came.
+        AnswerError: the model gave no usable answer.
     """
-    old, new = one.text, note.text
+    old, new = earlier.text, note.text
     if replaces and not _SENTENCE_END.search(old):
         return new
     rules = combine_prompt().render(replaces=replaces)
-    found = await _ask(model, rules, [one], note, _Combined, COMBINED_TOKENS)
-    text = " ".join(found.text.split())
+    combined = await _ask(model, rules, [earlier], note, _Combined, COMBINED_TOKENS)
+    text = " ".join(combined.text.split())
     if not text or lacks(text, new) or (not replaces and lacks(text, old)):
         return new if replaces else f"{old} {new}"
     return text
@@ -189,13 +194,13 @@ async def _ask(
     answer: type[A],
     most: int,
 ) -> A:
-    notes = [_note(str(n), one) for n, one in enumerate(near, 1)]
-    new = _note("", note)
+    notes = [_format_note(str(n), near_note) for n, near_note in enumerate(near, 1)]
+    new = _format_note("", note)
     nonce = draw_nonce([*notes, new], 0)
-    shown = "\n".join(sanitize(note, nonce)[0] for note in notes)
-    asked = (fence("notes", shown, nonce), fence("new note", sanitize(new, nonce)[0], nonce))
+    notes_text = "\n".join(sanitize(note, nonce)[0] for note in notes)
+    content = (fence("notes", notes_text, nonce), fence("new note", sanitize(new, nonce)[0], nonce))
     request = Request(
-        messages=(Message("system", (rules,)), Message("user", asked)),
+        messages=(Message("system", (rules,)), Message("user", content)),
         temperature=0.0,
         max_tokens=most,
         seed=0,
@@ -203,8 +208,8 @@ async def _ask(
     return (await ask_structured(model, request, answer)).value
 
 
-def _note(number: str, note: ComparedNote) -> str:
-    """A note in one line, with the date since when it holds where that is known."""
+def _format_note(number: str, note: ComparedNote) -> str:
+    """Format a note in one line, with the date from which it holds, if known."""
     when = "" if note.since is None else f"({write_date(note.since)})"
     return " ".join([part for part in (number, when) if part] + note.text.split())
 
@@ -219,7 +224,7 @@ _REASONS = {"update": "it is otherwise now", "merge": "it says more"}
 
 @dataclass(frozen=True, slots=True)
 class NearMemory:
-    """What a point was compared with. `id` is empty for what was found in the same dialogue."""
+    """A text that a point was compared with. `id` is empty for a point of the same dialogue."""
 
     text: str
     id: str = ""
@@ -228,9 +233,9 @@ class NearMemory:
 
 @dataclass(frozen=True, slots=True)
 class PointDecision:
-    """What became of a point, and why. `by`: whether a rule or the model decided, or neither could
-    (`fallback`). `text`: what is kept in its place, empty where nothing is; `before`: the texts
-    that made way for it. `id`: the memory that holds it; of several points it may be the same."""
+    """The decision on a point, and its reason. `by`: whether a rule or the model decided, or
+    neither could (`fallback`). `text`: the stored text, empty for a dropped point; `before`: the
+    texts that it replaces. `id`: the memory that holds it, which several points may share."""
 
     point: DialoguePoint
     action: Action
@@ -244,7 +249,7 @@ class PointDecision:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where and how memories are made."""
+    """The store, models, collection and settings with which memories are created."""
 
     store: MemoryStore
     embed: Embed
@@ -281,7 +286,7 @@ class Reconciled:
 
     @property
     def drafts(self) -> list[MemoryDraft]:
-        """Those that nothing took the place of."""
+        """Return the drafts that no later draft has replaced."""
         return [draft for _, draft in self.decisions if draft is not None and draft.into is None]
 
 
@@ -289,26 +294,26 @@ class Reconciled:
 class NearNote:
     """A memory, or a draft of the same dialogue, that is near to a point."""
 
-    shown: NearMemory
+    memory: NearMemory
     trust: float
     since: float | None
     draft: MemoryDraft | None = None
 
     @property
     def note(self) -> ComparedNote:
-        return ComparedNote(self.shown.text, self.since)
+        return ComparedNote(self.memory.text, self.since)
 
 
 async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: int) -> Reconciled:
-    """What is to become of points, by what the collection held in `version` and by the points
-    before them.
+    """Decide for each point whether it is added, merged or dropped, compared with the collection at
+    `version` and with the points before it.
 
     Raises:
-        ModelError: the model cannot be reached, or the embedder gives nothing. BudgetError.
+        ModelError: the model cannot be reached, or the embedder does not answer. BudgetError.
     """
     done = Reconciled()
-    wanted = [point for point in points if not point.refused]
-    work = [lambda p=point: ground.embed(ground.collection, p.text) for point in wanted]
+    accepted = [point for point in points if not point.refused]
+    work = [lambda p=point: ground.embed(ground.collection, p.text) for point in accepted]
     vectors = iter(await gather_bounded(work, EMBEDDED_AT_ONCE))
     for point in points:
         if point.refused:
@@ -321,7 +326,7 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
         except CapabilityError:
             if ground.settings.compare == "structured":
                 raise
-            # The model gives no log-probabilities, so nothing more of the dialogue is asked so.
+            # The model returns no log-probabilities: the rest of the dialogue is compared without.
             asking = ground.settings.model_copy(update={"compare": "structured"})
             ground = replace(ground, settings=asking)
             outcome = await _settle(ground, point, vector, near)
@@ -332,7 +337,7 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
 async def _find_near(
     ground: Ground, point: DialoguePoint, vector: Vector, version: int, done: Reconciled
 ) -> list[NearNote]:
-    """The nearest first."""
+    """Return the near memories and drafts, the nearest first."""
     query = MemoryQuery(
         collection=ground.collection.name,
         text=point.text,
@@ -341,17 +346,19 @@ async def _find_near(
         version=version,
     )
     closed = {id for draft in done.drafts for id in draft.closes}
-    found = [
+    candidates = [
         NearNote(_show(match), match.memory.origin.trust, match.memory.valid_from)
         for match in await ground.store.search(query)
         if match.memory.id not in closed
     ]
     for draft in done.drafts:
-        like, held = float(draft.embedding @ vector), draft.decision
-        shown = NearMemory(held.text, "", like)
-        found.append(NearNote(shown, draft.trust, held.point.since, draft))
-    near = [one for one in found if (one.shown.similarity or -1.0) >= ground.settings.floor]
-    near.sort(key=lambda one: (-(one.shown.similarity or 0.0), one.shown.text))
+        like, decision = float(draft.embedding @ vector), draft.decision
+        near_memory = NearMemory(decision.text, "", like)
+        candidates.append(NearNote(near_memory, draft.trust, decision.point.since, draft))
+    near = [
+        note for note in candidates if (note.memory.similarity or -1.0) >= ground.settings.floor
+    ]
+    near.sort(key=lambda note: (-(note.memory.similarity or 0.0), note.memory.text))
     return near[: ground.settings.neighbours]
 
 
@@ -362,65 +369,73 @@ def _show(match: MemoryMatch) -> NearMemory:
 async def _settle(
     ground: Ground, point: DialoguePoint, vector: Vector, near: Sequence[NearNote]
 ) -> Outcome:
-    shown = tuple(one.shown for one in near)
+    near_memories = tuple(near_note.memory for near_note in near)
 
     def drop(reason: str, by: PointDecider) -> Outcome:
-        return PointDecision(point, "drop", reason, by, shown), None
+        return PointDecision(point, "drop", reason, by, near_memories), None
 
     def add(reason: str, by: PointDecider, until: float | None = None) -> Outcome:
-        decision = PointDecision(point, "add", reason, by, shown, (), point.text)
+        decision = PointDecision(point, "add", reason, by, near_memories, (), point.text)
         return decision, MemoryDraft(decision, vector, point.trust, until=until)
 
-    if any(nearly_same(one.shown.text, point.text) for one in near):
+    if any(nearly_same(near_note.memory.text, point.text) for near_note in near):
         return drop("known in the same words", "rule")
-    for one in near:
-        dated = differ_in_dates(one.shown.text, point.text)
+    for near_note in near:
+        dated = differ_in_dates(near_note.memory.text, point.text)
         if dated > 0:
             return drop("known with its date", "rule")
-        if dated < 0 and point.trust >= one.trust:
-            why, before = "it names the date, too", (one.shown.text,)
-            made = PointDecision(point, "merge", why, "rule", shown, before, point.text)
-            return made, await _put_in_place(ground, made, one, vector)
+        if dated < 0 and point.trust >= near_note.trust:
+            explanation, before = "it names the date, too", (near_note.memory.text,)
+            settled = PointDecision(
+                point, "merge", explanation, "rule", near_memories, before, point.text
+            )
+            return settled, await _put_in_place(ground, settled, near_note, vector)
     if not near:
         return add("nothing near is known", "rule")
     try:
-        new, notes = ComparedNote(point.text, point.since), [one.note for one in near]
+        new, notes = ComparedNote(point.text, point.since), [near_note.note for near_note in near]
         relation, at, reason = await compare_notes(ground.model, ground.settings, new, notes)
-        one = near[at]
+        near_note = near[at]
         if relation == "same":
             return drop(reason or "known already", "model")
         if relation == "different":
-            return add(reason or "nothing of it is known", "model")
-        if point.trust < one.trust:
+            return add(reason or "it is new", "model")
+        if point.trust < near_note.trust:
             return add("said by somebody less trusted than what it would change", "rule")
-        if relation == "replaces" and _is_older(point, one):
-            return add("it held before what is known", "rule", one.since)
+        if relation == "replaces" and _is_older(point, near_note):
+            return add("it held before what is known", "rule", near_note.since)
         replaces = relation == "replaces"
-        text = await combine_notes(ground.model, new, one.note, replaces=replaces)
+        text = await combine_notes(ground.model, new, near_note.note, replaces=replaces)
     except (AnswerError, RejectedError) as error:
-        why = f"added as it is, since no usable decision came: {error}"
-        return add(why[:MOST_REASON], "fallback")
+        explanation = f"added as it is, since no usable decision came: {error}"
+        return add(explanation[:MOST_REASON], "fallback")
     if len(text) > MOST_TEXT:
-        return add("what it says more of is too long already", "rule")
+        return add("the combined text would be too long", "rule")
     action: Action = "update" if relation == "replaces" else "merge"
     reason = reason or _REASONS[action]
-    made = PointDecision(point, action, reason, "model", shown, (one.shown.text,), text)
-    return made, await _put_in_place(ground, made, one, vector)
+    settled = PointDecision(
+        point, action, reason, "model", near_memories, (near_note.memory.text,), text
+    )
+    return settled, await _put_in_place(ground, settled, near_note, vector)
 
 
 async def _put_in_place(
-    ground: Ground, made: PointDecision, one: NearNote, vector: Vector
+    ground: Ground, decision: PointDecision, replaced: NearNote, vector: Vector
 ) -> MemoryDraft:
-    """A draft in the place of a memory, or of an earlier draft, whose places it takes over."""
-    if made.text != made.point.text:
-        vector = await ground.embed(ground.collection, made.text)
-    trust = made.point.trust if made.action == "update" else min(made.point.trust, one.trust)
-    closes = (one.shown.id,) if one.draft is None else one.draft.closes
-    draft = MemoryDraft(made, vector, trust, closes)
-    if one.draft is not None:
-        one.draft.into = draft
+    """Create a draft that replaces a memory, or an earlier draft with all that it replaces."""
+    if decision.text != decision.point.text:
+        vector = await ground.embed(ground.collection, decision.text)
+    trust = (
+        decision.point.trust
+        if decision.action == "update"
+        else min(decision.point.trust, replaced.trust)
+    )
+    closes = (replaced.memory.id,) if replaced.draft is None else replaced.draft.closes
+    draft = MemoryDraft(decision, vector, trust, closes)
+    if replaced.draft is not None:
+        replaced.draft.into = draft
     return draft
 
 
-def _is_older(point: DialoguePoint, one: NearNote) -> bool:
-    return point.since is not None and one.since is not None and point.since < one.since
+def _is_older(point: DialoguePoint, note: NearNote) -> bool:
+    return point.since is not None and note.since is not None and point.since < note.since

@@ -1,8 +1,8 @@
-"""What a memory is, what a collection of memories is, and how a collection changes.
+"""Memories, collections of memories, and changes of a collection.
 
-Times are seconds since 1970 in UTC. A memory is never overwritten: what takes its place is another
-memory, and the earlier one is closed and points to it. Each change of a collection makes a new
-version of it, and what an earlier version held can still be read.
+Times are seconds since 1970 in UTC. A memory is never overwritten: another memory supersedes it,
+and the earlier one is closed and points to that. Each change makes a new version of the collection,
+and earlier versions stay readable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """What one side said. `timestamp` as the data has it; empty where there is none."""
+    """A message of one speaker. `timestamp`: as in the data; empty if missing."""
 
     role: str
     content: str
@@ -55,8 +55,8 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a memory came from. `source`: a chat, a file, a run. `turn` counts from 1. `trust` in
-    [0, 1]: how far its source is believed; 1 for what the operator wrote."""
+    """The source of a memory. `source`: a chat, a file, a run. `turn` counts from 1. `trust` in
+    [0, 1]: how far the source is believed; 1 for texts of the operator."""
 
     source: str = ""
     turn: int | None = None
@@ -86,13 +86,13 @@ class Entity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMemory:
-    """A memory before it is kept.
+    """A memory to store.
 
-    `importance` in [0, 1]. `kind`: None is that of its collection. `created`: None is now.
-    `valid_from`, `valid_to`: when what it says began and ended to hold; None: always so far (of one
-    that takes another's place: since it was created), and until further notice. `entities`: names
-    of whom and what it speaks of. `cites`: ids of the memories that it rests on. `reason`: why it
-    was kept, or why it takes another's place.
+    `importance` in [0, 1]. `kind`: None means the kind of its collection. `created`: None means
+    now. `valid_from`, `valid_to`: the period in which its text holds; None: from the beginning (for
+    a memory that supersedes another: from its creation), and without end. `entities`: names of the
+    people and things in its text. `cites`: ids of the memories that support it. `reason`: why it is
+    stored, or why it supersedes another.
     """
 
     text: str
@@ -151,7 +151,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """Keep a memory in the place of others: one for an update, several for a merge."""
+    """Store a memory that supersedes others: one for an update, several for a merge."""
 
     memories: tuple[str, ...]
     memory: NewMemory
@@ -171,8 +171,8 @@ Change: TypeAlias = Add | Supersede | Forget
 
 @dataclass(frozen=True, slots=True)
 class ChangeSource:
-    """What changes were made from. A collection takes the changes of one `key` once: `key` is a
-    hash of the dialogue, document or run; `label` tells people which it was."""
+    """The source of changes. A collection applies the changes of one `key` only once: `key` is a
+    hash of the dialogue, document or run; `label` names it for people."""
 
     key: str
     label: str = ""
@@ -180,10 +180,10 @@ class ChangeSource:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of changes. `ids`: of the memories that were kept, one for each `Add` and
-    `Supersede`, in their order. `base`: the version of the collection that they were made upon,
-    `version`: the one that they made. `repeated`: the source had been taken in before, so nothing
-    was done now; the rest is as it was then."""
+    """The result of changes. `ids`: of the stored memories, one for each `Add` and `Supersede`, in
+    order. `base`: the version of the collection before the changes, `version`: after them.
+    `repeated`: the changes of this source had been applied before, so nothing was done now; the
+    other fields are those of that time."""
 
     ids: tuple[str, ...]
     base: int

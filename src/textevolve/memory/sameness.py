@@ -36,29 +36,29 @@ LABEL_WORDS = 4
 
 
 def words_of(text: str) -> list[str]:
-    """The words alone, without case, punctuation and encodings of accents."""
-    return [found.casefold() for found in _WORD.findall(unicodedata.normalize("NFKC", text))]
+    """Return the words of a text, case-folded, without punctuation, and with accents normalised."""
+    return [word.casefold() for word in _WORD.findall(unicodedata.normalize("NFKC", text))]
 
 
-def names_in(text: str, *, first: bool = True) -> tuple[str, ...]:
-    """Words with a capital letter, neighbours together, each once. `first`: those, too, with which
-    a sentence begins, where nothing tells whether they are names."""
-    found: dict[str, None] = {}
+def names_in(text: str, *, sentence_starts: bool = True) -> tuple[str, ...]:
+    """Return the distinct capitalised words, adjacent ones joined. `sentence_starts`: include words
+    at the beginning of a sentence, which may be no names."""
+    names: dict[str, None] = {}
     last = -2
     run: list[str] = []
     for match in _WORD.finditer(text):
         word = match[0]
         begins = bool(_SENTENCE_END.search(text[max(0, match.start() - 4) : match.start()]))
         is_name = word[0].isupper() and word.casefold() not in _NO_NAMES | _CALENDAR
-        if is_name and (first or not begins):
+        if is_name and (sentence_starts or not begins):
             if match.start() != last + 1 and run:
-                found[" ".join(run)] = None
+                names[" ".join(run)] = None
                 run = []
             run.append(re.sub(r"['’]s$", "", word))
             last = match.end()
     if run:
-        found[" ".join(run)] = None
-    return tuple(found)
+        names[" ".join(run)] = None
+    return tuple(names)
 
 
 def details_of(text: str) -> frozenset[str]:
@@ -68,9 +68,9 @@ def details_of(text: str) -> frozenset[str]:
 
 
 def lacks(text: str, other: str) -> frozenset[str]:
-    """The names and numbers of `other` that `text` does not have anywhere."""
-    held = {re.sub(r"['’]s$", "", word) for word in words_of(text)}
-    return details_of(other) - held
+    """Return the names and numbers of `other` that are missing in `text`."""
+    words = {re.sub(r"['’]s$", "", word) for word in words_of(text)}
+    return details_of(other) - words
 
 
 def is_label(text: str) -> bool:
@@ -79,28 +79,28 @@ def is_label(text: str) -> bool:
     return 0 < len(words) <= LABEL_WORDS and words <= details_of(text) - _OPENINGS
 
 
-def nearly_same(one: str, other: str) -> bool:
-    """In the same words, but for those that say nothing. Embeddings are no help here: of two texts
-    that differ in one word, such as sister and brother, they are all but equal."""
-    return _telling(one) == _telling(other)
+def nearly_same(text: str, other: str) -> bool:
+    """Check whether two texts have the same words, except fillers. Embeddings cannot decide this:
+    they are nearly equal for texts that differ in one word, such as sister and brother."""
+    return _without_fillers(text) == _without_fillers(other)
 
 
-def _telling(text: str) -> list[str]:
-    """The words but for those that say nothing."""
+def _without_fillers(text: str) -> list[str]:
+    """Return the words of a text except fillers."""
     return [word for word in words_of(text) if word not in _FILLERS]
 
 
 def telling_words(text: str) -> set[str]:
     """The words that neither stand for a person nor give a text its shape alone."""
-    return {word for word in _telling(text) if word not in _PERSONS | _SHAPELESS}
+    return {word for word in _without_fillers(text) if word not in _PERSONS | _SHAPELESS}
 
 
-def differ_in_dates(one: str, other: str) -> int:
-    """Whether two texts are the same but for dates that one alone has: 1 where it is the first, -1
-    where it is the second, else 0."""
-    texts = [_telling(one), _telling(other)]
+def differ_in_dates(text: str, other: str) -> int:
+    """Compare two texts that differ only in dates: return 1 if the first alone has a date, -1 if
+    the second alone has one, otherwise 0."""
+    texts = [_without_fillers(text), _without_fillers(other)]
     plain = [[word for word in words if not _is_of_a_date(word)] for words in texts]
-    dated = [len(words) > len(rest) for words, rest in zip(texts, plain, strict=True)]
+    dated = [len(words) > len(undated) for words, undated in zip(texts, plain, strict=True)]
     return dated[0] - dated[1] if plain[0] == plain[1] else 0
 
 
@@ -108,24 +108,25 @@ def _is_of_a_date(word: str) -> bool:
     return word[0].isdigit() or word in _CALENDAR or word in ("at", "on")
 
 
-def share_words(one: str, other: str) -> bool:
-    """Whether two texts have a word in common that is neither a name nor a number nor one that says
-    nothing: they may be of one shape, such as two notes on who somebody's sister is."""
-    said = [telling_words(text) - details_of(text) for text in (one, other)]
-    return bool(said[0] & {re.sub(r"['’]s$", "", word) for word in said[1]})
+def share_words(note: str, other: str) -> bool:
+    """Check whether two texts share a word that is neither a name nor a number nor a filler: they
+    may have one shape, such as two notes about who somebody's sister is."""
+    telling = [telling_words(text) - details_of(text) for text in (note, other)]
+    return bool(telling[0] & {re.sub(r"['’]s$", "", word) for word in telling[1]})
 
 
 def speaks_of_nobody(text: str) -> bool:
-    """Whether a text in a script with capital letters has no name and no word for a person, as sums
-    and thanks do not. A word that begins a sentence may be a name unless it is a common one."""
+    """Check whether a text in a script with capital letters has no name and no word for a person,
+    like sums and thanks. A word that begins a sentence counts as a name unless it is a common
+    one."""
     words = words_of(text)
     cased = any(letter.lower() != letter.upper() for letter in text)
-    named = any(name.split()[0].casefold() not in _OPENINGS for name in names_in(text))
-    return bool(words) and cased and not named and not _PERSONS.intersection(words)
+    has_name = any(name.split()[0].casefold() not in _OPENINGS for name in names_in(text))
+    return bool(words) and cased and not has_name and not _PERSONS.intersection(words)
 
 
 def unheard_names(text: str, heard: str) -> tuple[str, ...]:
-    """Names within the sentences of a text that stand nowhere in what was heard."""
-    held = {re.sub(r"['’]s$", "", word) for word in words_of(heard)}
-    named = (word for name in names_in(text, first=False) for word in name.split())
-    return tuple(word for word in named if not set(words_of(word)) <= held)
+    """Return the names within sentences of a text that are missing in `heard`."""
+    heard_words = {re.sub(r"['’]s$", "", word) for word in words_of(heard)}
+    name_words = (word for name in names_in(text, sentence_starts=False) for word in name.split())
+    return tuple(word for word in name_words if not set(words_of(word)) <= heard_words)

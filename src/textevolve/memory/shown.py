@@ -30,12 +30,12 @@ def number_texts(texts: Iterable[str], name: str, nonce: str) -> str:
 
 
 def count_fitting(texts: Sequence[str], budget: int) -> int:
-    """How many of the texts, from the first on, have at most so many tokens together; at least
-    one where there is any."""
-    left = budget
+    """Return how many of the first texts fit into a budget of tokens; at least one if there is
+    any."""
+    room = budget
     for number, text in enumerate(texts):
-        left -= count_tokens(text) + 3  # its number and the end of its line
-        if left < 0:
+        room -= count_tokens(text) + 3  # its number and the end of its line
+        if room < 0:
             return max(1, number)
     return len(texts)
 
@@ -74,39 +74,39 @@ async def ask_about(
     return (await ask_structured(model, request, answer)).value
 
 
-def find_citation_fault(cited: Sequence[int], shown: int) -> str:
-    """Why citations cannot be used, of so many memories; empty where they can."""
+def find_citation_fault(cited: Sequence[int], number: int) -> str:
+    """Return why citations of `number` memories are invalid; empty if they are valid."""
     if not cited:
         return "cites no memory"
-    wrong = [n for n in cited if not 1 <= n <= shown]
-    return f"cites memory {wrong[0]}, and {shown} were shown" if wrong else ""
+    wrong = [n for n in cited if not 1 <= n <= number]
+    return f"cites memory {wrong[0]}, and {number} were shown" if wrong else ""
 
 
-def _take_numbers(given: Any) -> Any:
-    """A number that cannot be read becomes 0, which no memory has, so that one bad citation spoils
-    only what cites it."""
-    if not isinstance(given, list):
-        return given
-    return [_take_number(one) for one in given]  # pyright: ignore[reportUnknownVariableType]
+def _take_numbers(value: Any) -> Any:
+    """Replace unreadable numbers by 0, which no memory has, so a bad citation only spoils the edit
+    or insight that has it."""
+    if not isinstance(value, list):
+        return value
+    return [_take_number(element) for element in value]  # pyright: ignore[reportUnknownVariableType]
 
 
-def _take_number(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int | float | str):
+def _take_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return 0
     try:
-        found = float(given)
-        return int(found) if found.is_integer() else 0
+        number = float(value)
+        return int(number) if number.is_integer() else 0
     except (ValueError, OverflowError):
         return 0
 
 
 def citations(most: int) -> Any:
-    """The type of a list of numbers of `most` memories. The schema tells the model which there are;
-    others are taken as they come, so that they can be counted."""
-    told: dict[str, Any] = {"items": {"type": "integer", "minimum": 1, "maximum": most}}
-    told |= {"minItems": 1, "maxItems": min(most, 10)}
+    """Return the type of a list of numbers of `most` memories. The schema names the valid range;
+    other numbers are accepted, so that they can be counted as faults."""
+    constraints: dict[str, Any] = {"items": {"type": "integer", "minimum": 1, "maximum": most}}
+    constraints |= {"minItems": 1, "maxItems": min(most, 10)}
     return Annotated[
         list[int],
         BeforeValidator(_take_numbers),
-        Field(max_length=50, json_schema_extra=told),
+        Field(max_length=50, json_schema_extra=constraints),
     ]

@@ -1,7 +1,7 @@
-"""What a memory system is measured on: users, their sessions, and what should be remembered.
+"""Read data sets for memory systems: users, their sessions, and the expected memories.
 
-Data sets are in HaluMem's shape: JSON lines, a user a line, read one at a time. Result files of the
-benchmark have the same shape with more fields, and are read here, too. Made data is `synthesis.py`.
+Data sets have HaluMem's format: JSON lines, one user a line, read one at a time. Result files of
+the benchmark, which have more fields, are read as well. `synthesis.py` generates data.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _read_text(value: Any) -> Any:
 
 
 def _read_recorded(value: Any) -> Any:
-    """Those without text count as none, as where a system is fed."""
+    """Read recorded memories; blank ones are dropped, as they are for a system that runs."""
     return tuple(t for t in _read_texts(value) if not isinstance(t, str) or t.strip())
 
 
@@ -147,10 +147,10 @@ def _read_points(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One dialogue. `is_generated_qa`: it is fed to the system, but nothing of it is scored.
+    """One dialogue. `is_generated_qa`: it is fed to the system, but not scored.
 
-    `extracted`: what a recorded system took from it; None where nothing is recorded. Seconds are
-    those of a recorded system, None where unknown.
+    `extracted`: the memories that a recorded system took from it; None if none are recorded.
+    Seconds are those of a recorded system, None if unknown.
     """
 
     __pydantic_config__: ClassVar = _SHAPE
@@ -167,14 +167,14 @@ class Session:
 
     @property
     def searching(self) -> float | None:
-        """Seconds of all searches of a recorded system."""
+        """Return the seconds of all searches of a recorded system."""
         parts = (self, *self.points, *self.questions)
-        known = [part.search_seconds for part in parts if part.search_seconds is not None]
-        return sum(known) if known else None
+        seconds = [part.search_seconds for part in parts if part.search_seconds is not None]
+        return sum(seconds) if seconds else None
 
 
 def _read_sessions(value: Any) -> Any:
-    """In a result file a session of which nothing is scored lacks its dialogue."""
+    """Read sessions. In a result file a session that is not scored lacks its dialogue."""
     sessions = _drop_nulls(value)
     for place, session in _objects(sessions):
         session["index"] = place
@@ -206,45 +206,51 @@ _USER: TypeAdapter[User] = TypeAdapter(Annotated[User, BeforeValidator(_drop_nul
 
 
 def read_users(path: str) -> Iterator[User | Malformed]:
-    """The users of a file in order, read lazily; empty lines are passed over.
+    """Yield the users of a file in order, lazily; empty lines are skipped.
 
     Raises:
-        InputError: the file cannot be read, or, at its end, none of its lines was a user.
+        InputError: the file cannot be read, or none of its lines is a user.
     """
     places: dict[str, int] = {}
-    first: Malformed | None = None
+    first_malformed: Malformed | None = None
     try:
         with open(allowed_path(path), "rb") as file:
             for number, raw in enumerate(file, 1):
                 line = (raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw).strip()
                 if not line:
                     continue
-                found = _read_line(line, number)
-                if isinstance(found, User) and found.id in places:
-                    reason = f"uuid: '{one_line(found.id)}' is that of line {places[found.id]}, too"
-                    found = Malformed(number, reason)
-                if isinstance(found, User):
-                    places[found.id] = number
+                entry = _read_line(line, number)
+                if isinstance(entry, User) and entry.id in places:
+                    reason = f"uuid: '{one_line(entry.id)}' is that of line {places[entry.id]}, too"
+                    entry = Malformed(number, reason)
+                if isinstance(entry, User):
+                    places[entry.id] = number
                 else:
-                    first = first or found
-                yield found
+                    first_malformed = first_malformed or entry
+                yield entry
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     if not places:
-        why = f"line {first.line}: {first.reason}" if first else "the file is empty"
-        raise InputError(f"{path}: no user in it ({why}); it has to have a user a line, as JSON")
+        reason_of_first = (
+            f"line {first_malformed.line}: {first_malformed.reason}"
+            if first_malformed
+            else "the file is empty"
+        )
+        raise InputError(
+            f"{path}: no user in it ({reason_of_first}); it has to have a user a line, as JSON"
+        )
 
 
 def _read_line(line: bytes, number: int) -> User | Malformed:
-    text = mend_halves(line.decode("latin-1"))  # so that no byte is refused or changed
+    text = mend_halves(line.decode("latin-1"))  # so that no byte is rejected or changed
     try:
         user = _USER.validate_json(text.encode("latin-1"))
         return replace(user, line=number, sha256=hash_line(line))
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in wrong["loc"])
-        said = wrong["msg"].removeprefix("Value error, ")
-        return Malformed(number, one_line(f"{place.lstrip('.')}: {said}" if place else said))
+        message = wrong["msg"].removeprefix("Value error, ")
+        return Malformed(number, one_line(f"{place.lstrip('.')}: {message}" if place else message))
 
 
 def hash_line(line: bytes) -> str:

@@ -1,6 +1,6 @@
-"""What an evaluation of a memory system gives: its records, and what is made of them all.
+"""The results of an evaluation of a memory system: its records, and the metrics of them all.
 
-Records are taken in one by one and not kept: sums make the metrics.
+Records are added one by one and not kept: the metrics are computed from sums.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEXT_KEPT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is measured: on how many users and sessions, and why tasks are not asked about at all.
+    """The size of an evaluation: users and sessions, and the reasons why tasks are not measured.
     `run`: the id of the run."""
 
     users: int
@@ -55,10 +55,10 @@ EvaluationRecord: TypeAlias = Scope | Malformed | SessionTimes | MemoryJudgement
 
 @dataclass
 class MemoryEvaluation:
-    """What an evaluation gave: judgements are added up one by one, and their texts not kept.
+    """The sums of an evaluation, to which judgements are added one by one without their texts.
 
-    `skipped` says which limit kept the rest from being asked, and is empty where all was.
-    `malformed`: lines of the data that are no users. `seed`: of the bootstrap.
+    `skipped`: the limit that stopped the evaluation; empty if it is complete. `malformed`: lines of
+    the data that are not users. `seed`: of the bootstrap.
     """
 
     seed: int = 0
@@ -84,15 +84,16 @@ class MemoryEvaluation:
         return self.scope.run
 
     @property
-    def whole(self) -> bool:
-        """Whether all that was to be judged was."""
+    def complete(self) -> bool:
+        """Check whether everything was judged."""
         done = self._sessions == self.scope.sessions and not self.skipped
         return done and self._expected == sum(self.counts.values())
 
     @property
     def failures(self) -> list[tuple[Task, str, int]]:
-        """Why judgements failed, and how many of each task, the most first."""
-        return [(task, why, number) for (task, why), number in self._failures.most_common()]
+        """Return the reasons of failed judgements with their numbers by task, most frequent
+        first."""
+        return [(task, reason, number) for (task, reason), number in self._failures.most_common()]
 
     def take(self, record: EvaluationRecord) -> None:
         match record:
@@ -150,8 +151,8 @@ def clip_texts(judgement: MemoryJudgement) -> MemoryJudgement:
 
 
 def _clip(text: str) -> str:
-    left = len(text) - TEXT_KEPT
-    return text if left <= 0 else f"{text[:TEXT_KEPT]}… ({left:,} more characters)"
+    excess = len(text) - TEXT_KEPT
+    return text if excess <= 0 else f"{text[:TEXT_KEPT]}… ({excess:,} more characters)"
 
 
 def to_row(judgement: MemoryJudgement) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What is to be judged of a session: subjects, made of what was expected and what was found.
+"""Build the subjects to judge in a session from expected memories and the system's outcomes.
 
-Pure: no system is asked here. An outcome comes from a memory system (`system_operations.py`), or
-was recorded beside the data, as in the benchmark's own result files.
+The module is pure and calls no system. Outcomes come from a memory system (`system_operations.py`)
+or are recorded in the data, as in the benchmark's own result files.
 """
 
 from __future__ import annotations
@@ -144,11 +144,11 @@ RECORDED = "recorded"
 
 @dataclass(slots=True)
 class Survey:
-    """What a data set holds. Points, questions, memories recorded as extracted, and updates with
-    what a search returned are those of sessions that are scored.
+    """Counts of a data set. Points, questions, recorded extracted memories, and updates with
+    recorded search results are counted in scored sessions only.
 
-    `has_extracted`, `has_answers`: whether such results are recorded anywhere. Where they are, what
-    lacks them is a failure; where not, that kind is not measured.
+    `has_extracted`, `has_answers`: whether such results are recorded anywhere. If so, sessions
+    without them are failures; otherwise the task is not measured.
     """
 
     users: int = 0
@@ -223,20 +223,20 @@ def _read_session(user: str, session: Session, survey: Survey) -> Iterator[Subje
 
 
 def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[User | Malformed]:
-    """The first so many users with their first so many sessions, and the lines up to the last of
-    them that are no users.
+    """Yield the first `users` users with their first `sessions` sessions, and malformed lines among
+    them.
 
     Raises:
         InputError: the file cannot be read, or has no user.
     """
-    left = users
-    for found in read_users(path):
-        if isinstance(found, Malformed):
-            yield found
+    remaining = users
+    for entry in read_users(path):
+        if isinstance(entry, Malformed):
+            yield entry
             continue
-        yield replace(found, sessions=tuple(islice(found.sessions, sessions)))
-        left = None if left is None else left - 1
-        if left == 0:
+        yield replace(entry, sessions=tuple(islice(entry.sessions, sessions)))
+        remaining = None if remaining is None else remaining - 1
+        if remaining == 0:
             return
 
 

@@ -1,4 +1,4 @@
-"""What is judged, and what came of it. Types only: no prompt, no model, no arithmetic."""
+"""The types of subjects and judgements, without prompts, models or arithmetic."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ LABELS: Mapping[Task, tuple[Label, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One thing to be judged, with all texts that the judgement is given, by name:
+    """One unit to judge, with all texts that the judge sees, by name:
 
     integrity: `expected`, `memories`. accuracy: `dialogue`, `gold`, `memory`. update: `expected`,
     `original`, `memories`. question: `question`, `reference`, `evidence`, `answer`.
 
-    `by_rule`: the label is known without asking (a session from which nothing was extracted).
-    `failure`: the system failed where its outcome was to be judged, so there is nothing to judge.
-    `user` is the data set's id; `item` counts within session and task. `type`, `source` and
-    `importance` are the memory point's; an accuracy or question subject has none. `question_type`
-    and `difficulty` are what the data says of a question, empty where it says nothing.
+    `by_rule`: the label, if no judge is needed (no memory was extracted from the session).
+    `failure`: the failure of the system, which leaves no outcome to judge. `user` is the data set's
+    id; `item` counts within session and task. `type`, `source` and `importance` are the memory
+    point's; an accuracy or question subject has none. `question_type` and `difficulty` are the
+    data set's for a question, empty if missing.
     """
 
     task: Task

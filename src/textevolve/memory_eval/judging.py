@@ -67,17 +67,17 @@ TITLES: Mapping[str, str] = {
 }
 
 
-def _as_score(given: object) -> object:
-    """A score that came as text or as 2.0; a truth value is none, though Python has it equal 1."""
-    if isinstance(given, bool):
+def _as_score(value: object) -> object:
+    """Convert a score given as text or as 2.0; reject booleans, though True equals 1 in Python."""
+    if isinstance(value, bool):
         return None
-    if isinstance(given, str) and given.strip() in ("0", "1", "2"):
-        return int(given)
-    return int(given) if isinstance(given, float) and given.is_integer() else given
+    if isinstance(value, str) and value.strip() in ("0", "1", "2"):
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _as_class(given: object) -> object:
-    return given.strip(" .\"'*\n").capitalize() if isinstance(given, str) else given
+def _as_class(value: object) -> object:
+    return value.strip(" .\"'*\n").capitalize() if isinstance(value, str) else value
 
 
 _Score = Annotated[Literal[0, 1, 2], BeforeValidator(_as_score)]
@@ -195,18 +195,18 @@ async def _judge(
 
 
 def fence_texts(subject: Subject, seed: int = 0) -> tuple[str, str]:
-    """The fenced texts: what is shared with other subjects, and the subject's own.
+    """Return the fenced texts: those shared with other subjects, and the subject's own.
 
-    The code of the marks is drawn from the shared texts alone, so that subjects of one session
-    begin alike. A text that has it nevertheless is sanitized like any other forged mark.
+    The nonce of the marks is drawn from the shared texts alone, so prompts of one session share a
+    prefix. An own text with the same nonce is sanitized like any other forged mark.
     """
-    shared, own = SHARED[subject.task], OWN[subject.task]
+    shared, own_names = SHARED[subject.task], OWN[subject.task]
     nonce = draw_nonce([clean(subject.texts[name]) for name in shared], seed)
-    first, second = (
+    shared_texts, own_texts = (
         "".join(fence_text(TITLES[name], subject.texts[name], nonce) for name in names)
-        for names in (shared, own)
+        for names in (shared, own_names)
     )
-    return first, second
+    return shared_texts, own_texts
 
 
 def fence_text(title: str, text: str, nonce: str) -> str:
@@ -214,9 +214,9 @@ def fence_text(title: str, text: str, nonce: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Without what no request and no store can hold: NUL, and halves of surrogate pairs."""
-    whole = mend_text(text.replace("\0", "\ufffd"))
-    return whole if whole.strip() else ""
+    """Replace characters that no request and no store can hold: NUL and lone surrogates."""
+    mended = mend_text(text.replace("\0", "\ufffd"))
+    return mended if mended.strip() else ""
 
 
 ANSWER_TOKENS = 400
@@ -228,15 +228,15 @@ async def answer_question(
     memories: Sequence[str],
     seed: int = 0,
 ) -> Response:
-    """The model's answer, "unknown" where the memories do not say it; asked without memories too.
+    """Return the model's answer from the memories, which may be none; "unknown" if they lack it.
 
     Raises:
-        AnswerError: it came empty, or was cut at its limit. ModelError: it did not come.
+        AnswerError: the answer is empty or truncated. ModelError: there is no answer.
     """
-    found = "\n".join(f"{number}. {text}" for number, text in enumerate(memories, 1))
-    nonce = draw_nonce((clean(found), clean(question)), seed)
+    numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(memories, 1))
+    nonce = draw_nonce((clean(numbered), clean(question)), seed)
     text = prompt("answer").render(
-        memories=fence_text("memories", found, nonce),
+        memories=fence_text("memories", numbered, nonce),
         question=fence_text("question", question, nonce),
     )
     response = await model(
@@ -266,7 +266,7 @@ class _Spent:
 
 
 async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> MemoryJudgement:
-    """The verdict that an evaluator scores highest, or why there is none.
+    """Return the verdict that an evaluator scores highest, or the failure.
 
     For accuracy a second case asks whether the memory is included.
 
@@ -279,49 +279,52 @@ async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> MemoryJu
         label, reason = await _choose_by_score(evaluator, subject, subject.task, spent)
         if subject.task != "accuracy":
             return MemoryVerdict(label, reason)
-        included, why = await _choose_by_score(evaluator, subject, INCLUDED, spent)
-        reasons = "\n".join(part for part in (reason, why) if part)
+        included, inclusion_reason = await _choose_by_score(evaluator, subject, INCLUDED, spent)
+        reasons = "\n".join(part for part in (reason, inclusion_reason) if part)
         return MemoryVerdict(label, reasons, bool(included))
 
     return await _judge(subject, spent, ask)
 
 
-def case_of(subject: Subject, asked: str) -> Case:
-    """The rules and the texts as input, the verdicts as candidates. `asked`: the subject's task, or
-    "included"."""
-    id = f"{subject.user}/{subject.session}/{asked}/{subject.item}"
-    return Case(_write_input(subject, asked), tuple(read_statements(asked).values()), id)
+def case_of(subject: Subject, verdict_kind: str) -> Case:
+    """Build the case with rules and texts as input and the verdicts as candidates. `verdict_kind`:
+    the subject's task, or "included"."""
+    id = f"{subject.user}/{subject.session}/{verdict_kind}/{subject.item}"
+    return Case(
+        _write_input(subject, verdict_kind), tuple(read_statements(verdict_kind).values()), id
+    )
 
 
 async def _choose_by_score(
-    evaluator: Evaluator, subject: Subject, asked: str, spent: _Spent
+    evaluator: Evaluator, subject: Subject, verdict_kind: str, spent: _Spent
 ) -> tuple[Label, str]:
-    """The label that is scored highest, with its feedback.
+    """Return the label with the highest score, and its feedback.
 
     Raises:
         AnswerError: a score is missing, or two labels share the highest.
     """
-    labels = tuple(read_statements(asked))
-    scoring = await evaluator(case_of(subject, asked))
+    labels = tuple(read_statements(verdict_kind))
+    scoring = await evaluator(case_of(subject, verdict_kind))
     spent.usage += scoring.usage
     results = check_results(scoring.result, len(labels))
-    failures = [one for one in results if isinstance(one, Failure)]
-    if skipped := next((one for one in failures if one.kind == "skipped"), None):
+    failures = [result for result in results if isinstance(result, Failure)]
+    if skipped := next((failure for failure in failures if failure.kind == "skipped"), None):
         raise BudgetError(skipped.reason)
     if failures:
         missing = f"{len(failures)} of {len(labels)} verdicts have no score"
         raise AnswerError(f"{missing}: {failures[0].reason}")
-    scored = [one for one in results if not isinstance(one, Failure)]
-    highest = max(one.score for one in scored)
-    best = [place for place, one in enumerate(scored) if one.score >= highest - TIE]
+    scored = [result for result in results if not isinstance(result, Failure)]
+    highest = max(r.score for r in scored)
+    best = [place for place, r in enumerate(scored) if r.score >= highest - TIE]
     if len(best) > 1:
         tied = " and ".join(str(labels[place]) for place in best)
-        raise AnswerError(f"tied: {asked} {tied} share the highest score, {highest:.3g}")
+        raise AnswerError(f"tied: {verdict_kind} {tied} share the highest score, {highest:.3g}")
     return labels[best[0]], scored[best[0]].feedback
 
 
-def _write_input(subject: Subject, asked: str) -> str:
-    """Marks of their own: a judge's own fences would break up marks of the usual form."""
+def _write_input(subject: Subject, verdict_kind: str) -> str:
+    """Write the input with marks of a special form, since a judge's fences break up the usual
+    ones."""
     names = (*SHARED[subject.task], *OWN[subject.task])
     texts = {TITLES[name]: clean(subject.texts[name]) or "(nothing)" for name in names}
     code = draw_nonce(texts.values(), 0)
@@ -330,11 +333,11 @@ def _write_input(subject: Subject, asked: str) -> str:
         for title, text in texts.items()
     )
     return prompt("choose").render(
-        rules=prompt(subject.task).render(), code=code, material=material, asked=asked
+        rules=prompt(subject.task).render(), code=code, material=material, asked=verdict_kind
     )
 
 
 @cache
-def read_statements(asked: str) -> Mapping[Label, str]:
-    """The possible verdicts, each written out. `asked`: as of `case_of`."""
-    return yaml.safe_load(_read_file(VERDICTS))[asked]
+def read_statements(verdict_kind: str) -> Mapping[Label, str]:
+    """Return the possible verdicts, each in words. `verdict_kind`: see `case_of`."""
+    return yaml.safe_load(_read_file(VERDICTS))[verdict_kind]

@@ -99,7 +99,7 @@ class JudgementSums:
 def _contributions(
     subject: Subject, outcome: MemoryVerdict | Failure
 ) -> Iterator[tuple[str, float]]:
-    """What one judgement adds to which sums."""
+    """Yield the sums to which one judgement contributes, with the amounts."""
     task = subject.task
     if isinstance(outcome, Failure) and outcome.kind == "skipped":
         yield f"{task}_skipped", 1
@@ -191,7 +191,7 @@ class MetricEstimate:
 
 @dataclass(frozen=True, slots=True)
 class MetricPair:
-    """One metric of all that was asked, and of what has a verdict."""
+    """One metric over all subjects, and over the subjects with a verdict."""
 
     all: MetricEstimate
     valid: MetricEstimate
@@ -199,7 +199,7 @@ class MetricPair:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What became of a task's subjects: asked = valid + failed; `skipped` were not asked."""
+    """Counts of a task's subjects: asked = valid + failed; `skipped` were not asked."""
 
     asked: int = 0
     valid: int = 0
@@ -211,29 +211,29 @@ class Coverage:
 
     @property
     def share(self) -> float | None:
-        """Share in [0, 1] of the task's subjects that have a verdict; None where it has none."""
-        whole = self.asked + self.skipped
-        return self.valid / whole if whole else None
+        """Return the share in [0, 1] of subjects with a verdict; None if there are no subjects."""
+        total = self.asked + self.skipped
+        return self.valid / total if total else None
 
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """None where no time is known. `total` is adding and searching, as published."""
+    """Minutes of a system; None if unknown. `total` is adding and searching, as published."""
 
     adding: float | None = None
     searching: float | None = None
 
     @property
     def total(self) -> float | None:
-        known = [part for part in (self.adding, self.searching) if part is not None]
-        return sum(known) if known else None
+        seconds = [part for part in (self.adding, self.searching) if part is not None]
+        return sum(seconds) if seconds else None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryMetrics:
-    """`overall` by the names in `METRICS`; `by_type` by memory type, then those in `TYPE_METRICS`;
-    a type of which there is no point has no entry. `by_question_type` by what the data says of its
-    questions, then those in `QUESTION_METRICS`."""
+    """`overall` by the names in `METRICS`; `by_type` by memory type, then the names in
+    `TYPE_METRICS`; a type without points has no entry. `by_question_type` by the data set's types
+    of questions, then the names in `QUESTION_METRICS`."""
 
     users: int
     overall: Mapping[str, MetricPair]
@@ -271,7 +271,11 @@ def compute_metrics(
 
 
 def _on_side(side: Side, parts: Mapping[Any, T]) -> dict[str, T]:
-    return {part[1]: one for part, one in parts.items() if part is not None and part[0] == side}
+    return {
+        part[1]: estimate
+        for part, estimate in parts.items()
+        if part is not None and part[0] == side
+    }
 
 
 def _coverage(table: Array, task: Task) -> Coverage:
@@ -279,36 +283,36 @@ def _coverage(table: Array, task: Task) -> Coverage:
 
 
 def ratios(sums: Array, kind: MetricKind) -> dict[str, tuple[Array, Array]]:
-    """Every metric as numerator and denominator; `f1` with its harmonic mean over 1."""
+    """Return every metric as numerator and denominator; `f1` as its harmonic mean over 1."""
     valid = "_valid" if kind == "valid" else ""
     judged = "valid" if kind == "valid" else "asked"
     at = partial(_at, sums)
     of_type = at(f"integrity_{judged}") + at(f"update_{judged}")
-    kept = at("full") + at("trapped")
-    made = {
+    remembered = at("full") + at("trapped")
+    metrics = {
         "recall": (at("full"), at("points" + valid)),
         "weighted_recall": (at("weighted"), at("weight" + valid)),
         "fmr": (at("refused"), at("traps" + valid)),
         "target_precision": (at("included_score"), at("included")),
         "accuracy": (at("score"), at(f"accuracy_{judged}")),
-        "kept": (kept, of_type),
+        "kept": (remembered, of_type),
         "updated": (at("update_correct"), of_type),
-        "memory_accuracy": (kept + at("update_correct"), of_type),
+        "memory_accuracy": (remembered + at("update_correct"), of_type),
     }
     for name, task in METRICS.items():
         if task in ("update", "question"):
-            made[name] = (at(name), at(f"{task}_{judged}"))
-    precision, recall = divide(*made["target_precision"]), divide(*made["recall"])
+            metrics[name] = (at(name), at(f"{task}_{judged}"))
+    precision, recall = divide(*metrics["target_precision"]), divide(*metrics["recall"])
     both = divide(2 * precision * recall, precision + recall)
     # Precision and recall of 0 are measured: what their harmonic mean comes to there is 0.
     both = np.where((precision == 0) & (recall == 0), 0.0, both)
-    made["f1"] = (both, np.ones_like(both))
-    return made
+    metrics["f1"] = (both, np.ones_like(both))
+    return metrics
 
 
-def divide(part: Array, whole: Array) -> Array:
-    """part / whole, NaN where the whole is 0."""
-    return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole != 0)
+def divide(part: Array, total: Array) -> Array:
+    """Return part / total, NaN where the total is 0."""
+    return np.divide(part, total, out=np.full(np.shape(part), np.nan), where=total != 0)
 
 
 def _estimates(
@@ -339,7 +343,7 @@ def _missing_reason(name: str, task: Task, table: Array, reasons: Mapping[Task, 
         if needed in reasons:
             return reasons[needed]
         if not _at(table, f"{needed}_asked").any():
-            return f"nothing of {needed} was asked"
+            return f"no {needed} subject was judged"
     return "there is no judgement to divide by"
 
 
@@ -352,9 +356,10 @@ def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Arra
         yield np.concatenate(drawn) if drawn else None
 
 
-def interval_of(found: Array) -> tuple[float | None, float | None, str]:
-    """The ends of the interval of a metric's draws, cut at 0 and 1, or why there is none."""
-    ends = resampling_interval(found)
+def interval_of(draws: Array) -> tuple[float | None, float | None, str]:
+    """Return the ends of the interval of a metric's draws, clipped to [0, 1], or why there is
+    none."""
+    ends = resampling_interval(draws)
     if ends.reason:
         return None, None, f"no interval: {ends.reason.replace('groups', 'users')}"
     return tidy(max(0.0, ends.low)), tidy(min(1.0, ends.high)), ""
@@ -366,9 +371,9 @@ def tidy(value: Array | float) -> float:
 
 
 def to_json(metrics: MemoryMetrics) -> dict[str, Any]:
-    """Plain data; what is not measured is null, and says why."""
-    made = asdict(metrics)
-    for task, one in metrics.coverage.items():
-        made["coverage"][task] |= {"failed": one.failed, "share": one.share}
-    made["minutes"]["total"] = metrics.minutes.total
-    return made
+    """Return plain data; unmeasured metrics are null, with their reasons."""
+    data = asdict(metrics)
+    for task, coverage in metrics.coverage.items():
+        data["coverage"][task] |= {"failed": coverage.failed, "share": coverage.share}
+    data["minutes"]["total"] = metrics.minutes.total
+    return data

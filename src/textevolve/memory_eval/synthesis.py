@@ -124,17 +124,18 @@ def _make_user(number: int, sessions: int, seed: int) -> User:
 
 
 class _Life:
-    """What is true of one user so far, and the session in the making.
+    """The current facts of one user, and the session under construction.
 
-    `known`: by its place in `_SLOTS`, the fact of a slot, its value, and its latest session.
-    `rounds`: of talk, in any order. `points`: those in them.
+    `facts`: by the index in `_SLOTS`, the fact of a slot, its value, and its latest session.
+    `unused`: by the same index, the values of a slot that the user has never had. `rounds`: of
+    talk, in any order. `points`: the memory points in them.
     """
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
         self.name = f"{rng.choice(_FIRST)} {rng.choice(_LAST)}"
-        self.known: dict[int, tuple[str, str, int]] = {}
-        self.left = [rng.sample(values, len(values)) for *_, values in _SLOTS]
+        self.facts: dict[int, tuple[str, str, int]] = {}
+        self.unused = [rng.sample(values, len(values)) for *_, values in _SLOTS]
         self.number, self.start = 1000, _START
         self.points: list[MemoryPoint] = []
         self.rounds: list[tuple[tuple[str, str], ...]] = []
@@ -143,15 +144,15 @@ class _Life:
         rng = self.rng
         self.points, self.rounds = [], []
         unscored = index > 0 and rng.random() < 1 / 12
-        old = [place for place in self.known if self._has_more(place)]
-        new = [place for place in range(len(_SLOTS)) if place not in self.known]
+        old = [place for place in self.facts if self._has_more(place)]
+        new = [place for place in range(len(_SLOTS)) if place not in self.facts]
         updated = [] if unscored else rng.sample(old, min(2, len(old)))
         if not unscored:
             for place in [*updated, *rng.sample(new, min(2, len(new)))]:
-                self._say_slot(place, index)
+                self._add_slot(place, index)
             for number in range(_FACTS - len(self.points)):
-                self._say_event(number)
-            self._say_interference()
+                self._add_event(number)
+            self._add_interference()
         for _ in range(_CHATS):
             numbers = {"a": rng.randint(2, 999), "b": rng.randint(2, 999)}
             question, answer = (text.format(**numbers) for text in rng.choice(_CHATTER))
@@ -171,36 +172,36 @@ class _Life:
         )
 
     def _has_more(self, place: int) -> bool:
-        return not _SLOTS[place][-1] or len(self.left[place]) > _SPARE
+        return not _SLOTS[place][-1] or len(self.unused[place]) > _SPARE
 
-    def _say_slot(self, place: int, index: int) -> None:
-        """Say a value that the slot has never had."""
+    def _add_slot(self, place: int, index: int) -> None:
+        """Add a round with a value that the slot has never had."""
         type, fact, _, values = _SLOTS[place]
         self.number += 5 * self.rng.randint(1, 9)
-        value = self.left[place].pop() if values else str(self.number)
+        value = self.unused[place].pop() if values else str(self.number)
         content = fact.format(name=self.name, value=value)
-        originals = (self.known[place][0],) if place in self.known else ()
+        originals = (self.facts[place][0],) if place in self.facts else ()
         self._keep(content, type, "primary", self.rng.choice((0.5, 0.75, 1.0)), originals)
-        self.known[place] = content, value, index
+        self.facts[place] = content, value, index
         lead = self.rng.choice(_CHANGES if originals else _LEADS)
         answer = ("assistant", self.rng.choice(_THANKS))
         self.rounds.append((("user", lead.format(fact=content)), answer))
 
-    def _say_event(self, number: int) -> None:
-        """Something dated to the minute, so that it is never said twice; said by either side."""
+    def _add_event(self, number: int) -> None:
+        """Add an event of either side, dated to the minute so that it never occurs twice."""
         day = self.start + timedelta(minutes=5 * number)
         when = f"{day.day} {_MONTHS[day.month - 1]} {day.year} at {day:%H:%M}"
-        what = f"{self.rng.choice(_OUTINGS)} in {self.rng.choice(_PLACES)}"
-        content = f"On {when} {self.name} {what}."
+        event = f"{self.rng.choice(_OUTINGS)} in {self.rng.choice(_PLACES)}"
+        content = f"On {when} {self.name} {event}."
         source, role, other = self.rng.choice(_TELLERS)
         self._keep(content, "event", source, 0.5)
         self.rounds.append(((role, f"To write it down: {content}"), (other, "That is right.")))
 
-    def _say_interference(self) -> None:
-        """Say something with a value that its slot never has."""
+    def _add_interference(self) -> None:
+        """Add a round with a value that its slot never has."""
         place = self.rng.randrange(len(_SLOTS))
         type, fact, _, values = _SLOTS[place]
-        never = self.left[place][:_SPARE] if values else [str(self.number + 1)]
+        never = self.unused[place][:_SPARE] if values else [str(self.number + 1)]
         content = fact.format(name=self.name, value=self.rng.choice(never))
         self._keep(content, type, "interference", 0.5)
         wrong = self.rng.choice(_WRONG)
@@ -220,18 +221,18 @@ class _Life:
     def _ask(self, index: int, updated: Sequence[int]) -> Iterator[MemoryQuestion]:
         """Questions about what holds after the session."""
         rng = self.rng
-        plain = rng.choice([place for place in self.known if place not in updated[:1]])
+        plain = rng.choice([place for place in self.facts if place not in updated[:1]])
         yield self._question((plain,), "easy", "Basic Fact Recall")
         if updated:
             yield self._question((updated[0],), "easy", "Dynamic Update")
         if index:
-            yield self._question(rng.sample(sorted(self.known), 2), "hard", "Multi-hop Inference")
+            yield self._question(rng.sample(sorted(self.facts), 2), "hard", "Multi-hop Inference")
         if index % 2 == 0:
             question = rng.choice(_NEVER_SAID).format(name=self.name)
             yield MemoryQuestion(question, UNKNOWN, (), "medium", "Memory Boundary")
 
     def _question(self, places: Sequence[int], difficulty: str, type: str) -> MemoryQuestion:
-        facts = [self.known[place] for place in places]
+        facts = [self.facts[place] for place in places]
         question = " ".join(_SLOTS[place][2].format(name=self.name) for place in places)
         return MemoryQuestion(
             question if len(places) == 1 else f"Two things at once: {question}",
@@ -243,5 +244,5 @@ class _Life:
 
 
 def _stamp(time: datetime) -> str:
-    """As the benchmark writes it, whatever the locale is: Dec 15, 2025, 06:11:23."""
+    """Format a time as the benchmark does, in any locale: Dec 15, 2025, 06:11:23."""
     return f"{_MONTHS[time.month - 1]} {time.day:02}, {time.year}, {time:%H:%M:%S}"

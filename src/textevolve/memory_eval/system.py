@@ -1,7 +1,7 @@
-"""What a memory system is to us, and the two that any other is compared with.
+"""The interface of memory systems, and the two baselines for comparison.
 
-A system is given dialogues, says what it took, and finds memories. Adapters of other systems are in
-`systems/`; `system_operations.py` feeds and asks them.
+A system receives dialogues, reports the memories that it extracted, and searches them. Adapters of
+other systems are in `systems/`; `system_operations.py` calls them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from textevolve.memory_eval.dataset import DialogueTurn, User, write_turn
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a system can do. A task that needs what it cannot is not measured, never zero.
+    """The features of a system. A task that needs a missing feature is not measured, never zero.
 
-    `extracts`: `add` says which memories it took, so that integrity and accuracy can be measured.
-    `searches`: updates and questions can be. `answers`: it has an answer of its own; where not, a
-    model answers from what it found. `durable`: what it was given survives the program, so that an
-    interrupted run goes on where it stopped; otherwise each user is fed again from the start.
+    `extracts`: `add` returns the extracted memories, so integrity and accuracy can be measured.
+    `searches`: updates and questions can be measured. `answers`: the system answers questions
+    itself; otherwise a model answers from its search results. `durable`: its data survive the
+    program, so an interrupted run resumes where it stopped; otherwise each user is fed again from
+    the start.
     """
 
     extracts: bool = True

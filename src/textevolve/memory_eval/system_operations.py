@@ -1,8 +1,8 @@
-"""What a memory system is asked to do: sessions in time, searches and answers in between.
+"""Run the operations of a memory system: sessions in order, with searches and answers in between.
 
-An operation stands in the journal like a call of a model, so a finished one is never done twice. A
-system that forgets when the program ends is given again what it had, as soon as something is
-missing that needs it. What becomes of the outcomes is in `items_to_judge.py`.
+An operation is journaled like a call of a model, so a finished one is never repeated. A system that
+forgets at the end of the program is fed its earlier sessions again once an operation needs them.
+`items_to_judge.py` processes the outcomes.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class Instance:
                 error.args = (f"{verb}: {error}",)
                 failure = error
             else:
-                said = one_line(str(error))
-                failure = AnswerError(f"{verb}: {type(error).__name__}: {said}"[:500])
+                message = one_line(str(error))
+                failure = AnswerError(f"{verb}: {type(error).__name__}: {message}"[:500])
             self._health.note(failure)
             raise failure from error
         self._health.note(None)

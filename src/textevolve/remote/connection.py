@@ -42,20 +42,20 @@ FIRST_WAIT, LONGEST_WAIT, PATIENCE = 0.5, 15.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """One event of a stream; `id` is empty where it has none."""
+    """One event of a stream; `id` is empty if the server sent none."""
 
     name: str
     id: str
     data: Any
 
 
-def find_server(settings: Settings, named: str | None = None) -> str | None:
-    """The address of the server that studies run at; None: they run here.
+def find_server(settings: Settings, requested: str | None = None) -> str | None:
+    """Return the address of the server on which studies run; None if they run on this machine.
 
     Raises:
-        SettingsError: it is no address.
+        SettingsError: the address is not valid.
     """
-    address = named or settings.server
+    address = requested or settings.server
     if address is None or address == HERE:
         return None
     parts = split_address(address)
@@ -97,11 +97,12 @@ class Connection:
         path: str,
         body: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The JSON that the server answers with; None where there is none.
+        """Return the JSON of the server's answer; None for an empty body.
 
         Raises:
-            UnavailableError: it cannot be reached, or has too much to do.
-            NotFoundError, ConflictError, InputError, SettingsError, StoreError: what it refuses.
+            UnavailableError: the server cannot be reached, or is overloaded.
+            NotFoundError, ConflictError, InputError, SettingsError, StoreError: the server rejected
+                the request.
         """
         data = None if body is None else json.dumps(body).encode()
         status, _, raw = await self._http.exchange(method, self._url(path), data)
@@ -115,11 +116,11 @@ class Connection:
             ) from None
 
     async def listen(self, path: str, listener: Listener) -> AsyncGenerator[ServerEvent]:
-        """The events of a path, each once. A stream that breaks off is gone on with behind the last
-        event that has an id; it ends where nothing more is to come: whoever listens stops then.
+        """Yield the events of a path, each once. A stream that breaks off is resumed after the last
+        event with an id. The caller stops listening at the last event it expects.
 
         Raises:
-            UnavailableError: the server has not come back for ten minutes; else as of `ask`.
+            UnavailableError: the server has been away for ten minutes; otherwise as `ask`.
         """
         loop = asyncio.get_running_loop()
         last, attempt, since = "", 0, loop.time()
@@ -140,16 +141,16 @@ class Connection:
 
     async def _events(self, path: str, last: str) -> AsyncGenerator[ServerEvent]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-        rest = b""
+        buffer = b""
         answer = await self._http.begin("GET", self._url(path), extra=headers, quiet=QUIET)
         async with aclosing(answer.parts()) as parts:
             async for part in parts:
-                rest += part
-                if len(rest) > LARGEST_EVENT:
+                buffer += part
+                if len(buffer) > LARGEST_EVENT:
                     raise StoreError(f"{self.address}: an event is larger than 64 MiB")
                 if answer.status != 200:
                     continue
-                *blocks, rest = rest.split(b"\n\n")
+                *blocks, buffer = buffer.split(b"\n\n")
                 for block in blocks:
                     lines = block.decode("utf-8", "replace").split("\n")
                     fields = {line.partition(": ")[0]: line.partition(": ")[2] for line in lines}
@@ -157,27 +158,27 @@ class Connection:
                         data = json.loads(fields["data"])
                         yield ServerEvent(fields.get("event", ""), fields.get("id", ""), data)
         if answer.status != 200:
-            raise self._refusal(answer.status, rest)
+            raise self._refusal(answer.status, buffer)
 
     def _url(self, path: str) -> URL:
         return URL(self.address + path, encoded=True)
 
     def _refusal(self, status: int, raw: bytes) -> TextEvolveError:
         try:
-            told = json.loads(raw)["error"]["message"]
+            text = json.loads(raw)["error"]["message"]
         except (ValueError, KeyError, TypeError):
-            told = self._http.say(raw)
-        said = self._http.scrub(str(told))
+            text = self._http.say(raw)
+        message = self._http.scrub(str(text))
         if status in (408, 429) or status >= 500:
-            return UnavailableError(f"{self.address}: {said}", status=status)
+            return UnavailableError(f"{self.address}: {message}", status=status)
         if status in (401, 403):
             return SettingsError(
-                f"{self.address}: {said}; the key is read from {KEY}, or from the keyring"
+                f"{self.address}: {message}; the key is read from {KEY}, or from the keyring"
             )
         kinds = {404: NotFoundError, 409: ConflictError, 400: InputError, 422: InputError}
         kind = kinds.get(status, StoreError)
         where = "" if kind in (InputError, NotFoundError) else f"{self.address}: "
-        return kind(where + said)
+        return kind(where + message)
 
 
 def part(name: str) -> str:

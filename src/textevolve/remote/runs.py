@@ -49,7 +49,8 @@ STATUSES: dict[str, RunStatus] = {
     "running": "running",
     "queued": "running",
 }
-"""As runs of this machine have them; all others are such that can be gone on with."""
+"""The server's statuses as local runs name them; any other status is of a run that can be
+resumed."""
 
 
 class MirrorStore(Store):
@@ -80,54 +81,54 @@ class MirrorStore(Store):
     def run_totals(self, run_id: str) -> RunTotals:
         return self._totals[run_id]
 
-    def take_run(self, told: RunDetail) -> RunRecord:
-        """Note a run of the server, or what is new of it."""
-        run = record_of(told, self._address)
-        spent, reused = told_usage(told.spent), told_usage(told.reused)
-        self._totals[told.id] = RunTotals(spent, reused, told.failed_calls)
+    def take_run(self, detail: RunDetail) -> RunRecord:
+        """Store a run of the server, or update it."""
+        run = record_of(detail, self._address)
+        spent, reused = usage_from_wire(detail.spent), usage_from_wire(detail.reused)
+        self._totals[detail.id] = RunTotals(spent, reused, detail.failed_calls)
         self.copy_run(run)
         return run
 
 
-def record_of(told: RunDetail, address: str) -> RunRecord:
-    """A run of a server, as a store has runs: its source is the server."""
-    spec: dict[str, Any] = {"version": VERSION, "kind": told.kind, "spec": dict(told.spec)}
-    spec |= {"model": told.model, "why": told.why, "prices": list(told.prices)}
-    spec["answers"] = dict(told.answers)
-    spec["described"] = dict(told.described)
+def record_of(detail: RunDetail, address: str) -> RunRecord:
+    """Convert a run of a server into a run record whose source is the server."""
+    spec: dict[str, Any] = {"version": VERSION, "kind": detail.kind, "spec": dict(detail.spec)}
+    spec |= {"model": detail.model, "why": detail.why, "prices": list(detail.prices)}
+    spec["answers"] = dict(detail.answers)
+    spec["described"] = dict(detail.described)
     return RunRecord(
-        id=told.id,
-        name=told.name,
-        fingerprint=f"{address}/{told.id}",
-        created=told.created,
-        updated=told.updated,
-        status=STATUSES.get(told.status, "interrupted"),
+        id=detail.id,
+        name=detail.name,
+        fingerprint=f"{address}/{detail.id}",
+        created=detail.created,
+        updated=detail.updated,
+        status=STATUSES.get(detail.status, "interrupted"),
         source=address,
-        n_cases=told.cases,
+        n_cases=detail.cases,
         spec=spec,
     )
 
 
-def told_usage(told: WireUsage) -> Usage:
-    return Usage(**told.model_dump())
+def usage_from_wire(usage: WireUsage) -> Usage:
+    return Usage(**usage.model_dump())
 
 
-def kept_of(told: WireRecord) -> Kept:
-    """A record as the store keeps it."""
-    fields = told.model_dump(exclude={"record"})
-    return Kept(**fields, body=json.dumps(told.record).encode())
+def record_from_wire(record: WireRecord) -> Kept:
+    """Convert a record of a server into the stored form."""
+    fields = record.model_dump(exclude={"record"})
+    return Kept(**fields, body=json.dumps(record.record).encode())
 
 
 RUNS = "/v1/studies"
 
 
-def remote_server(settings: Settings, named: str | None = None) -> RemoteServer | None:
-    """The server that is named, or else that of the settings, if there is one.
+def remote_server(settings: Settings, requested: str | None = None) -> RemoteServer | None:
+    """Return the requested server, or the one of the settings, if any.
 
     Raises:
-        SettingsError: it is no address.
+        SettingsError: the address is not valid.
     """
-    address = find_server(settings, named)
+    address = find_server(settings, requested)
     return None if address is None else RemoteServer(address, settings)
 
 
@@ -150,7 +151,7 @@ class RemoteServer:
         Raises:
             InputError: it holds what cannot be sent, or cannot be used there.
         """
-        refuse_objects(launch)
+        reject_local_objects(launch)
         body = write_study(study, spec, self.settings, self._run_part(launch), cases)
         async with Connection(self.address, self.settings) as server:
             return RunDetail(**await server.ask("POST", RUNS, body))
@@ -168,34 +169,34 @@ class RemoteServer:
 
     async def follow(
         self,
-        told: RunDetail,
+        detail: RunDetail,
         launch: Launch,
         store: MirrorStore | None = None,
         *,
         again: bool = False,
     ) -> AsyncGenerator[Any]:
-        """The records of a run as they come, until it ends; `store` keeps them, too. `told`: what
-        the run was when it was begun. Where the server is stopped meanwhile and goes on, what it
-        had to skip comes once it is done, and what it had done comes once, or with `again` as often
-        as it is kept.
+        """Yield the records of a run as they arrive, until it ends, and add them to `store`.
+        `detail`: the run as it was at its start. If the server restarts meanwhile, records that it
+        had skipped are yielded once they are done, and finished ones only once, unless `again` is
+        set.
 
         Raises:
-            FatalModelError: no call of it could succeed. StoreError: it was cancelled, and no store
-                tells so.
+            FatalModelError: no call of the run could succeed. StoreError: it was cancelled, and
+                there is no store to note that.
         """
-        study, path = find_study(told.kind), f"{RUNS}/{part(told.id)}/events"
-        keeper = None if store is None else RecordKeeper(study, store, told.id)
-        spent = {False: told_usage(told.spent), True: told_usage(told.reused)}
+        study, path = find_study(detail.kind), f"{RUNS}/{part(detail.id)}/events"
+        keeper = None if store is None else RecordKeeper(study, store, detail.id)
+        spent = {False: usage_from_wire(detail.spent), True: usage_from_wire(detail.reused)}
         last: WireStatus | None = None
         seen, skipped = dict[str, Row](), dict[str, Any]()
 
         def report(progress: RunProgress) -> None:
             """Report new usage as calls of this program would."""
             for replayed, total in ((False, progress.spent), (True, progress.reused)):
-                new = told_usage(total) - spent[replayed]
+                new = usage_from_wire(total) - spent[replayed]
                 if new.calls > 0:
-                    spent[replayed] = told_usage(total)
-                    launch.listener(CallFinished(told.model, new, 0.0, replayed))
+                    spent[replayed] = usage_from_wire(total)
+                    launch.listener(CallFinished(detail.model, new, 0.0, replayed))
 
         async with Connection(self.address, self.settings) as server:
             try:
@@ -208,12 +209,12 @@ class RemoteServer:
                             if last.status in ENDED:
                                 break
                         elif event.name == "record":
-                            record = study.decode(kept_of(WireRecord(**event.data)).body)
+                            record = study.decode(record_from_wire(WireRecord(**event.data)).body)
                             if keeper is not None:
                                 await keeper.add(record)
                             row = study.row(record)
                             skipped.pop(row.key, None)
-                            if row.status == "skipped":  # unless the server goes on with it
+                            if row.status == "skipped":  # unless the server resumes it
                                 skipped[row.key] = record
                             elif again or seen.get(row.key) != row:
                                 seen[row.key] = row
@@ -224,17 +225,18 @@ class RemoteServer:
                 if keeper is not None:
                     await keeper.flush()
             if store is not None:
-                store.take_run(RunDetail(**await server.ask("GET", f"{RUNS}/{part(told.id)}")))
+                store.take_run(RunDetail(**await server.ask("GET", f"{RUNS}/{part(detail.id)}")))
         if last is not None and last.status == "failed":
-            raise FatalModelError(last.reason or f"run {told.id}: has failed at {self.address}")
+            raise FatalModelError(last.reason or f"run {detail.id}: has failed at {self.address}")
         if store is None and last is not None and last.status == "cancelled":
-            raise StoreError(f"run {told.id}: was cancelled at {self.address}; it can be resumed")
+            raise StoreError(f"run {detail.id}: was cancelled at {self.address}; it can be resumed")
 
 
-def refuse_objects(launch: Launch) -> None:
-    """
+def reject_local_objects(launch: Launch) -> None:
+    """Check that a launch holds no functions of this program, as they cannot be sent to a server.
+
     Raises:
-        InputError: functions of this program would have to be sent to a server.
+        InputError: it holds one.
     """
     for name in launch.objects:
         raise InputError(
@@ -250,27 +252,28 @@ def write_study(
     run: Mapping[str, Any],
     cases: Iterable[Case] | None = None,
 ) -> dict[str, Any]:
-    """The body that begins a study at a server, with what the settings here say of it. `run`: how
-    it is run. `cases`: those of the program, in place of those that the specification names.
+    """Return the request body that starts a study at a server, completed from the settings of this
+    machine. `run`: its launch options. `cases`: cases of the program, instead of the files that the
+    specification names.
 
     Raises:
-        InputError: a file cannot be read, or the specification names what is the program's own.
+        InputError: a file cannot be read, or the specification names an object of this program.
     """
     if STANDARD_INPUT in files_read(spec):
         raise InputError("standard input cannot be sent to a server: name a file")
-    given = None if cases is None else [_case_data(case) for case in cases]
+    inline_cases = None if cases is None else [_case_data(case) for case in cases]
     with note_files() as noted:
         spec = study.complete(spec, settings)
         _read_here(study, spec, reads_cases=cases is None)
-    named = [one for one in files_read(spec) if is_file(one)]
-    names = {**noted, **dict.fromkeys(named)}
+    named_files = [one for one in files_read(spec) if is_file(one)]
+    names = {**noted, **dict.fromkeys(named_files)}
     if len(names) > MOST_FILES:
         raise InputError(
             f"the study reads {len(names):,} files, and a server takes {MOST_FILES:,}: put images"
             " into the rows as data URLs, send fewer rows, or run it here"
         )
     files = {name: _content(name) for name in names}
-    part = {**run, "files": files} | ({} if given is None else {"cases": given})
+    part = {**run, "files": files} | ({} if inline_cases is None else {"cases": inline_cases})
     data = spec.model_dump(mode="json", exclude_defaults=True)
     return {"kind": study.kind, **data, "run": part}
 

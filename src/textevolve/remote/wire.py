@@ -1,4 +1,4 @@
-"""What clients send and get: the shapes of requests and answers, of studies of any kind."""
+"""The requests and answers of the HTTP API for studies of any kind, as pydantic models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_NAME = 200
 
 
 class WireLimits(Frozen):
-    """What the whole run may use, over all its sittings: US dollars, tokens, calls."""
+    """The budget of a whole run, over all its sittings: US dollars, tokens, calls."""
 
     cost: float | None = Field(default=None, ge=0)
     tokens: int | None = Field(default=None, ge=0)
@@ -52,11 +52,11 @@ class CasePart(Frozen):
 
 
 class RunPart(Frozen):
-    """How a study is run, as opposed to what it is: `run` beside the fields of its specification.
+    """Launch options of a study: the field `run` in the body, next to the specification's fields.
 
-    `files`: by the names that the specification has for them, their contents. `cases`: in place of
-    those that the specification names. `time_limit`: seconds of one sitting. `concurrency`: calls
-    in flight. `batch`: asked in batch jobs.
+    `files`: contents by the file names of the specification. `cases`: used instead of the rows that
+    the specification names. `time_limit`: seconds of one sitting. `concurrency`: calls in flight.
+    `batch`: send calls as batch jobs.
     """
 
     name: str = Field(default="", max_length=MOST_NAME)
@@ -70,7 +70,7 @@ class RunPart(Frozen):
 
 
 class ResumePart(Frozen):
-    """How a run is gone on with; what is left out stays as it was."""
+    """Options with which a run is resumed; omitted ones stay unchanged."""
 
     limits: WireLimits | None = None
     time_limit: float | None = Field(default=None, ge=0)
@@ -105,10 +105,10 @@ class RunSummary(Frozen):
 
 
 class RunDetail(RunSummary):
-    """One run. `spec`: its fields that are no defaults. `records`: how many there are, by status.
-    `spent`: what it asked; `reused`: what it found in the journal; `failed_calls`: errors. `why`:
-    how its model was found; `prices`: where its costs come from; `answers`: calls without reported
-    tokens, and answers of other models."""
+    """One run. `spec`: its fields that differ from the defaults. `records`: their number by status.
+    `spent`: usage of new calls; `reused`: usage replayed from the journal; `failed_calls`: errors.
+    `why`: how its model was chosen; `prices`: the source of its costs; `answers`: calls without
+    reported tokens, and answers of other models."""
 
     spec: Mapping[str, Any]
     described: Mapping[str, Any]

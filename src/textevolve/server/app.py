@@ -27,7 +27,7 @@ from textevolve.server.openai import api as openai_api
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions, is_here
 from textevolve.server.pages import agents, jobs, labelling, login, memories, runs
-from textevolve.server.pages.drawing import refuse
+from textevolve.server.pages.drawing import answer_error
 from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
 from textevolve.server.studies.feed import Feed
@@ -81,30 +81,33 @@ def create_app(
         app.include_router(pages.router, include_in_schema=False)
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
-    app.add_api_route("/health", _say_healthy)
+    app.add_api_route("/health", _report_health)
     refused = (RequestValidationError, HTTPException, ApiError, TextEvolveError, RecursionError)
     for kind in refused:
-        app.add_exception_handler(kind, _refuse)
-    app.add_middleware(Guard, options=options, refuse=_say_error)
+        app.add_exception_handler(kind, _answer_http_error)
+    app.add_middleware(Guard, options=options, answer_error=_answer_error)
     return app
 
 
 def require_keys(options: ServerOptions, resources: Store, key: str | None) -> None:
-    """
+    """Check that a key exists if requests need one.
+
     Raises:
-        SettingsError: a key is needed to ask anything, and there is none.
+        SettingsError: there is none.
     """
     needed = options.keys or not is_here(options.host)
     if (
         not needed
         or key is not None
-        or any(one.live for one in resources.read(stored_keys.list_keys))
+        or any(stored_key.live for stored_key in resources.read(stored_keys.list_keys))
     ):
         return
-    why = "--keys" if is_here(options.host) else f"--host {options.host}: other machines could ask"
+    reason = (
+        "--keys" if is_here(options.host) else f"--host {options.host}: other machines could use it"
+    )
     raise SettingsError(
-        f"{why}: and there is no key yet; make one with `textevolve config keys add NAME`, or name"
-        " an environment variable that holds one with --key-env"
+        f"{reason}: and there is no key yet; create one with `textevolve config keys add NAME`, or"
+        " name an environment variable that holds one with --key-env"
     )
 
 
@@ -112,7 +115,7 @@ def require_keys(options: ServerOptions, resources: Store, key: str | None) -> N
 async def open_state(
     options: ServerOptions, settings: Settings, key: str | None
 ) -> AsyncGenerator[ServerState]:
-    """Opens all that requests need, in this order, and closes it in the other one."""
+    """Open all that requests need, and close it in reverse order."""
     if options.store:
         settings = settings.model_copy(update={"store": store_location(options.store)})
     async with AsyncExitStack() as stack:
@@ -125,11 +128,15 @@ async def open_state(
         stack.push_async_callback(relays.aclose)
         chats = Chats(serving.bench)
         stack.push_async_callback(chats.aclose)
-        # Studies that name no model ask the one that judges without one of their own ask.
-        own = settings.model_copy(update={"model": serving.bench.default_model or settings.model})
+        # Studies that name no model use the default model of the judges.
+        study_settings = settings.model_copy(
+            update={"model": serving.bench.default_model or settings.model}
+        )
         identities = Identities(resources, key)
         accounts = Accounts(limits, identities)
-        runner = await stack.enter_async_context(open_runner(store, own, options, accounts))
+        runner = await stack.enter_async_context(
+            open_runner(store, study_settings, options, accounts)
+        )
         state = ServerState(
             options=options,
             settings=settings,
@@ -147,21 +154,21 @@ async def open_state(
         yield state
 
 
-async def _say_healthy() -> Response:
+async def _report_health() -> Response:
     return respond({"status": "ok", "version": textevolve.__version__})
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
+async def _answer_http_error(request: Request, error: Exception) -> Response:
     if isinstance(error, RequestValidationError):
-        return refuse(request, error)
+        return answer_error(request, error)
     if not isinstance(error, HTTPException):
-        return _say_error(request, error)
+        return _answer_error(request, error)
     # No such path, a method that it does not have, a body that cannot be read.
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
-    response = refuse(request, ApiError(error.status_code, code, str(error.detail)))
+    response = answer_error(request, ApiError(error.status_code, code, str(error.detail)))
     response.headers.update(error.headers or {})
     return response
 
 
-def _say_error(request: Request, error: Exception) -> Response:
-    return refuse(request, as_api_error(error))
+def _answer_error(request: Request, error: Exception) -> Response:
+    return answer_error(request, as_api_error(error))

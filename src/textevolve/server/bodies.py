@@ -53,25 +53,25 @@ _STEPS = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1)}
 
 @dataclass
 class Bodies:
-    """Bytes that are held of requests which are being answered."""
+    """The bytes held in memory for requests that are being answered."""
 
-    held: int = 0
+    size: int = 0
 
     @contextmanager
     def hold(self, size: int) -> Generator[None]:
-        """While a body of this size is read and answered.
+        """Reserve memory while a body of this size is read and answered.
 
         Raises:
-            ApiError: 503, others take all the room there is.
+            ApiError: 503, other bodies take all the memory.
         """
-        if self.held + size > BODIES_AT_ONCE:
-            said = "the server is taking in as much as it can"
-            raise ApiError(503, "server_unavailable", said, retry_after=5)
-        self.held += size
+        if self.size + size > BODIES_AT_ONCE:
+            message = "the server has as many requests in memory as it can"
+            raise ApiError(503, "server_unavailable", message, retry_after=5)
+        self.size += size
         try:
             yield
         finally:
-            self.held -= size
+            self.size -= size
 
 
 def largest_body(path: str, caller: Caller) -> int:
@@ -84,9 +84,9 @@ def largest_body(path: str, caller: Caller) -> int:
 
 
 def declared_size(headers: Mapping[str, bytes], largest: int) -> int:
-    """What to hold for a body before it is there: all that it may be, unless its length is told."""
-    told = headers.get("content-length", b"0" if "transfer-encoding" not in headers else b"")
-    return min(int(told), largest) if told.isdigit() else largest
+    """Return the bytes to reserve for a body: its declared length, or the largest size allowed."""
+    declared = headers.get("content-length", b"0" if "transfer-encoding" not in headers else b"")
+    return min(int(declared), largest) if declared.isdigit() else largest
 
 
 async def read_body(receive: Receive, largest: int) -> bytes:

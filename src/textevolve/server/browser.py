@@ -1,7 +1,7 @@
-"""What keeps browsers from being used against the server: cookies, origins, tokens, headers.
+"""Protect the server against misuse through browsers: cookies, origins, tokens, headers.
 
-A browser sends its cookies, and reaches loopback, for any page that it shows. So whoever is known
-by a cookie, or by being this machine, must come from a page of ours.
+A browser sends its cookies, and reaches loopback, for any page that it shows. So a request that is
+authenticated by a cookie, or by coming from this machine, must come from a page of this server.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ HEADERS: Mapping[str, str] = {
 
 
 def answer_headers(scope: AsgiScope) -> list[tuple[bytes, bytes]]:
-    found = dict(HEADERS)
-    found["cache-control"] = "no-cache" if scope["path"].startswith(STATIC) else "no-store"
+    headers = dict(HEADERS)
+    headers["cache-control"] = "no-cache" if scope["path"].startswith(STATIC) else "no-store"
     if scope["scheme"] == "https":
-        found["strict-transport-security"] = "max-age=31536000"
-    return [(name.encode(), value.encode()) for name, value in found.items()]
+        headers["strict-transport-security"] = "max-age=31536000"
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def is_page(path: str) -> bool:
@@ -75,65 +75,73 @@ def read_cookie(scope: AsgiScope, headers: Mapping[str, bytes], kind: str) -> st
 
 
 def make_cookie(scope: AsgiScope, kind: str, value: str, seconds: float) -> str:
-    """A Set-Cookie header: no script reads it, and no other site makes a browser send it."""
+    """Return a Set-Cookie header for a cookie that scripts cannot read and other sites cannot
+    send."""
     secure = "; Secure" if scope["scheme"] == "https" else ""
-    named = f"{cookie_name(scope, kind)}={value}"
-    return f"{named}; Path=/; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict{secure}"
+    cookie = f"{cookie_name(scope, kind)}={value}"
+    return f"{cookie}; Path=/; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict{secure}"
 
 
 def csrf_token(seed: str) -> str:
-    """What forms of a page carry: made of the session's token, or of a cookie where there is no
-    session, neither of which another site can read."""
+    """Return the CSRF token of forms, derived from the session's token, or without a session from a
+    cookie. Another site can read neither."""
     return hashlib.sha256(f"csrf {seed}".encode()).hexdigest() if seed else ""
 
 
 def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_key: bool) -> None:
-    """A page may reach the server by a name of its own that it has pointed there (DNS rebinding).
+    """Check the host name, as another site's page may reach the server by a name that points to it
+    (DNS rebinding).
 
     Raises:
-        ApiError: 403, the name is none of ours.
+        ApiError: 403, the name does not belong to this server.
     """
     host = headers.get("host", b"").decode("latin-1").lower()
     if not needs_key and any(name in headers for name in PROXIED):
-        said = "a proxy asks for others, who need keys: start the server with --keys"
-        raise ApiError(403, "forbidden_host", said)
+        message = "requests through a proxy need keys: start the server with --keys"
+        raise ApiError(403, "forbidden_host", message)
     if is_here(host):
         return
     name = _name_of(host)
-    if needs_key and name and (name in _own_names(options) or _is_address(name)):
+    if needs_key and name and (name in _server_names(options) or _is_address(name)):
         return
-    said = "the server is not known by this name"
-    told = "; its operator adds it with --allow-host NAME" if needs_key else ": ask on this machine"
-    raise ApiError(403, "forbidden_host", said + told)
+    message = "the server does not accept this host name"
+    advice = (
+        "; its operator adds it with --allow-host NAME" if needs_key else ": ask on this machine"
+    )
+    raise ApiError(403, "forbidden_host", message + advice)
 
 
 def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
-    """
+    """Check that a request does not come from a page of another site.
+
     Raises:
-        ApiError: 403, the request comes from a page of another site.
+        ApiError: 403, it does.
     """
     site = headers.get("sec-fetch-site", b"")
     origin = headers.get("origin", b"").decode("latin-1").lower()
     of_page, safe = is_page(scope["path"]), scope["method"] in SAFE_METHODS
     if of_page and safe:  # a link from elsewhere leads to a page
         return
-    own = origin in _own_origins(scope, headers) or (origin == "null" and site == b"same-origin")
-    if site in (b"cross-site", b"same-site") or (origin and not own):
+    same_origin = origin in _server_origins(scope, headers) or (
+        origin == "null" and site == b"same-origin"
+    )
+    if site in (b"cross-site", b"same-site") or (origin and not same_origin):
         raise ApiError(403, "forbidden_origin", "the request comes from a page of another site")
     if of_page and not origin:
         raise ApiError(403, "forbidden_origin", "the request does not say which page it comes from")
 
 
 def check_csrf(headers: Mapping[str, bytes], body: bytes, seed: str) -> None:
-    """
+    """Check the token in the form or in the header X-CSRF-Token.
+
     Raises:
-        ApiError: 403, neither the form nor the header X-CSRF-Token has the token of its page.
+        ApiError: 403, neither has the token of its page.
     """
     sent = headers.get("x-csrf-token", b"").decode("latin-1")
     if not sent and media_type(headers) == FORM:
         sent = _form_field(body, "csrf")
     if not seed or not hmac.compare_digest(sent.encode(), csrf_token(seed).encode()):
-        raise ApiError(403, "forbidden_csrf", "the page is too old, or not ours: load it again")
+        raise ApiError(403, "forbidden_csrf", "the page has expired, reload it")
 
 
 def media_type(headers: Mapping[str, bytes]) -> bytes:
@@ -142,14 +150,14 @@ def media_type(headers: Mapping[str, bytes]) -> bytes:
 
 def _form_field(body: bytes, name: str) -> str:
     try:
-        found = parse_qs(body.decode(), max_num_fields=100)
+        fields = parse_qs(body.decode(), max_num_fields=100)
     except ValueError:
         return ""
-    return found.get(name, [""])[-1]
+    return fields.get(name, [""])[-1]
 
 
-def _own_origins(scope: AsgiScope, headers: Mapping[str, bytes]) -> Sequence[str]:
-    """Before us there may be a proxy that speaks TLS and does not say so."""
+def _server_origins(scope: AsgiScope, headers: Mapping[str, bytes]) -> Sequence[str]:
+    """Return the server's origins, with https too, as a proxy in front may terminate TLS."""
     host = headers.get("host", b"").decode("latin-1").lower()
     return (
         (f"https://{host}",)
@@ -158,7 +166,7 @@ def _own_origins(scope: AsgiScope, headers: Mapping[str, bytes]) -> Sequence[str
     )
 
 
-def _own_names(options: ServerOptions) -> Sequence[str]:
+def _server_names(options: ServerOptions) -> Sequence[str]:
     return tuple(name.lower() for name in (*options.allow_host, options.host.strip("[]")))
 
 

@@ -57,8 +57,8 @@ _OPENAI_CODES = {TOO_LONG: "context_length_exceeded", "authentication_error": "i
 
 
 class ApiError(Exception):
-    """What a client is told in place of an answer. `code` names the kind of error in both APIs;
-    `retry_after`: seconds after which it may ask again; `param`: the field that is at fault."""
+    """The error that a client receives. `code`: the kind of error in both APIs; `retry_after`:
+    seconds after which it may try again; `param`: the invalid field."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ApiError(Exception):
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What a client is told of an error of ours, with the status that fits its cause."""
+    """Convert an exception into the error for the client, with the status of its cause."""
     message = public_message(error)
     if isinstance(error, ApiError):
         return error
@@ -96,8 +96,8 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def no_model(name: str) -> ApiError:
-    said = f"the model '{name:.200}' does not exist, or you may not use it; see GET /v1/models"
-    return ApiError(404, "model_not_found", said, param="model")
+    message = f"the model '{name:.200}' does not exist, or you may not use it; see GET /v1/models"
+    return ApiError(404, "model_not_found", message, param="model")
 
 
 def respond(data: Mapping[str, Any], status: int = 200, **headers: str) -> Response:
@@ -139,10 +139,10 @@ def invalid_error(error: RequestValidationError) -> ApiError:
 
 def _describe_fault(fault: Mapping[str, Any]) -> dict[str, Any]:
     loc: Sequence[str | int] = fault["loc"]
-    said = fault["msg"]
+    message = fault["msg"]
     if fault["type"] == "json_invalid":
-        said = f"{said}: {fault.get('ctx', {}).get('error', '')}"
-    return {"loc": list(loc), "msg": said, "type": fault["type"]}
+        message = f"{message}: {fault.get('ctx', {}).get('error', '')}"
+    return {"loc": list(loc), "msg": message, "type": fault["type"]}
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
@@ -160,23 +160,23 @@ def openai_error(error: ApiError) -> dict[str, Any]:
 
 DESCRIPTION = """Judges, models, agents with memories, and studies, for other programs.
 
-Where the server asks for a key, send it with every request: `Authorization: Bearer KEY`. A key has
-scopes: `read`, `run` (what costs money), `label` and `admin`; and it may be for some namespaces
-alone: what belongs to others is not found. Times are in UTC.
+If the server requires a key, send it with every request: `Authorization: Bearer KEY`. A key has
+scopes: `read`, `run` (costs money), `label` and `admin`. It may be limited to some namespaces:
+resources of other namespaces are not found. Times are in UTC.
 
 Errors:
 
-- 400: Something that was sent cannot be used; the message says what it may be.
-- 401: A key is needed, or the one that was sent is none, or no longer.
-- 403: The key does not reach so far.
-- 404: There is nothing of this name, or the caller does not see it.
-- 409: The name is taken, or somebody else changed meanwhile what was to be changed.
+- 400: The request is invalid; the message says what is expected.
+- 401: A key is missing, invalid or revoked.
+- 403: The key lacks the scope.
+- 404: The resource does not exist, or the caller may not see it.
+- 409: The name is taken, or the resource was changed meanwhile.
 - 413: The body is too large.
-- 415: The body has another type than those that are taken.
-- 429: Too much at once, or a limit is reached; `Retry-After` says when to ask again.
+- 415: The media type of the body is not accepted.
+- 429: Too many requests, or a limit is reached; `Retry-After` says when to try again.
 - 500: The server failed; its log says why.
 - 502: A model gave no usable answer.
-- 503: Something that is needed cannot be reached or used now."""
+- 503: A service that the request needs is unavailable."""
 TAGS: Mapping[str, str] = {
     "OpenAI": "The OpenAI protocol: agents, judges and models.",
     "decisions": "Typed questions, answered with probabilities: TypeSafe's System One.",

@@ -1,8 +1,7 @@
-"""What stands before every request: who asks, from where, how much is sent; and what stands after
-it: headers that tell browsers what they must not do.
+"""Check every request before it is answered, and add security headers to every answer.
 
-The checks lie beside it: `identity`, `browser`, `bodies`, `limits`. Whoever comes past them is
-`scope["textevolve.caller"]`; what a caller may do is asked by the paths.
+The checks are in `identity`, `browser`, `bodies` and `limits`. They set the authenticated caller in
+`scope["textevolve.caller"]`; the paths check what a caller may do.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ LONGEST_TARGET = 8 * 1024
 MOST_HEADERS = 100
 LARGEST_HEADERS = 32 * 1024
 SEND_SECONDS = 60.0
-"""How long a client may take nothing of its answer."""
+"""Seconds that a client may pause reading its answer."""
 TYPES = (b"application/json", b"application/x-ndjson", b"application/jsonl")
 """Of bodies that the API takes. Others, and none, a page of any site may send without leave."""
 
@@ -71,11 +70,11 @@ class AnswerDropped(ConnectionResetError):
 
 @dataclass(slots=True)
 class Guard:
-    """An ASGI app around another. `refuse`: answers with an error."""
+    """An ASGI app around another. `answer_error`: answers with an error."""
 
     app: App
     options: ServerOptions
-    refuse: Callable[[Request, Exception], Response]
+    answer_error: Callable[[Request, Exception], Response]
     bodies: Bodies = field(default_factory=Bodies)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -93,11 +92,11 @@ class Guard:
             log.info("%s %s dropped: %s", scope["method"], scope["path"], error)
         except ApiError as error:
             log.info("%s %s refused: %s", scope["method"], scope["path"], error.code)
-            await self._refuse(scope, receive, answer, error)
+            await self._send_error(scope, receive, answer, error)
         except Exception as error:
             log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
             if not answer.began:  # else the server beneath us closes the connection
-                await self._refuse(scope, receive, answer, error)
+                await self._send_error(scope, receive, answer, error)
 
     async def _answer(self, scope: AsgiScope, receive: Receive, answer: GuardAnswer) -> None:
         headers = read_headers(scope)
@@ -123,11 +122,11 @@ class Guard:
                 check_csrf(headers, body, seed)
             await self.app(scope, Replay(body, receive), answer)
 
-    async def _refuse(
+    async def _send_error(
         self, scope: AsgiScope, receive: Receive, answer: GuardAnswer, error: Exception
     ) -> None:
         request = Request(scope, receive)
-        response = _ask_for_key(request, error) or self.refuse(request, error)
+        response = _ask_for_key(request, error) or self.answer_error(request, error)
         if response.status_code == 401:
             response.headers["www-authenticate"] = "Bearer"
         await response(scope, receive, answer)
@@ -135,7 +134,8 @@ class Guard:
 
 @dataclass(slots=True)
 class GuardAnswer:
-    """What is sent to the client: with our headers, as long as it takes it and may have it."""
+    """The answer as it is sent, with security headers, while the client reads it and its key is
+    valid."""
 
     scope: AsgiScope
     send: Send
@@ -145,9 +145,10 @@ class GuardAnswer:
     asked_at: float = field(default_factory=time.monotonic)
 
     async def __call__(self, message: AsgiMessage) -> None:
-        """
+        """Send a part of the answer.
+
         Raises:
-            AnswerDropped: the client takes nothing, or its key has ended.
+            AnswerDropped: the client does not read, or its key is no longer valid.
         """
         if message["type"] == "http.response.start":
             self.began = True
@@ -158,7 +159,7 @@ class GuardAnswer:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.send(message)
         except TimeoutError:
-            raise AnswerDropped("the client takes nothing of its answer") from None
+            raise AnswerDropped("the client does not read its answer") from None
 
     async def _ask_again(self) -> None:
         """A stream may last longer than its key."""
@@ -170,36 +171,39 @@ class GuardAnswer:
         if await again() is None:
             raise AnswerDropped("the key is not valid any more")
 
-    def _complete(self, given: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        there = {name.lower() for name, _ in given}
-        ours = [one for one in answer_headers(self.scope) if one[0] not in there]
+    def _complete(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        there = {name.lower() for name, _ in headers}
+        ours = [header for header in answer_headers(self.scope) if header[0] not in there]
         cookie = [(b"set-cookie", self.cookie.encode())] if self.cookie else []
-        return [*given, *ours, *cookie]
+        return [*headers, *ours, *cookie]
 
 
 def read_headers(scope: AsgiScope) -> dict[str, bytes]:
-    """
+    """Read the headers of a request.
+
     Raises:
-        ApiError: 414, 431, they are too long; 400, what must be there once is there twice.
+        ApiError: 414, 431, they are too long; 400, a header that must be unique occurs twice.
     """
-    given: list[tuple[bytes, bytes]] = scope["headers"]
+    raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
     target = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
     if target > LONGEST_TARGET:
         raise ApiError(414, "target_too_long", "the address of the request is too long")
-    if len(given) > MOST_HEADERS or sum(len(n) + len(v) for n, v in given) > LARGEST_HEADERS:
+    if (
+        len(raw_headers) > MOST_HEADERS
+        or sum(len(n) + len(v) for n, v in raw_headers) > LARGEST_HEADERS
+    ):
         raise ApiError(431, "headers_too_large", "the headers of the request are too large")
-    headers = {name.decode("latin-1").lower(): value for name, value in given}
+    headers = {name.decode("latin-1").lower(): value for name, value in raw_headers}
     for name in (b"host", b"authorization", b"content-type", b"origin", b"content-encoding"):
-        if sum(one.lower() == name for one, _ in given) > 1:
-            raise ApiError(400, "invalid_request", f"the header {name.decode()} is there twice")
+        if sum(header_name.lower() == name for header_name, _ in raw_headers) > 1:
+            raise ApiError(400, "invalid_request", f"the header {name.decode()} occurs twice")
     return headers
 
 
 def _set_csrf(
     scope: AsgiScope, headers: Mapping[str, bytes], answer: GuardAnswer, token: str
 ) -> str | None:
-    """Put the token of forms into the scope; return what it is made of if this request must have
-    it."""
+    """Put the CSRF token into the scope; return its seed if this request has to send the token."""
     seed, page = token or read_cookie(scope, headers, "csrf"), is_page(scope["path"])
     if not seed and page and scope["method"] == "GET":
         seed = secrets.token_urlsafe(32)

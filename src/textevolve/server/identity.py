@@ -26,8 +26,8 @@ NO_LIMITS = KeyLimits()
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`key`: the id of the key that was sent; empty for this machine, which needs none.
-    `namespaces`: those that it sees; None: all, and runs that belong to none."""
+    """`key`: the id of the caller's key; empty for this machine, which needs none. `namespaces`:
+    the visible ones; None: all, and runs without a namespace."""
 
     key: str
     name: str
@@ -44,7 +44,7 @@ class Caller:
 
 THIS_MACHINE = Caller("", "this machine", frozenset(SCOPES))
 NOBODY = Caller("", "nobody", frozenset(), frozenset())
-"""Who has sent no key where one is needed; sees the page that asks for it, and little else."""
+"""A caller without the required key, who sees little more than the page that asks for it."""
 
 
 def caller_by_key(key: StoredKey) -> Caller:
@@ -72,9 +72,10 @@ def needs(scope: KeyScope) -> Callable[[Request], Awaitable[Caller]]:
 
 
 def check_namespace(caller: Caller, namespace: str) -> None:
-    """
+    """Check that a caller may see a namespace.
+
     Raises:
-        ApiError: the caller does not see it; as where there is none.
+        ApiError: 404, the caller may not, as for a namespace that does not exist.
     """
     if not caller.sees(namespace):
         raise ApiError(404, "not_found", f"no namespace '{namespace}'")
@@ -100,29 +101,29 @@ class Identities:
         default_factory=dict[bytes, tuple[float, Caller]]
     )
 
-    async def of_key(self, text: str) -> Caller | None:
-        """Whom a key stands for; None where it is none, or no longer."""
+    async def find_by_key(self, text: str) -> Caller | None:
+        """Return the caller with a key; None if it is invalid or revoked."""
         if self.env_key is not None and hmac.compare_digest(_digest(text), _digest(self.env_key)):
             return OPERATOR
         return await self._look_up(stored_keys.find_key, text) if text.startswith(PREFIX) else None
 
-    async def of_id(self, id: str) -> Caller | None:
-        """Who began something with a key of this id; None where the key is valid no longer."""
+    async def find_by_id(self, id: str) -> Caller | None:
+        """Return the caller with the key of this id; None if the key is no longer valid."""
         if id in (THIS_MACHINE.key, OPERATOR.key):
             return THIS_MACHINE
         return await self._look_up(stored_keys.find_key_by_id, id)
 
-    async def of_session(self, token: str) -> Caller | None:
-        """Whom a browser's session stands for; None where it is over."""
-        read, stored = self.resources.read, self._stored_token(token)
-        id = await asyncio.to_thread(read, stored_keys.find_session, stored)
+    async def find_by_session(self, token: str) -> Caller | None:
+        """Return the caller of a browser's session; None if it has expired."""
+        store, stored = self.resources, self._stored_token(token)
+        id = await asyncio.to_thread(store.read, stored_keys.find_session, stored)
         if id == OPERATOR.key:
             return OPERATOR if self.env_key is not None else None
-        return await self.of_id(id) if id else None
+        return await self.find_by_id(id) if id else None
 
     async def begin_session(self, text: str) -> str | None:
         """The token of a new session, which ends with its key; None where the key is none."""
-        caller = await self.of_key(text)
+        caller = await self.find_by_key(text)
         if caller is None:
             return None
         token = f"{'e' if caller is OPERATOR else 'k'}.{secrets.token_urlsafe(32)}"
@@ -169,20 +170,20 @@ class Sender:
 async def find_sender(
     identities: Identities, key: str, token: str, *, needed: bool
 ) -> Sender | None:
-    """By the key of the request, else by the session's token; None where there is neither. Where
-    no key is `needed`, what does not begin as our keys do is passed over: clients of OpenAI's API
-    always send something.
+    """Find the sender by the key of the request, or by the session's token; None if there is
+    neither. If no key is `needed`, values without the prefix of our keys are ignored, since clients
+    of OpenAI's API always send a key.
 
     Raises:
-        ApiError: 401, the key is none of ours, or no longer.
+        ApiError: 401, the key is invalid or revoked.
     """
     if key and (needed or key.startswith(PREFIX)):
-        caller = await identities.of_key(key)
+        caller = await identities.find_by_key(key)
         if caller is None:
             raise ApiError(401, "authentication_error", "this key is not valid (any more)")
-        return Sender(caller, lambda: identities.of_key(key), keyed=True)
-    if token and (caller := await identities.of_session(token)):
-        return Sender(caller, lambda: identities.of_session(token), token)
+        return Sender(caller, lambda: identities.find_by_key(key), keyed=True)
+    if token and (caller := await identities.find_by_session(token)):
+        return Sender(caller, lambda: identities.find_by_session(token), token)
     return None
 
 

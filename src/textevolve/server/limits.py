@@ -52,7 +52,8 @@ class Bucket:
 
 @dataclass
 class UsageLimits:
-    """What is left to each key, and to each namespace. A caller without a limit is never held."""
+    """The remaining quota of each key and each namespace. A caller without a limit is never
+    stopped."""
 
     resources: Store
     _requests: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
@@ -66,36 +67,38 @@ class UsageLimits:
     )
 
     def take_request(self, caller: Caller) -> None:
-        """One of the requests of a minute; the guard asks this for every request.
+        """Count a request of the key's minute; the guard calls this for every request.
 
         Raises:
-            ApiError: 429, there is none left.
+            ApiError: 429, the requests of this minute are used up.
         """
         self._note_used(caller.key)
         allowed = caller.limits.requests_per_minute
         if allowed is not None and (wait := _bucket(self._requests, caller.key, allowed).take(1)):
-            said = f"the key may make {allowed:,} requests a minute"
-            raise ApiError(429, "rate_limit_exceeded", said, retry_after=wait)
+            message = f"the key may make {allowed:,} requests a minute"
+            raise ApiError(429, "rate_limit_exceeded", message, retry_after=wait)
 
     async def check_tokens(self, caller: Caller, namespace: str = "") -> None:
-        """Before models are asked. `namespace`: for whose sake; where none is told, the one that
-        the caller is bound to.
+        """Check the token limits before models are called. `namespace`: the one to charge; by
+        default the only one of the caller.
 
         Raises:
-            ApiError: 429, the tokens of the key's minute or of the namespace's day are spent.
+            ApiError: 429, the tokens of the key's minute or of the namespace's day are used up.
         """
         allowed = caller.limits.tokens_per_minute
         if allowed is not None and (wait := _bucket(self._tokens, caller.key, allowed).take(0)):
-            said = f"models may read and write {allowed:,} tokens a minute for the key"
-            raise ApiError(429, "rate_limit_exceeded", said, retry_after=wait)
+            message = f"models may read and write {allowed:,} tokens a minute for the key"
+            raise ApiError(429, "rate_limit_exceeded", message, retry_after=wait)
         space = _charged(caller, namespace)
         budget = await self._budget(space) if space else TokenBudget()
         if budget.allowed is not None and budget.used + self._spent[space] >= budget.allowed:
-            said = f"the namespace '{space}' has spent its {budget.allowed:,} tokens of today (UTC)"
-            raise ApiError(429, "insufficient_quota", said, retry_after=_seconds_of_today())
+            message = (
+                f"the namespace '{space}' has spent its {budget.allowed:,} tokens of today (UTC)"
+            )
+            raise ApiError(429, "insufficient_quota", message, retry_after=_seconds_of_today())
 
     def note_tokens(self, caller: Caller, tokens: int, namespace: str = "") -> None:
-        """What models read and wrote for a caller."""
+        """Charge the tokens that models read and wrote for a caller."""
         allowed = caller.limits.tokens_per_minute
         if allowed is not None:
             _bucket(self._tokens, caller.key, allowed).level -= tokens
@@ -104,15 +107,15 @@ class UsageLimits:
 
     @contextmanager
     def stream_place(self, caller: Caller) -> Generator[None]:
-        """Around an answer that comes as a stream.
+        """Count an answer as an open stream while it is sent.
 
         Raises:
-            ApiError: 429, the key holds as many as it may.
+            ApiError: 429, the key has as many open as it may.
         """
         allowed = caller.limits.streams
         if allowed is not None and self._streams[caller.key] >= allowed:
-            said = f"the key may hold {allowed:,} streams open at once"
-            raise ApiError(429, "rate_limit_exceeded", said, retry_after=1)
+            message = f"the key may hold {allowed:,} streams open at once"
+            raise ApiError(429, "rate_limit_exceeded", message, retry_after=1)
         self._streams[caller.key] += 1
         try:
             yield
@@ -134,11 +137,11 @@ class UsageLimits:
 
     async def _budget(self, namespace: str) -> TokenBudget:
         now = time.monotonic()
-        read_at, found = self._budgets.get(namespace, (0.0, TokenBudget()))
+        read_at, budget = self._budgets.get(namespace, (0.0, TokenBudget()))
         if now - read_at > FLUSH_SECONDS:
-            found = await asyncio.to_thread(self.resources.read, keys.read_budget, namespace)
-            self._budgets[namespace] = (now, found)
-        return found
+            budget = await asyncio.to_thread(self.resources.read, keys.read_budget, namespace)
+            self._budgets[namespace] = (now, budget)
+        return budget
 
     def _note_used(self, key: str) -> None:
         now = time.time()
@@ -165,10 +168,10 @@ async def open_limits(resources: Store) -> AsyncGenerator[UsageLimits]:
 
 
 def _bucket(buckets: dict[str, Bucket], key: str, allowed: int) -> Bucket:
-    found = buckets.get(key)
-    if found is None or found.per_minute != allowed:
-        found = buckets[key] = Bucket(allowed, float(allowed), time.monotonic())
-    return found
+    bucket = buckets.get(key)
+    if bucket is None or bucket.per_minute != allowed:
+        bucket = buckets[key] = Bucket(allowed, float(allowed), time.monotonic())
+    return bucket
 
 
 def _charged(caller: Caller, namespace: str) -> str:

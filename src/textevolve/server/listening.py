@@ -73,23 +73,23 @@ class PromptProtocol(AutoHTTPProtocol):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
+    """Return a socket that listens at the address.
 
     Raises:
         SettingsError: the port is taken, or the address is not this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        made = socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+        listener = socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
     except OSError as error:
-        said = error.strerror or str(error)
+        reason = error.strerror or str(error)
         raise SettingsError(
-            f"cannot listen on {host}:{port}: {said.lower()}; take another with --port"
+            f"cannot listen on {host}:{port}: {reason.lower()}; take another with --port"
         ) from None
     for level, name, value in CONNECTION_OPTIONS:
         if hasattr(socket, name):
-            made.setsockopt(level, getattr(socket, name), value)
-    return made
+            listener.setsockopt(level, getattr(socket, name), value)
+    return listener
 
 
 def url_of(listener: socket.socket) -> str:
@@ -132,16 +132,16 @@ def make_server(app: FastAPI) -> uvicorn.Server:
 async def run(server: uvicorn.Server, app: FastAPI, listener: socket.socket) -> None:
     # Not by uvicorn, which would log what goes wrong there and end the process.
     async with app.router.lifespan_context(app):
-        ending = asyncio.create_task(_tell_ending(server, app))
+        ending = asyncio.create_task(_end_streams(server, app))
         try:
             await server.serve([listener])
         finally:
             ending.cancel()
 
 
-async def _tell_ending(server: uvicorn.Server, app: FastAPI) -> None:
-    """Streams without an end of their own end as soon as a signal comes: the server waits for
-    them before it lets go of what is open."""
+async def _end_streams(server: uvicorn.Server, app: FastAPI) -> None:
+    """End endless streams as soon as a signal arrives, since the server waits for them before it
+    closes."""
     while not server.should_exit:  # noqa: ASYNC110  uvicorn has no event for it
         await asyncio.sleep(LOOK_SECONDS)
     app.state.server.end()
@@ -150,7 +150,8 @@ async def _tell_ending(server: uvicorn.Server, app: FastAPI) -> None:
 def show_pages(
     settings: Settings, path: str, port: int, announce: Callable[[str], None], *, browser: bool
 ) -> None:
-    """Serves the pages on loopback and opens the one at `path`; `announce` is told its address.
+    """Serve the pages on loopback and open the one at `path`; `announce` is called with its
+    address.
 
     Raises:
         SettingsError: the port is taken.

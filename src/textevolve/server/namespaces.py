@@ -25,7 +25,8 @@ SOURCE = "HTTP"
 
 
 def desk_of(server: ServerState, namespace: str) -> MemoryDesk:
-    """What works on memories in a namespace; texts are embedded within the server's own limits."""
+    """Return the desk for memories of a namespace; texts are embedded within the server's
+    limits."""
     return MemoryDesk(
         server.settings,
         namespace,
@@ -50,15 +51,15 @@ async def open_namespace_of(request: Request, caller: Caller, name: str) -> Asyn
     return AsyncNamespace(desk_of(server, name))
 
 
-def check_models(request: Request, named: Iterable[Any]) -> None:
-    """What a client keeps may name the models that its studies may.
+def check_models(request: Request, names: Iterable[Any]) -> None:
+    """Check the models in a client's resource, which may be the same as in its studies.
 
     Raises:
-        ApiError: a model is named that the operator has not allowed.
+        ApiError: the operator has not allowed one of them.
     """
     server = server_of(request)
     trusted = caller_of(request) == THIS_MACHINE
     allowed = allowed_models(server.options, server.settings, trusted=trusted)
-    for name in named:
+    for name in names:
         if isinstance(name, str) and not (name in server.serving.deciders or allowed(name)):
             raise ApiError(400, INVALID, f"the model '{name}' is none that this server knows")

@@ -1,6 +1,6 @@
-"""What a server is started with: what it serves, where it listens, what it may spend.
+"""The options of a server: the judges and models it serves, its address, and its limits.
 
-The command line makes its options of these fields. Loading them needs no web framework.
+The command line makes its options from these fields. The module needs no web framework.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class ServerOptions(Frozen):
     """Answer other programs over HTTP: OpenAI's API (chats, responses, embeddings, models),
     studies, the decision API (POST /v1/systemone), and pages for browsers.
 
-    Any agent serves, any judge, and any model. Clients name one of them as their model; those that
-    name jev-latest are answered by the first judge, else by the first model.
+    Agents, judges and models are served. Clients name one of them as their model; jev-latest is the
+    first judge, or without judges the first model.
     """
 
     judge: Several = option(
@@ -30,62 +30,63 @@ class ServerOptions(Frozen):
     )
     model: Several = option(
         (),
-        "A model to serve by its name; the first is also that of judges which name none."
-        " Repeatable.",
+        "A model to serve by its name; the first is also the default model of judges. Repeatable.",
         metavar="MODEL",
     )
     alias: Mapping[str, str] = option(
         {},
-        "Another name for one that is served, such as jev-latest=judge/probe+rules. Repeatable.",
+        "Another name for a served model, such as jev-latest=judge/probe+rules. Repeatable.",
         metavar="NAME=SERVED",
     )
     host: str = option("127.0.0.1", "The address to listen on.", min_length=1)
     port: int = option(8400, "The port to listen on; 0 is any free one.", ge=0, le=65535)
     keys: bool = option(
         False,
-        "Ask for a key on this machine too; beyond it one is always asked for. `textevolve config"
-        " keys` makes them.",
+        "Require a key on this machine too; other machines always need one. `textevolve config"
+        " keys` creates them.",
     )
     key_env: str | None = option(
         None,
-        "The environment variable with a key that may do everything.",
+        "The environment variable with a key that has all scopes.",
         metavar="NAME",
     )
     allow_host: Several = option(
         (),
-        "A name that browsers may know this server by, as judge.example. Repeatable.",
+        "A host name that browsers may use for this server, such as judge.example. Repeatable.",
         metavar="NAME",
     )
     time_limit: float = option(600, "Seconds that a request may take.", gt=0)
-    max_cost: float | None = option(None, "Stop asking at this cost, in dollars.")
-    max_tokens: int | None = option(None, "Stop asking at this many tokens.")
-    max_calls: int | None = option(None, "Stop asking at this many calls.")
-    studies: int = option(4, "How many studies of clients are worked on at once.", ge=1, le=1000)
+    max_cost: float | None = option(None, "Stop calling models at this cost, in dollars.")
+    max_tokens: int | None = option(None, "Stop calling models at this many tokens.")
+    max_calls: int | None = option(None, "Stop calling models at this many calls.")
+    studies: int = option(4, "How many studies of clients run at once.", ge=1, le=1000)
     allow_model: Several = option(
         (),
-        "A model that clients' studies may ask beside those that are served, as a name or a pattern"
-        " such as openai/*. Repeatable.",
+        "A model that clients' studies may use in addition to the served ones, as a name or a"
+        " pattern such as openai/*. Repeatable.",
         metavar="MODEL",
     )
     allow_code: Several = option(
         (),
-        "Code that clients' studies may name: MODULE:NAME, or what another package brings."
+        "Code that clients' studies may name: MODULE:NAME, or a plugin of another package."
         " Repeatable.",
         metavar="NAME",
     )
     allow_address: Several = option(
         (),
-        "An address, or a data set of the hub, that clients' studies may name, as it is or as a"
+        "An address, or a data set of the hub, that clients' studies may name, exactly or as a"
         " pattern such as hf:OWNER/*. Repeatable.",
         metavar="ADDRESS",
     )
-    jobs: bool = option(True, "Run jobs when they are due; --no-jobs leaves that to others.")
+    jobs: bool = option(
+        True, "Run jobs when they are due; --no-jobs leaves them to another scheduler."
+    )
     store: str | None = option(
-        None, "The file, or the postgresql:// address, that keeps what was asked.", metavar="FILE"
+        None, "The store: a file or a postgresql:// address.", metavar="FILE"
     )
 
     serves: ClassVar[bool] = True
-    """Whether models and judges answer; else there are pages alone."""
+    """Whether models and judges are served; otherwise only pages are."""
 
 
 class ViewOptions(ServerOptions):

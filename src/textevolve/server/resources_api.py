@@ -173,16 +173,16 @@ SEARCH = {"query": "What does Ann drink?", "limit": 5}
 
 
 class MemorySearch(RecallSettings):
-    """A search by meaning and by words. The score of a memory is the mean of its relevance,
-    importance and recency, each from 0 to 1 among those that were found, weighted by the fields of
+    """A search by embedding and keywords. The score of a memory is the mean of its relevance,
+    importance and recency, each scaled to [0, 1] among the candidates, weighted by the fields of
     these names."""
 
     # The path says the collection, and nobody here makes summaries.
     collections: ClassVar[tuple[str, ...]] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
     summarize: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    query: str = option(description="A text; what bears on it is found.", min_length=1)
-    as_of: Time | None = option(None, "What held at that time; now, unless given.")
+    query: str = option(description="The text to find relevant memories for.", min_length=1)
+    as_of: Time | None = option(None, "Search the memories that held at that time; default: now.")
 
 
 LINES = "application/x-ndjson"
@@ -200,7 +200,7 @@ memories_router = APIRouter(prefix=WHERE, tags=["memories"])
 
 
 def _memories_for(scope: KeyScope) -> Any:
-    """The memories that a path names, for a caller who has the scope."""
+    """Return the dependency that opens the collection of a path, for callers with the scope."""
 
     async def memories(
         request: Request,
@@ -208,9 +208,9 @@ def _memories_for(scope: KeyScope) -> Any:
         collection: Annotated[str, Path(description="The collection's name.")],
     ) -> AsyncMemories:
         space = await open_namespace_of(request, await needs(scope)(request), namespace)
-        found = space.memories(collection)
-        await found.collection()
-        return found
+        memories_view = space.memories(collection)
+        await memories_view.collection()
+        return memories_view
 
     return Depends(memories)
 
@@ -221,7 +221,7 @@ _Write: TypeAlias = Annotated[AsyncMemories, _memories_for("run")]
 _NewMemory: TypeAlias = Annotated[MemorySpec, example_body(NEW_MEMORY)]
 _Search: TypeAlias = Annotated[MemorySearch, example_body(SEARCH)]
 _Closed: TypeAlias = Annotated[
-    bool, Query(description="Also those that were superseded or forgotten.")
+    bool, Query(description="Include superseded and forgotten memories.")
 ]
 _Version: TypeAlias = Annotated[
     int | None, Query(ge=0, description="As this version of the collection held them.")
@@ -239,27 +239,27 @@ async def list_memories(
     closed: _Closed = False,
     version: _Version = None,
 ) -> Response:
-    """The memories in the order in which they were kept, page by page."""
-    found = await memories.list(limit=limit + 1, after=cursor, closed=closed, version=version)
-    data = [memory_data(one) for one in found[:limit]]
-    return respond({"data": data, "next": data[-1]["id"] if len(found) > limit else None})
+    """List the memories in the order of storing, page by page."""
+    rows = await memories.list(limit=limit + 1, after=cursor, closed=closed, version=version)
+    data = [memory_data(memory) for memory in rows[:limit]]
+    return respond({"data": data, "next": data[-1]["id"] if len(rows) > limit else None})
 
 
 @memories_router.post("", status_code=201)
 async def add_memory(memories: _Write, spec: _NewMemory) -> Response:
-    """Keep a memory."""
+    """Store a memory."""
     return respond(memory_data(await memories.add(**spec.model_dump(exclude_unset=True))), 201)
 
 
 @memories_router.post("/search")
 async def search_memories(
     memories: _Read,
-    asked: _Search,
+    search: _Search,
 ) -> Response:
-    """Find what bears on a text, best first, with the parts of each score."""
-    found = await memories.search(**asked.model_dump(exclude_unset=True))
-    told = {n: v for n, v in asdict(found).items() if n not in ("memories", "summarised")}
-    return respond({"data": [recalled_data(one) for one in found.memories], **told})
+    """Find memories that are relevant to a text, best first, with the parts of each score."""
+    recalled = await memories.search(**search.model_dump(exclude_unset=True))
+    counts = {n: v for n, v in asdict(recalled).items() if n not in ("memories", "summarised")}
+    return respond({"data": [recalled_data(memory) for memory in recalled.memories], **counts})
 
 
 @memories_router.post("/import", openapi_extra=IMPORTED)
@@ -275,15 +275,15 @@ async def import_memories(memories: _Write, request: Request) -> Response:
 
 @memories_router.get("/{id}")
 async def show_memory(memories: _Read, id: _Id) -> Response:
-    """One memory: where it is from, and what became of it."""
-    (found,) = await memories.get(id)
-    return respond(memory_data(found))
+    """Return one memory with its source and its current state."""
+    (memory,) = await memories.get(id)
+    return respond(memory_data(memory))
 
 
 @memories_router.get("/{id}/history")
 async def show_history(memories: _Read, id: _Id) -> Response:
-    """A memory with what it took the place of, and what took its own, oldest first."""
-    return respond({"data": [memory_data(one) for one in await memories.history(id)]})
+    """Return a memory with the ones that it superseded and that superseded it, oldest first."""
+    return respond({"data": [memory_data(memory) for memory in await memories.history(id)]})
 
 
 @memories_router.delete("/{id}", status_code=204)

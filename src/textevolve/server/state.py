@@ -1,4 +1,4 @@
-"""What is open while a server runs, for all that answers requests."""
+"""The shared state of a running server, for all handlers of requests."""
 
 from __future__ import annotations
 

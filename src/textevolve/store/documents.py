@@ -292,7 +292,7 @@ def dump_case(case: Case) -> bytes:
     if not (urls := image_texts(case)):
         return pack_json(document, f"case {case.id!r}")
     document["images"] = len(case.images)
-    document["candidate_images"] = [len(own) for own in case.candidate_images]
+    document["candidate_images"] = [len(image) for image in case.candidate_images]
     keys = b"".join(map(hash_bytes, urls))
     header = IMAGES + str(len(urls)).zfill(_DIGITS).encode() + keys
     return header + pack_json(document, f"case {case.id!r}")
@@ -300,7 +300,7 @@ def dump_case(case: Case) -> bytes:
 
 def image_texts(case: Case) -> tuple[str, ...]:
     """All images of a case, in the order in which its body names them."""
-    return (*case.images, *(url for own in case.candidate_images for url in own))
+    return (*case.images, *(url for image in case.candidate_images for url in image))
 
 
 def image_keys(body: bytes) -> tuple[bytes, ...]:

@@ -94,7 +94,7 @@ def add_key(
     Raises:
         InputError: a live key has this name, or a namespace is not there.
     """
-    if any(one.name == name for one in list_keys(connection) if one.live):
+    if any(key.name == name for key in list_keys(connection) if key.live):
         raise InputError(f"the key '{name}' is there already; revoke it, or take another name")
     for namespace in spec.namespaces:
         namespace_id(connection, namespace)

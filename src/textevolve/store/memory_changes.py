@@ -173,7 +173,9 @@ class Transaction:
         return replace(change, memory=replace(change.memory, valid_from=since))
 
     def _find_targets(self, changes: Sequence[Change]) -> dict[str, Row[Any]]:
-        erased = {one.memory for one in changes if isinstance(one, Forget) and one.erase}
+        erased = {
+            change.memory for change in changes if isinstance(change, Forget) and change.erase
+        }
         wanted = [id for change in changes for id in _list_closed(change)]
         table, found = memories.c, dict[str, Row[Any]]()
         for chunk in chunks(wanted):

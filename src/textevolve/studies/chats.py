@@ -191,7 +191,7 @@ def _look_up(
             agent=agent.full_name,
             text=f"{spec.persona}{addition}",
             user=user,
-            known=users.get(user, ""),
+            user_description=users.get(user, ""),
         ),
     )
 
@@ -325,7 +325,7 @@ class Chats:
                 dialogue,
                 CreationSettings(about=turn.user),
                 source,
-                first=len(dialogue) - 2 if source.key else 0,
+                context_turns=len(dialogue) - 2 if source.key else 0,
             )
         return () if created.applied is None or created.applied.repeated else created.applied.ids
 
@@ -415,7 +415,10 @@ class _UnkeptKeeper(SessionKeeper):
         when = datetime.datetime.fromtimestamp(turn.created, datetime.UTC)
         now = when.isoformat(timespec="seconds")
         before = [DialogueTurn(entry.role, entry.text) for entry in self._request.history]
-        last = [DialogueTurn("user", turn.said, now), DialogueTurn("assistant", turn.answer, now)]
+        last = [
+            DialogueTurn("user", turn.message, now),
+            DialogueTurn("assistant", turn.answer, now),
+        ]
         transcript = [(entry.role, entry.content) for entry in [*before, last[0]]]
         key = hashlib.sha256(json.dumps([turn.user, transcript]).encode()).hexdigest()
         return [*before, *last], ChangeSource(f"exchange {key}", "chat")

@@ -24,7 +24,7 @@ from textevolve.memory.creation import (
     find_start,
     keep_points,
     prompts_version,
-    tell_kept,
+    read_decisions,
 )
 from textevolve.memory.extraction import CreationSettings, DialoguePoint, extract_points
 from textevolve.memory.reconciliation import Action, Ground, PointDecision
@@ -112,7 +112,7 @@ class _Work:
         dialogue = dialogue_of(case)
         ground = self._about(dialogue)
         start = await find_start(ground, dialogue.turns, ChangeSource("", case.id))
-        if not dialogue.turns or start.known is not None:
+        if not dialogue.turns or start.applied is not None:
             return _Read(position, dialogue, start, ())
         if self.bench.mode == "replay":
             return _Read(position, dialogue, start, Failure("skipped", "not taken in yet"))
@@ -120,7 +120,7 @@ class _Work:
             return _Read(position, dialogue, start, Failure("skipped", "the time limit is reached"))
         meter, at_once = UsageMeter(ground.model), self.bench.calls_per_case
         points = await attempt(
-            extract_points(meter, dialogue.turns, ground.settings, start.first, at_once)
+            extract_points(meter, dialogue.turns, ground.settings, start.done_turns, at_once)
         )
         return _Read(position, dialogue, start, points, meter.usage)
 
@@ -148,10 +148,10 @@ class _Work:
         if isinstance(points, Failure):
             return points
         now = await find_start(ground, turns, source)
-        if now.known is not None:  # before this run, or by the same dialogue before this one
-            return await tell_kept(ground, now.known)
-        if now.first != start.first:  # its beginning stood before this one
-            points = await extract_points(ground.model, turns, ground.settings, now.first)
+        if now.applied is not None:  # before this run, or by the same dialogue before this one
+            return await read_decisions(ground, now.applied)
+        if now.done_turns != start.done_turns:  # its beginning stood before this one
+            points = await extract_points(ground.model, turns, ground.settings, now.done_turns)
         return await keep_points(ground, points, now, source, write=self.bench.mode == "live")
 
     def _about(self, dialogue: GivenDialogue) -> Ground:

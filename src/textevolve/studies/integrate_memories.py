@@ -21,7 +21,7 @@ from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Usage, attempt
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory.creation import Start, keep_points, tell_kept
+from textevolve.memory.creation import Start, keep_points, read_decisions
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.integration import (
     DecidedInsight,
@@ -243,7 +243,7 @@ class _Integrating:
         ground = Ground(store, self._embed, drawn.meter, held, settings)
         key = change_key(self._bench, self._spec, drawn.number)
         if (known := await store.applied(self._into, key)) is not None:
-            made = await tell_kept(ground, known)
+            made = await read_decisions(ground, known)
         else:
             records = {one.id: one for one in await store.get(cited)}
             points = as_points(found.insights, drawn.question, records)

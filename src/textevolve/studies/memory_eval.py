@@ -337,7 +337,7 @@ def data(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> Mapping[str, An
         labels.setdefault(task, {})[str(label)] = number
     return {
         "parameters": spec.model_dump(mode="json"),
-        "whole": found.whole,
+        "whole": found.complete,
         "sessions": found.scope.sessions,
         "malformed": [asdict(line) for line in found.malformed],
         "judgements": found.counts,

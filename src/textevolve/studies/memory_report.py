@@ -70,7 +70,7 @@ def _sentence(found: MemoryEvaluation) -> str:
         if overall[name].all.value is not None
     ]
     said = f"{', '.join(told)}." if told else "nothing could be measured."
-    unfinished = "" if found.whole else "Not finished; of what was judged so far: "
+    unfinished = "" if found.complete else "Not finished; of what was judged so far: "
     return unfinished + said if unfinished else said[0].upper() + said[1:]
 
 

@@ -178,7 +178,7 @@ def _signature_of(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None,
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None, ()
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None, ()
     for one in parameters:
         if one.kind is one.POSITIONAL_ONLY and one.default is one.empty:

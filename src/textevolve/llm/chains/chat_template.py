@@ -60,13 +60,18 @@ class ChatTemplate:
         Raises:
             InputError: a value is missing.
         """
-        return tuple(Message(one.role, _fill(one.parts, values)) for one in self.messages)
+        return tuple(
+            Message(message.role, _fill(message.parts, values)) for message in self.messages
+        )
 
     def describe(self) -> list[list[Any]]:
         """Describe it as JSON: each message as its role and its parts, slots as lists."""
         return [
-            [one.role, [part if isinstance(part, str) else [part.name] for part in one.parts]]
-            for one in self.messages
+            [
+                message.role,
+                [part if isinstance(part, str) else [part.name] for part in message.parts],
+            ]
+            for message in self.messages
         ]
 
 

@@ -92,7 +92,9 @@ def _take(request: Any) -> Request:
             raise InputError(f"a journaled model takes no '{name}' of DSPy's")
     if request.tools:
         raise InputError("a journaled model takes no tools of DSPy's")
-    messages = [Message(check_role(one.role), (_text(one.parts),)) for one in request.messages]
+    messages = [
+        Message(check_role(message.role), (_text(message.parts),)) for message in request.messages
+    ]
     if request.system:
         own = request.system if isinstance(request.system, str) else _text(request.system)
         messages.insert(0, Message("system", (own,)))

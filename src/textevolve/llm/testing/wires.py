@@ -220,7 +220,7 @@ def _questions(asked: Mapping[str, Any]) -> list[tuple[str | None, Mapping[str, 
     questions: Any = asked.get("questions") or {}
     if isinstance(questions, dict):
         return list(questions.items())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
-    return [(one.get("name"), one) for one in questions]
+    return [(question.get("name"), question) for question in questions]
 
 
 def _read(dialect: Wire, name: str | None, question: Mapping[str, Any]) -> _Asked:

@@ -115,15 +115,16 @@ class Adapted(MemorySystem):
 
 
 def read_capabilities(flags: Mapping[str, Any], spec: str) -> Capabilities:
-    """
+    """Read the capabilities that a system declares.
+
     Raises:
-        InputError: there is no such capability, or it is neither True nor False.
+        InputError: a capability does not exist, or is neither True nor False.
     """
-    known = [field.name for field in fields(Capabilities)]
+    names = [field.name for field in fields(Capabilities)]
     for name, value in flags.items():
-        if name not in known or not isinstance(value, bool):
+        if name not in names or not isinstance(value, bool):
             raise InputError(
-                f"{spec}: no capability '{name}': there are {', '.join(known)}, each True or False"
+                f"{spec}: no capability '{name}': there are {', '.join(names)}, each True or False"
             )
     return Capabilities(**flags)
 
@@ -158,10 +159,11 @@ def read_answer(answer: Any, source: str) -> str:
 
 
 def _unwrap(value: Any, names: Sequence[str]) -> Any:
-    """Return what an object holds under the first of the names that it has; else the value."""
+    """Return the field of an object under the first name that it has; otherwise the value
+    itself."""
     if isinstance(value, Mapping):
-        held = cast("Mapping[str, Any]", value)
-        return next((held[name] for name in names if name in held), held)
+        mapping = cast("Mapping[str, Any]", value)
+        return next((mapping[name] for name in names if name in mapping), mapping)
     return value
 
 

@@ -27,15 +27,15 @@ SHIPPED = ("none", "context", "http", "textevolve", "mem0", "recorded")
 
 
 def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
-    """Open the memory system that a spec names. Nothing is sent yet. `settings`: those in force,
-    unless given.
+    """Open the memory system that a spec names, without sending requests. `settings`: the current
+    ones by default.
 
     Raises:
-        InputError: there is no such system, or it cannot be made.
+        InputError: the system does not exist or cannot be created.
         SettingsError: a configuration, a key or a package that it needs is wrong or missing.
     """
     spec = spec.strip()
-    name, colon, rest = spec.partition(":")
+    name, colon, argument = spec.partition(":")
     if name == "none" and not colon:
         return NoMemory()
     if name == "context" and not colon:
@@ -46,30 +46,30 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
     if name.lower() in ("http", "https"):
         from textevolve.memory_eval.systems.http_system import open_http
 
-        address = rest if rest.lower().startswith(("http://", "https://")) else spec
+        address = argument if argument.lower().startswith(("http://", "https://")) else spec
         return open_http(address, settings)
     if name == "mem0":  # its configuration names files and addresses
         check_code(spec)
         from textevolve.memory_eval.systems.mem0_system import Mem0System
 
-        return Mem0System(rest or None, settings)
+        return Mem0System(argument or None, settings)
     return Adapted(_make(spec), spec, settings.timeouts.deadline)
 
 
 def _make(spec: str) -> object:
-    """Call the class or factory that a spec names; what is a system already stays as it is."""
+    """Call the class or factory that a spec names; return an object that is a system unchanged."""
     try:
         if ":" not in spec:
-            known = (*SHIPPED, "MODULE:ATTRIBUTE", "FILE.py:ATTRIBUTE")
-            raise InputError(f"no memory system '{spec}'{suggest(spec, known)}")
-        named: Any = load_object(spec, Path())
-        if not inspect.isclass(named) and hasattr(named, "add"):
-            return named
-        if not callable(named) or inspect.iscoroutinefunction(named):
+            choices = (*SHIPPED, "MODULE:ATTRIBUTE", "FILE.py:ATTRIBUTE")
+            raise InputError(f"no memory system '{spec}'{suggest(spec, choices)}")
+        target: Any = load_object(spec, Path())
+        if not inspect.isclass(target) and hasattr(target, "add"):
+            return target
+        if not callable(target) or inspect.iscoroutinefunction(target):
             raise InputError(f"system '{spec}': is neither a memory system nor a plain function")
-        return named()
+        return target()
     except TextEvolveError:
         raise
     except Exception as error:
-        said = one_line(f"{type(error).__name__}: {error}")
-        raise InputError(f"system '{spec}': cannot be made ({said})") from error
+        message = one_line(f"{type(error).__name__}: {error}")
+        raise InputError(f"system '{spec}': cannot be made ({message})") from error

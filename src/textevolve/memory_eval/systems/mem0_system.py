@@ -162,11 +162,11 @@ class Mem0System(MemorySystem):
         raise failure
 
     def _add(self, key: str, user: str, turns: Sequence[DialogueTurn]) -> tuple[str, ...]:
-        """Return the memories added. mem0 takes the day of now for that of the dialogue, so it is
-        told in an instruction.
+        """Return the added memories. mem0 assumes that the dialogue is of today, so an instruction
+        states its date.
 
         Raises:
-            AnswerError: a part of what was to be kept is lost.
+            AnswerError: mem0 lost a part of the memories.
         """
         memory, losses, roles = self._open(key), _Losses(), ("user", "assistant", "system")
         messages = [
@@ -204,10 +204,10 @@ class Mem0System(MemorySystem):
             from mem0 import Memory
             from mem0.utils.factory import EmbedderFactory
         config: dict[str, Any] = {"history_db_path": str(folder / "history.db"), **self._config}
-        named = config["embedder"]
-        options: dict[str, Any] = named.get("config") or {}
+        embedder_config = config["embedder"]
+        options: dict[str, Any] = embedder_config.get("config") or {}
         factory: Any = EmbedderFactory
-        embedder: Any = factory.create(named["provider"], dict(options), None)
+        embedder: Any = factory.create(embedder_config["provider"], dict(options), None)
         if "vector_store" not in config:
             store: dict[str, Any] = {"collection_name": "memories", "on_disk": True}
             store["path"] = str(folder / "qdrant")

@@ -28,7 +28,7 @@ OpenMemories: TypeAlias = Callable[[str], Awaitable[tuple[MemoryStore, str]]]
 
 
 class OwnPlan(CreationSettings):
-    """What `textevolve:OPTIONS` says. `model`, `embedder`: None are those of the run."""
+    """The options of `textevolve:OPTIONS`. `model`, `embedder`: None means those of the run."""
 
     model: str | None = None
     embedder: str | None = None

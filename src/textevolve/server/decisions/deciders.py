@@ -1,7 +1,7 @@
-"""What answers questions for a server: a model that is asked to decide, or a judge as such a model.
+"""Answer decision questions on a server with a model, or with a judge in place of one.
 
-A judge scores texts in [0, 1]. Of a state with an input and an output it judges the output, any
-other state whole; the question is its rubric where it takes one.
+A judge scores texts in [0, 1]. In a state with an input and an output it judges the output; it
+judges any other state whole. The question becomes its rubric if it takes one.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ def state_text(state: object) -> str:
 
 
 def read_state(state: object) -> ReadState:
-    """The case that a state is. One that has no single output is judged whole."""
-    found = parse_text(state, CONTAINERS)  # some clients send their states so
-    if (chat := read_chat(found)) is not None:
+    """Read a state as a case. A state without a single output is judged whole."""
+    value = parse_text(state, CONTAINERS)  # some clients send their states so
+    if (chat := read_chat(value)) is not None:
         return _read_chat(chat) or ReadState(write_chat(chat))
-    if isinstance(found, Mapping):
-        return _read_fields(cast("Mapping[str, Any]", found)) or ReadState(state_text(state))
+    if isinstance(value, Mapping):
+        return _read_fields(cast("Mapping[str, Any]", value)) or ReadState(state_text(state))
     return ReadState(state_text(state))
 
 
 def _read_chat(chat: Chat) -> ReadState | None:
-    """The last reply of the assistant, and what was said before it; None where there is none."""
+    """Read the last reply of the assistant, and the messages before it; None if there is none."""
     if len(chat) < 2 or chat[-1].speaker != ASSISTANT:
         return None
     return ReadState(write_chat((chat[-1],)), write_chat(chat[:-1]))
@@ -97,8 +97,8 @@ def _read_fields(fields: Mapping[str, Any]) -> ReadState | None:
         output, texts, used = exchange.output, [exchange.input or ""], {name}
     reference = next((n for n in roles.references if n in filled and n not in used), "")
     context = next((n for n in roles.contexts if _passages(filled.get(n))), "")
-    known = {*used, reference, context, *roles.ids}
-    texts += [f"{name}: {_text(value)}" for name, value in filled.items() if name not in known]
+    used_names = {*used, reference, context, *roles.ids}
+    texts += [f"{name}: {_text(value)}" for name, value in filled.items() if name not in used_names]
     return ReadState(
         output,
         "\n\n".join(filter(None, texts)) or None,
@@ -122,8 +122,8 @@ def _text(value: object) -> str:
 
 @dataclass
 class RequestSpending:
-    """`usage`: of calls that were made now; those that the journal answered cost nothing and are
-    counted in `replayed`. `causes`: what kept questions from being answered."""
+    """`usage`: of new calls; calls that the journal answered cost nothing and are counted in
+    `replayed`. `causes`: errors that left questions unanswered."""
 
     usage: Usage = Usage()
     replayed: int = 0
@@ -135,33 +135,33 @@ _current: ContextVar[RequestSpending | None] = ContextVar("spending", default=No
 
 @contextmanager
 def spending(note: Callable[[int], None] = lambda _tokens: None) -> Generator[RequestSpending]:
-    """Adds up what is spent within the block; `note` hears of all its tokens at the end."""
-    found = RequestSpending()
-    before = _current.set(found)
+    """Sum up the usage within the block; `note` is called with its tokens at the end."""
+    spent = RequestSpending()
+    before = _current.set(spent)
     try:
-        yield found
+        yield spent
     finally:
         _current.reset(before)
-        note(found.usage.tokens)
+        note(spent.usage.tokens)
 
 
 def note_event(event: Event) -> None:
-    """The listener of a server's workbench."""
-    found = _current.get()
-    if found is None or not isinstance(event, CallFinished):
+    """Add the event of a call to the usage of the current request."""
+    spent = _current.get()
+    if spent is None or not isinstance(event, CallFinished):
         return
     if event.replayed:
-        found.replayed += 1
+        spent.replayed += 1
     else:
-        found.usage += event.usage
+        spent.usage += event.usage
     if event.cause is not None:
-        found.causes.append(event.cause)
+        spent.causes.append(event.cause)
 
 
 def note_cause(error: Exception) -> None:
-    """Why a question has no answer, where it is an error that no call announced."""
-    if (found := _current.get()) is not None:
-        found.causes.append(error)
+    """Note the error that left a question unanswered, if no call reported it."""
+    if (spent := _current.get()) is not None:
+        spent.causes.append(error)
 
 
 _BRACKETS = re.compile(r"[\[\]|]")
@@ -198,9 +198,10 @@ class DecidingJudge:
     needs: tuple[str, ...] = ()
 
     async def __call__(self, state: object, questions: Sequence[Question], /) -> Decision:
-        """
+        """Answer questions about a state.
+
         Raises:
-            FatalModelError: no call can succeed. StoreError: nothing can be kept.
+            FatalModelError: no call can succeed. StoreError: the store cannot be written.
         """
 
         async def attempt(question: Question) -> Answer | Failure:
@@ -212,28 +213,28 @@ class DecidingJudge:
                 note_cause(error)
                 return failure_of(error)
 
-        found = await gather_bounded(
-            [lambda one=one: attempt(one) for one in questions], QUESTIONS_AT_ONCE
+        answers = await gather_bounded(
+            [lambda each=each: attempt(each) for each in questions], QUESTIONS_AT_ONCE
         )
-        return Decision({q.name: answer for q, answer in zip(questions, found, strict=True)})
+        return Decision({q.name: answer for q, answer in zip(questions, answers, strict=True)})
 
     async def _answer(self, state: object, question: Question) -> Answer | Failure:
         if question.kind == "choice":
-            told = f"{state_text(state)}\n\n{question.instructions}"
-            options = tuple(one.text for one in question.options)
-            return share_out((await self.open("")(Case(told, options))).result)
-        asked = describe_question(question)
-        read = read_state(state)
+            text = f"{state_text(state)}\n\n{question.instructions}"
+            options = tuple(option.text for option in question.options)
+            return share_out((await self.open("")(Case(text, options))).result)
+        rubric = describe_question(question)
+        parts = read_state(state)
         case = Case(
-            read.input or question.instructions,
-            (read.output,),
-            reference=read.reference,
-            context=read.context,
+            parts.input or question.instructions,
+            (parts.output,),
+            reference=parts.reference,
+            context=parts.context,
         )
         for name in self.needs:
             if getattr(case, name) is None:
                 raise InputError(f"the judge needs a {name} in the state, and there is none")
-        judge = self.open(asked if self.takes_rubric else "")
+        judge = self.open(rubric if self.takes_rubric else "")
         (result,) = (await judge(case)).result
         if isinstance(result, Failure):
             return result
@@ -241,18 +242,25 @@ class DecidingJudge:
 
 
 def describe_question(question: Question) -> str:
-    """The question with what it says of its options, as a rubric: one line, since each line is a
-    criterion to some judges, with levels in brackets, as `textevolve.judges.criteria` has them."""
-    asked = " ".join(question.instructions.split())
-    if is_rubric_name(asked):  # which would stand for a shipped rubric
-        asked = f"This holds: {asked}"
-    told = {one.value: " ".join(one.description.split()) for one in question.options}
+    """Format a question with the descriptions of its options as a rubric: in one line, since some
+    judges read each line as a criterion, with levels in brackets as in
+    `textevolve.judges.criteria`."""
+    text = " ".join(question.instructions.split())
+    if is_rubric_name(text):  # which would stand for a shipped rubric
+        text = f"This holds: {text}"
+    descriptions = {
+        option.value: " ".join(option.description.split()) for option in question.options
+    }
     if question.kind == "score":
-        levels = [_BRACKETS.sub("/", level) for level in told.values()]
+        levels = [_BRACKETS.sub("/", level) for level in descriptions.values()]
         several = all(levels) and len(set(levels)) == len(levels)
-        return f"{asked} [{' | '.join(levels)}]" if several else f"{asked} ({'; '.join(levels)})"
-    means = [f"{name.capitalize()} means: {told[name]}" for name in ("yes", "no") if told[name]]
-    return " ".join([*means, asked])
+        return f"{text} [{' | '.join(levels)}]" if several else f"{text} ({'; '.join(levels)})"
+    means = [
+        f"{name.capitalize()} means: {descriptions[name]}"
+        for name in ("yes", "no")
+        if descriptions[name]
+    ]
+    return " ".join([*means, text])
 
 
 def spread(score: float, options: int) -> Answer:
@@ -266,14 +274,14 @@ def spread(score: float, options: int) -> Answer:
 
 
 def share_out(results: Sequence[EvaluationResult | Failure]) -> Answer | Failure:
-    """Return probabilities of candidates: the softmax of their log-odds, or of those of their
-    scores if a judge gives none. A candidate without a score leaves the whole without an answer."""
+    """Return probabilities of candidates: the softmax of their log-odds, or of the log-odds of
+    their scores if a judge gives none. If one candidate has no score, there is no answer."""
     odds: list[float] = []
     for result in results:
         if isinstance(result, Failure):
             return result
-        given = result.metadata.get("log_odds")
-        odds.append(given if isinstance(given, float) else log_odds(result.score))
+        value = result.metadata.get("log_odds")
+        odds.append(value if isinstance(value, float) else log_odds(result.score))
     return answer_of(odds)
 
 

@@ -1,7 +1,7 @@
-"""What a server serves: names, the models and judges behind them, and answers within limits.
+"""Serve models and judges by their names, within limits.
 
-Only what its operator named is served: a request must not make this machine ask a model, or read a
-file, that nobody here has chosen.
+Only models and judges named by the operator are served: a request must not make this machine call
+another model, or read a file.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Answered:
 
 @dataclass
 class Serving:
-    """What is open while a server runs. `deciders`: by the names that are served."""
+    """The models and judges of a running server. `deciders`: by their served names."""
 
     options: ServerOptions
     bench: Workbench
@@ -75,13 +75,14 @@ class Serving:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that a client may name, aliases last."""
+        """Return all names that a client may use, aliases last."""
         return (*self.deciders, *self.aliases)
 
     async def answer(self, name: str, state: object, questions: Sequence[Question]) -> Answered:
-        """
+        """Answer questions about a state with the model or judge of this name.
+
         Raises:
-            ApiError: nothing of the name is served, or no question could be answered.
+            ApiError: the name is not served, or no question could be answered.
         """
         with self.place(), spending() as spent:
             try:
@@ -118,14 +119,14 @@ class Serving:
 
     @contextmanager
     def place(self) -> Generator[None]:
-        """One of those requests that are answered at once.
+        """Take one of the places for requests in flight.
 
         Raises:
-            ApiError: all are taken.
+            ApiError: 429, all are taken.
         """
         if self.in_flight >= MOST_IN_FLIGHT:
-            said = f"{MOST_IN_FLIGHT} requests are being answered already"
-            raise ApiError(429, "rate_limit_exceeded", said, retry_after=1)
+            message = f"{MOST_IN_FLIGHT} requests are being answered already"
+            raise ApiError(429, "rate_limit_exceeded", message, retry_after=1)
         self.in_flight += 1
         try:
             yield
@@ -133,19 +134,22 @@ class Serving:
             self.in_flight -= 1
 
 
-def refuse_unanswered(answered: Answered) -> None:
-    """
+def check_answered(answered: Answered) -> None:
+    """Check that at least one question has an answer.
+
     Raises:
-        ApiError: no question has an answer, by what kept the first one from it.
+        ApiError: none has; the error of the first one.
     """
-    failures = [one for one in answered.decision.answers.values() if isinstance(one, Failure)]
+    failures = [
+        answer for answer in answered.decision.answers.values() if isinstance(answer, Failure)
+    ]
     if len(failures) < len(answered.decision.answers):
         return
     raise failure_error(failures[0], answered.spending)
 
 
 def failure_error(failure: Failure, spent: RequestSpending) -> ApiError:
-    """What a client is told where nothing came but failures, of which this is the first."""
+    """Return the error for a request whose answers all failed; `failure` is the first one."""
     if spent.causes:
         return as_api_error(spent.causes[0])
     if failure.kind == "skipped":
@@ -164,7 +168,7 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
     """
     if not options.serves:
         nothing = Setting("", (), today())
-        async with open_workbench(nothing, settings, _NoJournal(), models=_refuse) as bench:
+        async with open_workbench(nothing, settings, _NoJournal(), models=_reject_model) as bench:
             yield _lay_out(options, bench, {})
         return
     setting, models = await _choose_models(options, settings)
@@ -186,8 +190,8 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
         yield _lay_out(options, bench, models)
 
 
-def _refuse(name: str) -> Model:
-    reason = "nothing is asked here; start `textevolve serve` for that"
+def _reject_model(name: str) -> Model:
+    reason = "this server calls no models; start `textevolve serve` for that"
     raise ApiError(404, "model_not_found", f"{name}: {reason}")
 
 
@@ -207,20 +211,20 @@ async def _choose_models(
     """Return the model of judges that name none, and the full spec of each model by its name."""
     models = {name: (await choose_model(settings, name))[0] for name in options.model}
     for judge in options.judge:
-        describe_judge(judge)  # its files are read, so that their faults are told now
+        describe_judge(judge)  # reads its files, so that errors in them are reported now
     judged = [name for judge in options.judge for name in judge_models(judge, None)]
-    first = next(iter(models.values()), "")
+    default = next(iter(models.values()), "")
     needed = None in judged
-    if not first and (needed or not options.judge):
+    if not default and (needed or not options.judge):
         try:
-            first, _ = await choose_model(settings, None)
-            models = models or ({} if options.judge else {first: first})
+            default, _ = await choose_model(settings, None)
+            models = models or ({} if options.judge else {default: default})
         except SettingsError as error:
             if needed:
                 raise
             log.warning("no model is served: %s", error)  # pages and agents can do without
-    named = tuple(dict.fromkeys([*models.values(), *(name or first for name in judged)]))
-    return Setting(first, named, today()), models
+    names = tuple(dict.fromkeys([*models.values(), *(name or default for name in judged)]))
+    return Setting(default, names, today()), models
 
 
 def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]) -> Serving:
@@ -238,8 +242,8 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
     for name, spec in models.items():
         deciders[name] = deciders[spec] = DecidingModel(bench.model_of(spec))
     check_aliases(options.alias, deciders)
-    first = next(iter(deciders), None)
-    aliases = {**({DEFAULT_ALIAS: first} if first else {}), **options.alias}
+    default = next(iter(deciders), None)
+    aliases = {**({DEFAULT_ALIAS: default} if default else {}), **options.alias}
     return Serving(options, bench, deciders, aliases)
 
 

@@ -21,7 +21,7 @@ from pydantic import (
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Answer, Question, choice, predicate, score
 from textevolve.server.decisions.deciders import state_text
-from textevolve.server.decisions.serving import Answered, refuse_unanswered
+from textevolve.server.decisions.serving import Answered, check_answered
 from textevolve.server.errors import SYSTEM_ONE, example_body, respond
 from textevolve.server.identity import Caller, needs
 from textevolve.server.state import server_of
@@ -90,9 +90,9 @@ class NoulQuestion(BaseModel):
         return self
 
     def read(self, name: str) -> Question:
-        told, criteria = _text(self.instructions), self.criteria or NoulCriteria()
+        text, criteria = _text(self.instructions), self.criteria or NoulCriteria()
         yes, no = _text(criteria.true), _text(criteria.false)
-        return predicate(name, told or "Is it so?", yes=yes, no=no)
+        return predicate(name, text or "Is it so?", yes=yes, no=no)
 
     def write(self, answer: Answer) -> dict[str, Any]:
         return {"type": "noul", "noul": answer.share}
@@ -125,8 +125,8 @@ class ScoreQuestion(BaseModel):
     criteria: Annotated[list[StructuredText], Field(min_length=2, max_length=MOST_LEVELS)]
 
     def read(self, name: str) -> Question:
-        told = _text(self.instructions) or "Which of these levels applies?"
-        return score(name, told, [state_text(level) for level in self.criteria])
+        text = _text(self.instructions) or "Which of these levels applies?"
+        return score(name, text, [state_text(level) for level in self.criteria])
 
     def write(self, answer: Answer) -> dict[str, Any]:
         shares = answer.probabilities
@@ -157,15 +157,17 @@ class SystemOneRequest(BaseModel):
 
     @field_validator("assets")
     @classmethod
-    def _refuse_images(cls, assets: Any) -> Any:
+    def _reject_images(cls, assets: Any) -> Any:
         if assets is not None:
             raise ValueError(NO_IMAGES)
         return assets
 
     def read(self) -> tuple[Question, ...]:
-        """Return the questions in their order. They are named by number: the name that a client
-        chose must not sway the answer."""
-        return tuple(one.read(f"q{n}") for n, one in enumerate(self.questions.values(), 1))
+        """Return the questions in order, named by number, since a client's name must not sway the
+        answer."""
+        return tuple(
+            question.read(f"q{n}") for n, question in enumerate(self.questions.values(), 1)
+        )
 
     def write(self, answered: Answered) -> dict[str, Any]:
         """Return the body of the response. A question without an answer is left out, with its
@@ -202,11 +204,11 @@ Asking: TypeAlias = Annotated[Caller, Depends(needs("run"))]
 
 
 @router.post(SYSTEM_ONE, responses={422: {"description": "The body cannot be used."}})
-async def answer_system_one(asked: Body, request: Request, caller: Asking) -> Response:
+async def answer_system_one(body: Body, request: Request, caller: Asking) -> Response:
     """Answer typed questions about a state, as TypeSafe's System One does."""
     server = server_of(request)
     await server.limits.check_tokens(caller)
-    answered = await server.serving.answer(asked.model, asked.state, asked.read())
+    answered = await server.serving.answer(body.model, body.state, body.read())
     server.limits.note_tokens(caller, answered.spending.usage.tokens)
-    refuse_unanswered(answered)
-    return respond(asked.write(answered))
+    check_answered(answered)
+    return respond(body.write(answered))

@@ -33,7 +33,7 @@ from textevolve.studies.chats import ChatOptions, ChatRequest, MemoryUse
 SESSION, MEMORY, RECALL = "session", "memory", "memory."
 """Names in the metadata of a request, and of an answer."""
 NEW = "new"
-"""In place of a session's id: one is begun, and its id is told."""
+"""A session's id with which a new session is created; its id is returned."""
 USES: Mapping[str, MemoryUse] = {"on": "on", "recall": "recall", "off": "off"}
 
 
@@ -50,13 +50,14 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
 
 
 async def answer_as_agent(
-    server: ServerState, name: str, asked: OwnRequest, note: NoteTokens
+    server: ServerState, name: str, body: OwnRequest, note: NoteTokens
 ) -> AnswerPieces:
-    """
+    """Answer a chat completion as an agent.
+
     Raises:
-        ApiError: the request cannot be used.
+        ApiError: the request is invalid.
     """
-    request, chat = read_chat_request(name, asked), None
+    request, chat = read_chat_request(name, body), None
     session = request.options.session
     try:
         chat = await server.chats.open(await server.chats.plan(request))
@@ -64,34 +65,39 @@ async def answer_as_agent(
         if session is None:
             raise
     if chat is None or session not in (None, chat.session):
-        said = f"there is no session '{session}'; give its whole id"
-        raise ApiError(404, "not_found", said, param="metadata.session")
+        message = f"there is no session '{session}'; give its whole id"
+        raise ApiError(404, "not_found", message, param="metadata.session")
     return _answer(server, chat, request.text, note)
 
 
-def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
-    """
+def read_chat_request(name: str, body: OwnRequest) -> ChatRequest:
+    """Read the chat request in a chat completion.
+
     Raises:
-        ApiError: it says nothing, or its metadata cannot be used.
+        ApiError: it has no message to answer, or its metadata is invalid.
     """
-    texts = [text_of(asked.messages, place, tools=True) for place in range(len(asked.messages))]
-    said = list(zip(asked.messages, texts, strict=True))
-    told = [text for one, text in said if one.role in ("system", "developer")]
-    asking = max((n for n, one in enumerate(asked.messages) if one.role == "user"), default=-1)
-    exchange = _read_exchange(said[asking + 1 :])
-    turns = [(one.role, text) for one, text in said[: asking + 1] if _speaks(one, text)]
+    texts = [text_of(body.messages, place, tools=True) for place in range(len(body.messages))]
+    messages = list(zip(body.messages, texts, strict=True))
+    instructions = [text for message, text in messages if message.role in ("system", "developer")]
+    asking = max(
+        (n for n, message in enumerate(body.messages) if message.role == "user"), default=-1
+    )
+    exchange = _read_exchange(messages[asking + 1 :])
+    turns = [
+        (message.role, text) for message, text in messages[: asking + 1] if _speaks(message, text)
+    ]
     if not turns or turns[-1][0] != "user" or not turns[-1][1].strip() or exchange is None:
-        wanted = "the last message must be the user's, or the result of a tool"
-        raise ApiError(400, INVALID, wanted, param="messages")
-    given = asked.metadata or {}
-    session = given.get(SESSION) or None
+        problem = "the last message must be the user's, or the result of a tool"
+        raise ApiError(400, INVALID, problem, param="messages")
+    metadata = body.metadata or {}
+    session = metadata.get(SESSION) or None
     options = ChatOptions(
         agent=name,
-        user=asked.user or "",
+        user=body.user or "",
         session=None if session == NEW else session,
-        memory=given.get(MEMORY) != "off",
-        answer_tokens=asked.max_completion_tokens or asked.max_tokens or 1024,
-        temperature=asked.temperature,
+        memory=metadata.get(MEMORY) != "off",
+        answer_tokens=body.max_completion_tokens or body.max_tokens or 1024,
+        temperature=body.temperature,
     )
     history = [
         SessionMessage(
@@ -107,16 +113,16 @@ def read_chat_request(name: str, asked: OwnRequest) -> ChatRequest:
         text=turns[-1][1],
         history=() if session else tuple(history),
         keep=session == NEW,
-        instructions="\n\n".join(filter(str.strip, told)),
-        memory=_read_use(given),
-        recall=_read_recall(given),
-        schema=write_schema(asked),
-        tools=json.dumps([tool.model_dump(exclude_unset=True) for tool in asked.tools])
-        if asked.tools
+        instructions="\n\n".join(filter(str.strip, instructions)),
+        memory=_read_use(metadata),
+        recall=_read_recall(metadata),
+        schema=write_schema(body),
+        tools=json.dumps([tool.model_dump(exclude_unset=True) for tool in body.tools])
+        if body.tools
         else None,
-        tool_choice=_read_choice(asked) if asked.tools else None,
+        tool_choice=_read_choice(body) if body.tools else None,
         exchange=exchange,
-        seed=asked.seed,
+        seed=body.seed,
     )
 
 
@@ -125,53 +131,59 @@ def _speaks(message: ClientMessage, text: str) -> bool:
     return message.role == "user" or (message.role == "assistant" and bool(text.strip()))
 
 
-def _read_exchange(said: Sequence[tuple[ClientMessage, str]]) -> tuple[Message, ...] | None:
-    """Calls of tools and their results, the last of which is to be gone on with; None where the
-    messages are no such thing."""
-    rest = [(one, text) for one, text in said if one.role not in ("system", "developer")]
-    made: list[Message] = []
-    for one, text in rest:
-        if one.role == "assistant" and one.tool_calls:
-            made.append(Message("assistant", (text,), tool_calls=as_tool_calls(one.tool_calls)))
-        elif one.role == "tool" and made and one.tool_call_id:
-            made.append(Message("tool", (text,), tool_call_id=one.tool_call_id))
+def _read_exchange(messages: Sequence[tuple[ClientMessage, str]]) -> tuple[Message, ...] | None:
+    """Read tool calls and their results, after which the model continues; None if the messages are
+    something else."""
+    spoken = [
+        (message, text) for message, text in messages if message.role not in ("system", "developer")
+    ]
+    exchange: list[Message] = []
+    for message, text in spoken:
+        if message.role == "assistant" and message.tool_calls:
+            exchange.append(
+                Message("assistant", (text,), tool_calls=as_tool_calls(message.tool_calls))
+            )
+        elif message.role == "tool" and exchange and message.tool_call_id:
+            exchange.append(Message("tool", (text,), tool_call_id=message.tool_call_id))
         else:
             return None
-    return tuple(made) if not made or made[-1].role == "tool" else None
+    return tuple(exchange) if not exchange or exchange[-1].role == "tool" else None
 
 
-def _read_choice(asked: OwnRequest) -> str | None:
-    choice = asked.tool_choice
+def _read_choice(body: OwnRequest) -> str | None:
+    choice = body.tool_choice
     return choice.function.name if isinstance(choice, NamedChoice) else choice
 
 
-def _read_recall(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the recall, checked. From which collections an agent recalls is its own."""
-    named = {key.removeprefix(RECALL): v for key, v in given.items() if key.startswith(RECALL)}
-    known = RecallSettings.model_fields.keys() - {"collections"}
-    for key in named.keys() - known:
-        said = f"there is no setting memory.{key}; there are: {', '.join(sorted(known))}"
-        raise ApiError(400, INVALID, said, param=f"metadata.memory.{key}")
+def _read_recall(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Read the settings of recall. A client cannot change the collections of an agent."""
+    overrides = {
+        key.removeprefix(RECALL): v for key, v in metadata.items() if key.startswith(RECALL)
+    }
+    names = RecallSettings.model_fields.keys() - {"collections"}
+    for key in overrides.keys() - names:
+        message = f"there is no setting memory.{key}; there are: {', '.join(sorted(names))}"
+        raise ApiError(400, INVALID, message, param=f"metadata.memory.{key}")
     try:
-        RecallSettings.model_validate({"budget": 1000, **named})
+        RecallSettings.model_validate({"budget": 1000, **overrides})
     except InputError as error:
         raise ApiError(400, INVALID, f"memory: {error}", param="metadata") from None
-    return named
+    return overrides
 
 
-def _read_use(given: Mapping[str, str]) -> MemoryUse:
-    named = given.get(MEMORY, "on")
-    if named not in USES:
-        said = f"memory is {', '.join(USES)}, and not '{named}'"
-        raise ApiError(400, INVALID, said, param="metadata.memory")
-    return USES[named]
+def _read_use(metadata: Mapping[str, str]) -> MemoryUse:
+    mode = metadata.get(MEMORY, "on")
+    if mode not in USES:
+        message = f"memory is {', '.join(USES)}, and not '{mode}'"
+        raise ApiError(400, INVALID, message, param="metadata.memory")
+    return USES[mode]
 
 
 async def _answer(
     server: ServerState, chat: AgentChat, text: str, note: NoteTokens
 ) -> AsyncGenerator[str | AnswerEnd]:
-    """The pieces of the answer. What a client has read cannot be taken back: an answer that is
-    written anew goes on where the first one ended, or fails where it goes another way."""
+    """Yield the pieces of the answer. A client cannot unread text, so an answer that restarts must
+    continue the text sent so far, or it fails."""
     sent = now = ""
     with server.serving.place(), spending(note):
         async with aclosing(chat.say(text)) as events:
@@ -179,13 +191,13 @@ async def _answer(
                 if isinstance(event, AnswerPiece):
                     now = event.text if event.anew else now + event.text
                     if not (now.startswith(sent) or sent.startswith(now)):
-                        said = "the answer broke off and was begun in another way; ask again"
-                        raise ApiError(503, "upstream_unavailable", said)
+                        message = "the answer broke off and was begun in another way; ask again"
+                        raise ApiError(503, "upstream_unavailable", message)
                     if len(now) > len(sent):
                         yield now[len(sent) :]
                         sent = now
                 elif isinstance(event, ChatAnswer):
-                    kept = not chat.session.startswith("unkept")
-                    session = {SESSION: chat.session} if kept else dict[str, str]()
+                    is_stored = not chat.session.startswith("unkept")
+                    session = {SESSION: chat.session} if is_stored else dict[str, str]()
                     reason, calls = event.finish_reason or "stop", event.tool_calls
                     yield AnswerEnd(reason, event.usage, session, calls)

@@ -49,10 +49,10 @@ from textevolve.store import kinds
 async def find_answer(
     server: ServerState, caller: Caller, body: Mapping[str, Any]
 ) -> OwnAnswer | RelayedAnswer:
-    """Who answers the body of a chat completion; a model that was named goes before an agent.
+    """Find the model, judge or agent that answers a chat completion, in this order.
 
     Raises:
-        ApiError: nothing that the caller sees has this name, or the body is not for it.
+        ApiError: the caller sees none with this name, or the body does not suit it.
     """
     name: str = body["model"]
     decider = server.serving.find(name)
@@ -60,12 +60,12 @@ async def find_answer(
         spec, note = decider.model.name, await _charge(server, caller)
         return RelayedAnswer(server.relays, spec, body, note)
     if isinstance(decider, DecidingJudge):
-        asked, note = read_own_request(body, JUDGES_CANNOT), await _charge(server, caller)
-        return OwnAnswer(name, answer_as_judge(server.serving, decider, asked, note))
+        own_request, note = read_own_request(body, JUDGES_CANNOT), await _charge(server, caller)
+        return OwnAnswer(name, answer_as_judge(server.serving, decider, own_request, note))
     if await is_agent(server, caller, name):
-        asked = read_own_request(body)
+        own_request = read_own_request(body)
         note = await _charge(server, caller, name.partition("/")[0])
-        return OwnAnswer(name, await answer_as_agent(server, name, asked, note))
+        return OwnAnswer(name, await answer_as_agent(server, name, own_request, note))
     raise no_model(name)
 
 
@@ -76,7 +76,7 @@ async def _charge(server: ServerState, caller: Caller, namespace: str = "") -> N
 
 
 async def list_names(server: ServerState, caller: Caller) -> list[str]:
-    """All that this caller can ask: models and judges, then agents, each once."""
+    """List the names that this caller may use: models and judges, then agents, each once."""
 
     def look_up() -> list[str]:
         seen = server.resources.namespace_names()
@@ -118,7 +118,7 @@ async def complete_chat(request: Request, caller: RunCaller) -> Response:
             return await answer.respond()
         if not body.get("stream"):
             async with server.serving.in_time():
-                return respond(await answer.whole())
+                return respond(await answer.complete())
         options = read_shape(OwnRequest, body).stream_options or StreamOptions()
         events = _events(answer, usage=options.include_usage)
         return EventResponse(await begun(events, server.serving), server.serving)
@@ -129,7 +129,7 @@ async def complete_chat(request: Request, caller: RunCaller) -> Response:
 def _answer(
     server: ServerState, caller: Caller, body: JsonObject, make: Callable[[], Awaitable[Response]]
 ) -> Response:
-    """Made while the client is there; a stream within those that its key may hold."""
+    """Answer while the client is connected; a stream counts towards the limit of its key."""
     streams = bool(body.get("stream"))
     place = server.limits.stream_place(caller) if streams else nullcontext()
     return WhileConnected(make, place)
@@ -145,18 +145,19 @@ async def _events(answer: OwnAnswer, usage: bool) -> AsyncGenerator[bytes]:
 
 @router.post("/v1/responses", openapi_extra=_described(RESPONSE))
 async def create_response(request: Request, caller: RunCaller) -> Response:
-    """The same in the form of OpenAI's Responses. Nothing of it is kept to be gone on with."""
+    """Answer in the format of OpenAI's Responses. Responses are not stored and cannot be
+    continued."""
     server = server_of(request)
     body = await read_json_body(request)
-    asked = read_responses(body)
+    responses_request = read_responses(body)
 
     async def make() -> Response:
-        answer = await find_answer(server, caller, as_chat(asked))
-        if asked.stream:
-            events = await begun(write_events(asked, answer), server.serving)
+        answer = await find_answer(server, caller, as_chat(responses_request))
+        if responses_request.stream:
+            events = await begun(write_events(responses_request, answer), server.serving)
             return EventResponse(events, server.serving)
         async with server.serving.in_time():
-            return respond(write_response(asked, await answer.whole()))
+            return respond(write_response(responses_request, await answer.complete()))
 
     return _answer(server, caller, body, make)
 
@@ -181,8 +182,8 @@ async def create_embeddings(request: Request, caller: RunCaller) -> Response:
 
 @router.get("/v1/models")
 async def list_models(request: Request) -> Response:
-    """What can be asked here, in the shapes of OpenAI's API and of System One at once; the second
-    has what decides."""
+    """List the served models in the formats of OpenAI's API (`data`) and of System One (`models`,
+    without agents)."""
     server = server_of(request)
     serving = server.serving
     names = await list_names(server, caller_of(request))

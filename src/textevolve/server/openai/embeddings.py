@@ -33,11 +33,11 @@ class EmbeddingRequest(BaseModel):
 
 
 async def embed_for(model: Model, body: JsonObject, note: NoteTokens) -> JsonObject:
-    """Answer a request for embeddings, each text by a call of its own, which the journal keeps;
-    `note` hears of the tokens.
+    """Answer a request for embeddings, with a journaled call for each text; `note` is called with
+    the tokens.
 
     Raises:
-        ApiError: the request cannot be used, or vectors have other dimensions than asked for.
+        ApiError: the request is invalid, or the vectors do not have the requested dimensions.
     """
     request = read_shape(EmbeddingRequest, body)
     texts = [request.input] if isinstance(request.input, str) else request.input
@@ -48,8 +48,8 @@ async def embed_for(model: Model, body: JsonObject, note: NoteTokens) -> JsonObj
         vectors = await gather_bounded(calls, AT_ONCE)
     for vector in vectors:
         if request.dimensions not in (None, len(vector)):
-            said = f"embeddings of {request.model} have {len(vector)} dimensions"
-            raise ApiError(400, INVALID, f"{said}, not {request.dimensions}", param="dimensions")
+            message = f"embeddings of {request.model} have {len(vector)} dimensions"
+            raise ApiError(400, INVALID, f"{message}, not {request.dimensions}", param="dimensions")
     write = _encode if request.encoding_format == "base64" else list[float]
     tokens = spent.usage.prompt_tokens
     return {

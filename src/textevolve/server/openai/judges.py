@@ -25,17 +25,18 @@ CANDIDATES = "candidates"
 _TEXTS = TypeAdapter(Annotated[tuple[str, ...], Field(min_length=1)])
 
 
-def read_case(asked: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
-    """What is judged, and by which rubric, empty for the judge's own.
+def read_case(request: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
+    """Return the case to judge and the rubric, which is empty for the judge's own.
 
     Raises:
-        ApiError: there is nothing to be judged. InputError: a text is blank.
+        ApiError: the request has no case. InputError: a text is blank.
     """
-    texts = [text_of(asked.messages, place) for place in range(len(asked.messages))]
+    texts = [text_of(request.messages, place) for place in range(len(request.messages))]
     turns = [
-        {"role": one.role, "content": text} for one, text in zip(asked.messages, texts, strict=True)
+        {"role": entry.role, "content": text}
+        for entry, text in zip(request.messages, texts, strict=True)
     ]
-    rubric = (asked.metadata or {}).get("rubric", "")
+    rubric = (request.metadata or {}).get("rubric", "")
     last = parse_text(texts[-1], CONTAINERS) if turns[-1]["role"] == "user" else None
     if isinstance(last, Mapping):
         case = _read_object(cast("Mapping[str, Any]", last))
@@ -43,59 +44,59 @@ def read_case(asked: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
         case, asks = _read_exchange(turns)
         rubric = rubric or asks
     if rubric and not judge.takes_rubric:
-        said = "this judge keeps to its own questions: send no rubric, and end with the reply"
-        raise ApiError(400, INVALID, said, param="messages")
+        problem = "this judge takes no rubric: end the messages with the reply"
+        raise ApiError(400, INVALID, problem, param="messages")
     for name in judge.needs:
         if getattr(case, name) is None:
-            said = f"the judge needs a {name}: send a JSON object with input, output and {name}"
-            raise ApiError(400, INVALID, said, param="messages")
+            problem = f"the judge needs a {name}: send a JSON object with input, output and {name}"
+            raise ApiError(400, INVALID, problem, param="messages")
     check_case(case)
     return case, rubric
 
 
 def _read_object(fields: Mapping[str, Any]) -> Case:
-    """The case in a message that is a JSON object."""
+    """Read the case in a message that is a JSON object."""
     if CANDIDATES not in fields:
         return _as_case(read_state(fields))
-    rest = {name: value for name, value in fields.items() if name != CANDIDATES}
+    state = {name: value for name, value in fields.items() if name != CANDIDATES}
     try:
         candidates = _TEXTS.validate_python(fields[CANDIDATES])
     except ValidationError:
         message = "candidates must be a list of texts"
         raise ApiError(400, INVALID, message, param="messages") from None
     # A state has one output; the candidates take its place.
-    read = read_state({**rest, "output": candidates[0]})
-    return Case(read.input or "", candidates, reference=read.reference, context=read.context)
+    case = read_state({**state, "output": candidates[0]})
+    return Case(case.input or "", candidates, reference=case.reference, context=case.context)
 
 
 def _read_exchange(turns: Sequence[Mapping[str, str]]) -> tuple[Case, str]:
-    """The last reply of the assistant with what was said before it, and what the user asks about
-    it afterwards; without a reply the last message, whole."""
-    replies = [n for n, one in enumerate(turns) if one["role"] == "assistant"]
+    """Read the last reply of the assistant with the messages before it, and the user's questions
+    after it; without a reply, the last message as a whole."""
+    replies = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
     if not replies:
         return _as_case(ReadState(turns[-1]["content"])), ""
-    after = [one["content"] for one in turns[replies[-1] + 1 :]]
+    after = [turn["content"] for turn in turns[replies[-1] + 1 :]]
     before = turns[: replies[-1] + 1]
     return _as_case(read_state(before)), "\n".join(after)
 
 
-def _as_case(read: ReadState) -> Case:
-    asked = read.input or "Judge this text."
-    return Case(asked, (read.output,), reference=read.reference, context=read.context)
+def _as_case(state: ReadState) -> Case:
+    instruction = state.input or "Judge this text."
+    return Case(instruction, (state.output,), reference=state.reference, context=state.context)
 
 
 async def answer_as_judge(
-    serving: Serving, judge: DecidingJudge, asked: OwnRequest, note: NoteTokens
+    serving: Serving, judge: DecidingJudge, request: OwnRequest, note: NoteTokens
 ) -> AsyncGenerator[str | AnswerEnd]:
-    """The result as one piece.
+    """Yield the judge's results as one piece.
 
     Raises:
-        ApiError: the request cannot be used, or nothing could be judged.
+        ApiError: the request is invalid, or no candidate could be judged.
     """
-    case, rubric = read_case(asked, judge)
+    case, rubric = read_case(request, judge)
     with serving.place(), spending(note) as spent:
         results = (await judge.open(rubric)(case)).result
-        failures = [one for one in results if isinstance(one, Failure)]
+        failures = [result for result in results if isinstance(result, Failure)]
         if len(failures) == len(results):
             raise failure_error(failures[0], spent)
         yield json.dumps(_write_results(results), ensure_ascii=False)
@@ -103,14 +104,14 @@ async def answer_as_judge(
 
 
 def _write_results(results: Sequence[EvaluationResult | Failure]) -> dict[str, Any]:
-    """Of several candidates the score, whether it passed and the feedback are those of the best."""
-    scored = [(one.score, -n) for n, one in enumerate(results) if isinstance(one, EvaluationResult)]
+    """Return the results of all candidates, and the score, pass and feedback of the best one."""
+    scored = [(r.score, -n) for n, r in enumerate(results) if isinstance(r, EvaluationResult)]
     best = -max(scored)[1]
-    written = [_write_result(one) for one in results]
+    written = [_write_result(result) for result in results]
     return {**written[best], "best": best, "results": written}
 
 
-def _write_result(one: EvaluationResult | Failure) -> dict[str, Any]:
-    if isinstance(one, Failure):
-        return {"score": None, "passed": None, "feedback": None, "error": one.reason}
-    return {"score": one.score, "passed": one.passed, "feedback": one.feedback}
+def _write_result(result: EvaluationResult | Failure) -> dict[str, Any]:
+    if isinstance(result, Failure):
+        return {"score": None, "passed": None, "feedback": None, "error": result.reason}
+    return {"score": result.score, "passed": result.passed, "feedback": result.feedback}

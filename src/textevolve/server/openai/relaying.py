@@ -35,7 +35,7 @@ from textevolve.wiring import allow_calls
 log = logging.getLogger("textevolve.server")
 
 PASSED_ON = (400, 404, 409, 413, 422)
-"""Refusals that are about the request, which the client is told with their status."""
+"""Statuses of refusals caused by the request, which are passed on to the client."""
 CHATS = "/chat/completions"
 
 
@@ -127,7 +127,7 @@ def _size_of(body: Mapping[str, Any]) -> tuple[int, int | None]:
 def _entry(
     spec: str, usage: Usage, failed: str | None, started: float, seconds: float
 ) -> JournalEntry:
-    """What a call took, under a key of its own: it is never found in place of another."""
+    """Return the journal entry of a relayed call, under a random key, so it is never replayed."""
     response = None if failed else ModelResponse("", "passed on", usage, seconds=seconds)
     request = Request(messages=(Message("user", (f"passed on: {CHATS}",)),))
     key = secrets.token_hex(32)
@@ -135,20 +135,20 @@ def _entry(
 
 
 def as_refusal(refused: Refused) -> ApiError:
-    """What a client is told of a refusal: its own faults as they are; that our key or address will
-    not do is not the client's."""
-    status, said, wait = refused.status, refused.refusal, refused.retry_after
-    if is_too_long(status, said):
-        return ApiError(400, TOO_LONG, said.message)
-    if status == 429 and "insufficient_quota" in said.code:
-        return ApiError(429, "insufficient_quota", said.message)
+    """Convert a refusal of the endpoint into the client's error. Errors of the request are passed
+    on; errors of the operator's key or address are not the client's."""
+    status, refusal, wait = refused.status, refused.refusal, refused.retry_after
+    if is_too_long(status, refusal):
+        return ApiError(400, TOO_LONG, refusal.message)
+    if status == 429 and "insufficient_quota" in refusal.code:
+        return ApiError(429, "insufficient_quota", refusal.message)
     if status == 429:
-        return ApiError(429, "rate_limit_exceeded", said.message, retry_after=wait)
+        return ApiError(429, "rate_limit_exceeded", refusal.message, retry_after=wait)
     if status in PASSED_ON:
-        return ApiError(status, INVALID, said.message, param=said.param or None)
+        return ApiError(status, INVALID, refusal.message, param=refusal.param or None)
     if status in (408, 425) or status >= 500:
-        return ApiError(503, "upstream_unavailable", said.message, retry_after=wait)
-    return ApiError(502, "upstream_error", f"the model's endpoint refuses: {said.message}")
+        return ApiError(503, "upstream_unavailable", refusal.message, retry_after=wait)
+    return ApiError(502, "upstream_error", f"the model's endpoint refuses: {refusal.message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class RelayedAnswer:
                     reader.read(part)
                     yield part
 
-    async def whole(self) -> JsonObject:
+    async def complete(self) -> JsonObject:
         return _read_object(await self._raw())
 
     async def chunks(self) -> AsyncGenerator[JsonObject]:
@@ -199,31 +199,31 @@ class RelayedAnswer:
 
 
 async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[JsonObject]:
-    """The JSON objects of a stream of server-sent events.
+    """Yield the JSON objects of a stream of server-sent events.
 
     Raises:
         ApiError: one is an error, or no object.
     """
-    rest = b""
+    buffer = b""
     async for part in parts:
-        *lines, rest = (rest + part).split(b"\n")
+        *lines, buffer = (buffer + part).split(b"\n")
         for line in lines:
             name, _, data = line.partition(b":")
             data = data.strip()
             if name != b"data" or not data or data == b"[DONE]":
                 continue
-            found = _read_object(data)
-            if found.get("error"):
-                said = str(found["error"].get("message") or found["error"])
-                raise ApiError(502, "upstream_error", said)
-            yield found
+            event = _read_object(data)
+            if event.get("error"):
+                message = str(event["error"].get("message") or event["error"])
+                raise ApiError(502, "upstream_error", message)
+            yield event
 
 
 def _read_object(raw: bytes) -> JsonObject:
     try:
-        found = from_json(raw)
-        if isinstance(found, dict):
-            return found  # pyright: ignore[reportUnknownVariableType]
+        value = from_json(raw)
+        if isinstance(value, dict):
+            return value  # pyright: ignore[reportUnknownVariableType]
     except ValueError:
         pass
-    raise ApiError(502, "upstream_error", "the model's endpoint answered what it should not")
+    raise ApiError(502, "upstream_error", "the model's endpoint sent an invalid answer")

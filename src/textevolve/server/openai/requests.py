@@ -1,6 +1,6 @@
-"""What clients ask of agents and judges, read from the body of a chat completion.
+"""Read requests to agents and judges from the body of a chat completion.
 
-Bodies for other models pass as they came; of them only the model's name is read.
+Bodies for other models are relayed unchanged; only the model's name is read.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class OwnRequest(BaseModel):
 
 
 async def read_json_body(request: Request) -> dict[str, Any]:
-    """The JSON object in a request, with the name of a model.
+    """Read the JSON object in a request, with the name of a model.
 
     Raises:
-        ApiError: it is none.
+        ApiError: the body is not such an object.
     """
     try:
         body: object = from_json(await request.body(), allow_inf_nan=False)
@@ -107,66 +107,68 @@ async def read_json_body(request: Request) -> dict[str, Any]:
         raise ApiError(400, INVALID, f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise ApiError(400, INVALID, "the body must be a JSON object")
-    found = cast("dict[str, Any]", body)
-    if not isinstance(found.get("model"), str) or not found["model"].strip():
+    content = cast("dict[str, Any]", body)
+    if not isinstance(content.get("model"), str) or not content["model"].strip():
         raise ApiError(400, INVALID, "name the model", param="model")
-    if not isinstance(found.get("stream") or False, bool):
+    if not isinstance(content.get("stream") or False, bool):
         raise ApiError(400, INVALID, "stream must be true or false", param="stream")
-    return found
+    return content
 
 
 def read_shape(shape: type[Shape], body: Mapping[str, Any]) -> Shape:
-    """
+    """Validate a body.
+
     Raises:
-        ApiError: it cannot be read so; says where.
+        ApiError: a field is invalid; the message names it.
     """
     try:
         return shape.model_validate(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ApiError(400, INVALID, f"{where}: {first['msg']}", param=where) from None
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise ApiError(400, INVALID, f"{where}: {fault['msg']}", param=where) from None
 
 
 def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) -> OwnRequest:
-    """
+    """Read a request to an agent or a judge.
+
     Raises:
-        ApiError: it cannot be used, or asks for what neither agents nor judges can do.
+        ApiError: it is invalid, or uses a feature that agents and judges lack.
     """
     for field in cannot:
         if body.get(field) not in (None, False, [], 0):
-            said = (
+            message = (
                 f"'{body['model']}' is an agent or a judge, which take no '{field}'; leave it out"
             )
-            raise ApiError(400, "unsupported_parameter", said, param=field)
-    asked = read_shape(OwnRequest, body)
-    if asked.n not in (None, 1):
+            raise ApiError(400, "unsupported_parameter", message, param=field)
+    request = read_shape(OwnRequest, body)
+    if request.n not in (None, 1):
         raise ApiError(400, INVALID, "n: agents and judges give one answer each", param="n")
-    return asked
+    return request
 
 
 def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) -> str:
-    """What a message says; with `tools` it may be the result of one.
+    """Return the text of a message; with `tools` it may be the result of a tool.
 
     Raises:
-        ApiError: it is no text, or that of a tool.
+        ApiError: it is not text, or comes from a tool.
     """
     message, where = messages[place], f"messages.{place}"
     if message.role == "function" or (message.role == "tool" and not tools):
         raise ApiError(400, INVALID, "messages of this role are not read", param=f"{where}.role")
     if message.role == "tool" and not message.tool_call_id:
-        said = "the result of a tool names the call that it is of"
-        raise ApiError(400, INVALID, said, param=f"{where}.tool_call_id")
+        problem = "the result of a tool must name its call"
+        raise ApiError(400, INVALID, problem, param=f"{where}.tool_call_id")
     if not isinstance(message.content, list):
         return message.content or ""
     for part in message.content:
         if part.text is None:
-            said = f"agents and judges read text, not '{part.type}'"
-            raise ApiError(400, INVALID, said, param=f"{where}.content")
+            problem = f"agents and judges read text, not '{part.type}'"
+            raise ApiError(400, INVALID, problem, param=f"{where}.content")
     return "\n".join(part.text or "" for part in message.content)
 
 
-def write_schema(asked: OwnRequest) -> str | None:
-    """The JSON schema that the answer is to keep to."""
-    schema = asked.response_format and asked.response_format.asked
+def write_schema(request: OwnRequest) -> str | None:
+    """Return the JSON schema of the answer."""
+    schema = request.response_format and request.response_format.asked
     return json.dumps(schema) if schema else None

@@ -61,32 +61,36 @@ def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
     return read_shape(ResponsesRequest, {n: v for n, v in body.items() if v is not None})
 
 
-def as_chat(asked: ResponsesRequest) -> JsonObject:
-    """The body of a chat completion that asks the same.
+def as_chat(request: ResponsesRequest) -> JsonObject:
+    """Convert the request into the body of a chat completion.
 
     Raises:
-        ApiError: there is an item, a part or a tool that chats do not have.
+        ApiError: an item, a part or a tool has no counterpart in chat completions.
     """
-    extra, choice = asked.model_extra or {}, asked.tool_choice
+    extra, choice = request.model_extra or {}, request.tool_choice
     body: JsonObject = {name: extra.get(name) for name in SAME}
-    body |= {"model": asked.model, "messages": list(_read_input(asked)), "stream": asked.stream}
-    body["max_completion_tokens"] = asked.max_output_tokens
-    body["response_format"] = _read_format(asked.text.get("format"))
-    body["reasoning_effort"] = (asked.reasoning or {}).get("effort")
-    body["stream_options"] = {"include_usage": True} if asked.stream else None
-    if asked.tools:
-        body["tools"] = [_read_tool(tool, n) for n, tool in enumerate(asked.tools)]
-        body["parallel_tool_calls"] = asked.parallel_tool_calls
+    body |= {
+        "model": request.model,
+        "messages": list(_read_input(request)),
+        "stream": request.stream,
+    }
+    body["max_completion_tokens"] = request.max_output_tokens
+    body["response_format"] = _read_format(request.text.get("format"))
+    body["reasoning_effort"] = (request.reasoning or {}).get("effort")
+    body["stream_options"] = {"include_usage": True} if request.stream else None
+    if request.tools:
+        body["tools"] = [_read_tool(tool, n) for n, tool in enumerate(request.tools)]
+        body["parallel_tool_calls"] = request.parallel_tool_calls
         if isinstance(choice, dict):
             choice = {"type": "function", "function": {"name": choice.get("name")}}
         body["tool_choice"] = choice
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _read_input(asked: ResponsesRequest) -> Iterator[JsonObject]:
-    if asked.instructions:
-        yield {"role": "system", "content": asked.instructions}
-    items = [{"content": asked.input}] if isinstance(asked.input, str) else asked.input
+def _read_input(request: ResponsesRequest) -> Iterator[JsonObject]:
+    if request.instructions:
+        yield {"role": "system", "content": request.instructions}
+    items = [{"content": request.input}] if isinstance(request.input, str) else request.input
     calls: list[JsonObject] = []
     for n, item in enumerate([*items, {"type": "end"}]):
         kind, where = item.get("type", "message"), f"input.{n}"
@@ -103,8 +107,8 @@ def _read_input(asked: ResponsesRequest) -> Iterator[JsonObject]:
         elif kind == "function_call_output":
             output = _read_content(item.get("output"), f"{where}.output")
             yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
-        elif kind not in ("reasoning", "end"):  # chats do without thoughts of an earlier answer
-            raise _no_such(f"items of the type '{kind}'", where)
+        elif kind not in ("reasoning", "end"):  # chats have no reasoning of earlier answers
+            raise _unsupported(f"items of the type '{kind}'", where)
 
 
 def _read_content(content: object, where: str) -> str | list[JsonObject]:
@@ -126,15 +130,15 @@ def _read_part(part: object, where: str) -> JsonObject:
     if kind == "input_image" and fields.get("image_url"):
         image = {"url": fields["image_url"], "detail": fields.get("detail") or "auto"}
         return {"type": "image_url", "image_url": image}
-    raise _no_such(f"parts of the type '{kind}'", where)
+    raise _unsupported(f"parts of the type '{kind}'", where)
 
 
 def _read_tool(tool: Mapping[str, Any], n: int) -> JsonObject:
     if tool.get("type") != "function":
-        raise _no_such(f"tools of the type '{tool.get('type')}'", f"tools.{n}")
-    known = ("name", "description", "parameters", "strict")
-    named = {name: tool[name] for name in known if tool.get(name) is not None}
-    return {"type": "function", "function": named}
+        raise _unsupported(f"tools of the type '{tool.get('type')}'", f"tools.{n}")
+    names = ("name", "description", "parameters", "strict")
+    fields = {name: tool[name] for name in names if tool.get(name) is not None}
+    return {"type": "function", "function": fields}
 
 
 def _read_format(shape: object) -> JsonObject | None:
@@ -145,33 +149,33 @@ def _read_format(shape: object) -> JsonObject | None:
     return {"type": kind} | ({"json_schema": fields} if kind == "json_schema" else {})
 
 
-def _no_such(what: str, where: str) -> ApiError:
-    return ApiError(400, INVALID, f"{what} are not answered here", param=where)
+def _unsupported(feature: str, where: str) -> ApiError:
+    return ApiError(400, INVALID, f"{feature} are not answered here", param=where)
 
 
 class ResponseWriter:
     """A response, and its events as they are streamed. Its items, a text and calls of tools, come
     one after the other; the last one is open."""
 
-    def __init__(self, asked: ResponsesRequest) -> None:
+    def __init__(self, request: ResponsesRequest) -> None:
         self.response: JsonObject = {
             "id": f"resp_{secrets.token_hex(16)}",
             "object": "response",
             "created_at": int(time.time()),
             "status": "in_progress",
-            "model": asked.model,
+            "model": request.model,
             "output": [],
             "error": None,
             "incomplete_details": None,
-            "instructions": asked.instructions,
-            "max_output_tokens": asked.max_output_tokens,
-            **{name: (asked.model_extra or {}).get(name) for name in SAME},
-            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "instructions": request.instructions,
+            "max_output_tokens": request.max_output_tokens,
+            **{name: (request.model_extra or {}).get(name) for name in SAME},
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": None,
             "store": False,
-            "text": asked.text or {"format": {"type": "text"}},
-            "tool_choice": asked.tool_choice or "auto",
-            "tools": asked.tools,
+            "text": request.text or {"format": {"type": "text"}},
+            "tool_choice": request.tool_choice or "auto",
+            "tools": request.tools,
             "truncation": "disabled",
             "usage": None,
         }
@@ -187,23 +191,23 @@ class ResponseWriter:
         """Add a chat completion, or a chunk of one.
 
         Raises:
-            ApiError: it is none.
+            ApiError: it is not valid.
         """
         try:
-            read = CompletionChunk.model_validate(completion)
+            chunk = CompletionChunk.model_validate(completion)
         except ValidationError:
-            message = "the model's endpoint answered what it should not"
+            message = "the model's endpoint sent an invalid answer"
             raise ApiError(502, "upstream_error", message) from None
         if not self._number:
             yield self._event("created", response=self.response)
             yield self._event("in_progress", response=self.response)
-        self._usage = read.usage or self._usage
+        self._usage = chunk.usage or self._usage
         self.response["metadata"] |= completion.get("metadata") or {}
-        for choice in read.choices[:1]:
+        for choice in chunk.choices[:1]:
             self._reason = choice.finish_reason or self._reason
             if choice.delta is None:
                 continue
-            if text := read.text or choice.delta.refusal:
+            if text := chunk.text or choice.delta.refusal:
                 yield from self._add_text(text)
             for n, call in enumerate(choice.delta.tool_calls or ()):
                 yield from self._add_call(call, n if call.index is None else call.index)
@@ -287,26 +291,26 @@ def _write_usage(usage: Usage) -> JsonObject:
     }
 
 
-def write_response(asked: ResponsesRequest, completion: JsonObject) -> JsonObject:
-    """Return the response that a chat completion makes.
+def write_response(request: ResponsesRequest, completion: JsonObject) -> JsonObject:
+    """Convert a chat completion into a response.
 
     Raises:
-        ApiError: it is none.
+        ApiError: it is not valid.
     """
-    writer = ResponseWriter(asked)
+    writer = ResponseWriter(request)
     deque(chain(writer.take(completion), writer.end()), maxlen=0)
     return writer.response
 
 
 async def write_events(
-    asked: ResponsesRequest, answer: OwnAnswer | RelayedAnswer
+    request: ResponsesRequest, answer: OwnAnswer | RelayedAnswer
 ) -> AsyncGenerator[bytes]:
-    """The events of a response that is streamed.
+    """Yield the events of a streamed response.
 
     Raises:
-        ApiError: what comes is no stream of a chat completion.
+        ApiError: the answer is not a stream of a chat completion.
     """
-    writer = ResponseWriter(asked)
+    writer = ResponseWriter(request)
     async with aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
             for event in writer.take(chunk):

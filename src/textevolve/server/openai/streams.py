@@ -96,14 +96,13 @@ def event_of(data: Mapping[str, Any], name: str = "") -> bytes:
 
 
 async def begun(events: AsyncGenerator[bytes], serving: Serving) -> AsyncGenerator[bytes]:
-    """Return the same events, of which the first is there: an error before it has a status of its
-    own."""
+    """Wait for the first event and return all: an error before it still gets its own status."""
     async with serving.in_time():
-        first = await anext(events, b"")
+        first_event = await anext(events, b"")
 
     async def parts() -> AsyncGenerator[bytes]:
         async with aclosing(events):
-            yield first
+            yield first_event
             async for event in events:
                 yield event
 
@@ -115,7 +114,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AnswerEnd:
-    """What is known of an answer at its end. `usage`: None where that is unknown."""
+    """The last piece of an answer. `usage`: None if unknown."""
 
     finish_reason: str = "stop"
     usage: Usage | None = None
@@ -124,7 +123,7 @@ class AnswerEnd:
 
 
 NoteTokens: TypeAlias = Callable[[int], None]
-"""Is told how many tokens were spent for a caller."""
+"""Called with the number of tokens spent for a caller."""
 AnswerPieces: TypeAlias = AsyncGenerator[str | AnswerEnd]
 """The pieces of an answer's text, then its end."""
 
@@ -140,7 +139,7 @@ class OwnAnswer:
             "model": model,
         }
 
-    async def whole(self) -> JsonObject:
+    async def complete(self) -> JsonObject:
         text, end = "", AnswerEnd()
         async with aclosing(self._pieces) as pieces:
             async for piece in pieces:
@@ -177,14 +176,14 @@ class OwnAnswer:
         for index, call in enumerate(as_sent(end.tool_calls)):
             delta, opening = {**opening, "tool_calls": [{"index": index, **call}]}, {}
             yield {**head, "choices": [_choice("delta", delta, None)]}
-        told = {"metadata": dict(end.metadata)} if end.metadata else {}
-        yield {**head, "choices": [_choice("delta", opening, end.finish_reason)], **told}
+        metadata = {"metadata": dict(end.metadata)} if end.metadata else {}
+        yield {**head, "choices": [_choice("delta", opening, end.finish_reason)], **metadata}
         if end.usage is not None:
             yield {**head, "choices": [], "usage": _write_usage(end.usage)}
 
 
-def _choice(kind: str, said: JsonObject, finish_reason: str | None) -> JsonObject:
-    return {"index": 0, kind: said, "logprobs": None, "finish_reason": finish_reason}
+def _choice(kind: str, content: JsonObject, finish_reason: str | None) -> JsonObject:
+    return {"index": 0, kind: content, "logprobs": None, "finish_reason": finish_reason}
 
 
 def _write_usage(usage: Usage) -> JsonObject:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 SPACES = 20
 """Namespaces on one page."""
 SESSIONS = 20
-"""Of an agent, those that were gone on with last."""
+"""Number of the latest sessions of an agent that its page lists."""
 MESSAGES, CHATS = 200, 30
 """Of a session the last messages, and of an agent the last sessions, that a chat's page shows."""
 
@@ -38,15 +38,15 @@ async def read_rows(request: Request, query: Callable[..., T], *arguments: Any) 
 async def show_agents(request: Request, caller: RunReader, page: int = 1) -> Response:
     every = await read_rows(request, kinds.list_all, kinds.NAMESPACES)
     visible = [each for each in every if caller.sees(each.spec.name)]
-    shown = Page(request, max(1, page), SPACES, len(visible))
+    paging = Page(request, max(1, page), SPACES, len(visible))
     spaces: list[dict[str, Any]] = []
-    for namespace in visible[shown.start :][:SPACES]:
+    for namespace in visible[paging.start :][:SPACES]:
         space: dict[str, Any] = {"stored": namespace}
         for kind in (kinds.AGENTS, kinds.COLLECTIONS, kinds.USERS):
             rows = await read_rows(request, kinds.list_all, kind, namespace.spec.name)
             space[kind.command] = rows
         spaces.append(space)
-    return draw(request, "agents.html", spaces=spaces, page=shown)
+    return draw(request, "agents.html", spaces=spaces, page=paging)
 
 
 @router.get("/agents/{namespace}/collections/counts")
@@ -91,17 +91,17 @@ async def show_agent(
 async def show_chat(
     request: Request, caller: Asker, namespace: str, name: str, session: str = ""
 ) -> Response:
-    """A chat with an agent: its sessions and messages. The page's script sends a message as any
-    client does, to `/v1/chat/completions`, and the page shows afterwards what was recalled and
-    learned."""
+    """Show a chat with an agent: its sessions and messages. The page's script sends messages to
+    `/v1/chat/completions` like any client, and the page then shows the recalled and the new
+    memories."""
     check_namespace(caller, namespace)
     resources = server_of(request).resources
     agent = await read_rows(request, kinds.get, kinds.AGENTS, namespace, name)
     stored = resources.sessions(namespace)
-    shown, messages = None, list[SessionMessage]()
+    chat_session, messages = None, list[SessionMessage]()
     if session:
-        shown = await asyncio.to_thread(stored.get, session, agent_id=agent.id)
-        messages = await asyncio.to_thread(stored.messages, shown.id)
+        chat_session = await asyncio.to_thread(stored.get, session, agent_id=agent.id)
+        messages = await asyncio.to_thread(stored.messages, chat_session.id)
     left_out, messages = len(messages[:-MESSAGES]), messages[-MESSAGES:]
     ids = dict.fromkeys(id for message in messages for id in message.details.memories)
     memories = await resources.memories(namespace).find(list(ids))
@@ -109,8 +109,8 @@ async def show_chat(
         request,
         "chat.html",
         agent=agent,
-        session=shown,
-        user=shown.user if shown else "",
+        session=chat_session,
+        user=chat_session.user if chat_session else "",
         users=await read_rows(request, kinds.list_all, kinds.USERS, namespace),
         messages=messages,
         left_out=left_out,

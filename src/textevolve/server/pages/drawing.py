@@ -58,12 +58,12 @@ class Page:
         return (self.number - 1) * self.size
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         last = min(self.total, self.start + self.size)
         if self.start >= self.total:
             return f"none of {self.total:,}" if self.total else "0"
-        whole = self.start == 0 and last == self.total
-        return f"{last:,}" if whole else f"{self.start + 1:,} to {last:,} of {self.total:,}"
+        is_complete = self.start == 0 and last == self.total
+        return f"{last:,}" if is_complete else f"{self.start + 1:,} to {last:,} of {self.total:,}"
 
     @property
     def before(self) -> str:
@@ -91,7 +91,7 @@ def draw_stream(request: Request, template: str, **values: Any) -> Iterator[byte
 
 
 def _shared(request: Request) -> dict[str, Any]:
-    """What every template knows."""
+    """Return the variables of every template."""
     return {
         "request": request,
         "path": request.url.path,
@@ -102,7 +102,7 @@ def _shared(request: Request) -> dict[str, Any]:
     }
 
 
-def refuse(request: Request, error: ApiError | RequestValidationError) -> Response:
+def answer_error(request: Request, error: ApiError | RequestValidationError) -> Response:
     """Answer with an error: a page for a browser, and JSON below /v1 and for programs."""
     wants_page = _wants_page(request)
     if isinstance(error, RequestValidationError):
@@ -126,18 +126,18 @@ def draw_report(blocks: Iterable[Block], level: int = 2) -> Markup:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form, each once.
+    """Read the fields of a form, each once.
 
     Raises:
-        ApiError: it is no form.
+        ApiError: the body is not a form.
     """
     try:
-        found = parse_qs(
+        fields = parse_qs(
             (await request.body()).decode(), keep_blank_values=True, max_num_fields=100
         )
     except ValueError:
         raise ApiError(400, "invalid_request", "the form cannot be read") from None
-    return {name: values[-1] for name, values in found.items()}
+    return {name: values[-1] for name, values in fields.items()}
 
 
 @lru_cache(maxsize=1)
@@ -168,9 +168,9 @@ def _environment() -> Environment:
 
 
 def _moment(at: float | None) -> Markup:
-    """A Unix time as an element, in the time zone of this machine."""
+    """Format a Unix time as an HTML element, in the time zone of this machine."""
     if at is None:
         return Markup(wording.DASH)
-    said = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    local_time = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     exact = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-    return Markup('<time datetime="{}">{}</time>').format(exact, said)
+    return Markup('<time datetime="{}">{}</time>').format(exact, local_time)

@@ -15,18 +15,18 @@ router = APIRouter()
 @router.get("/login")
 async def show_login(request: Request, next: str = "/runs") -> Response:
     if caller_of(request).scopes:
-        return _go_to(_own_path(next))
-    return draw(request, "login.html", next=_own_path(next), said="")
+        return _go_to(_local_path(next))
+    return draw(request, "login.html", next=_local_path(next), said="")
 
 
 @router.post("/login")
 async def log_in(request: Request) -> Response:
     form = await read_form(request)
-    where = _own_path(form.get("next", ""))
+    where = _local_path(form.get("next", ""))
     token = await server_of(request).identities.begin_session(form.get("key", "").strip())
     if token is None:
-        said = "This key is not valid (any more)."
-        return draw(request, "login.html", 401, next=where, said=said)
+        message = "This key is not valid (any more)."
+        return draw(request, "login.html", 401, next=where, said=message)
     answer = _go_to(where)
     answer.headers["set-cookie"] = make_cookie(request.scope, "session", token, SESSION_SECONDS)
     return answer
@@ -46,9 +46,10 @@ def _go_to(path: str) -> Response:
     return Response(status_code=303, headers={"location": path})
 
 
-def _own_path(given: str) -> str:
-    """A path of this server; nobody is led to another one by a link to our page."""
-    plain = given.startswith("/") and given.isascii() and given.isprintable()
-    if not plain or "\\" in given or given.startswith(("//", "/login")):
+def _local_path(path: str) -> str:
+    """Return the path if it is one of this server, so a link to our page cannot redirect to another
+    site."""
+    plain = path.startswith("/") and path.isascii() and path.isprintable()
+    if not plain or "\\" in path or path.startswith(("//", "/login")):
         return "/runs"
-    return given
+    return path

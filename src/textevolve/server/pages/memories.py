@@ -41,7 +41,7 @@ DRAWN = frozenset(
         *("supersedes", "superseded_by"),
     }
 )
-"""Those that have a place of their own."""
+"""Fields of a memory that the page shows outside the table of details."""
 
 router = APIRouter()
 
@@ -66,14 +66,14 @@ async def show_memories(
     collection: str,
     search: Annotated[SearchForm, Query()],
 ) -> Response:
-    """A time line, or what a search finds."""
+    """Show the memories of a collection as a time line, or the results of a search."""
     check_namespace(caller, namespace)
     server = server_of(request)
     store = server.resources.memories(namespace)
-    found = await store.collection(collection)
+    stored_collection = await store.collection(collection)
     values: dict[str, Any] = {"recalled": None, "hindrance": "", "scores": {}, "older": ""}
     if search.q.strip():
-        recalled, hindrance = await _search(server, caller, found, search.q.strip())
+        recalled, hindrance = await _search(server, caller, stored_collection, search.q.strip())
         scores = {memory.id: memory for memory in recalled.memories}
         stored = {memory.id: memory for memory in await store.find(list(scores))}
         values |= {"recalled": recalled, "hindrance": hindrance, "scores": scores}
@@ -89,7 +89,7 @@ async def show_memories(
     return draw(
         request,
         "memories.html",
-        collection=found,
+        collection=stored_collection,
         search=search,
         memories=memories[:SHOWN],
         now=time.time(),

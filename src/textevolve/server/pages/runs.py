@@ -64,8 +64,8 @@ LEAST_TOLD = 8
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """`study` is None where its records cannot be read by their kind, and `why` says so. `by`: what
-    makes a row of its page."""
+    """`study` is None if the records cannot be read, with the `reason`. `by`: whether a case or a
+    record is a row of the page."""
 
     run: RunRecord
     namespace: str | None
@@ -76,7 +76,7 @@ class OpenedRun:
     standing: Standing
     variants: Sequence[str]
     by: By
-    why: str = ""
+    reason: str = ""
 
     @property
     def name(self) -> str:
@@ -95,16 +95,16 @@ class RunResults:
 
 
 def read_results(store: Store, opened: OpenedRun) -> RunResults:
-    """Read what a run came to so far: of kinds whose records are cells of a matrix from columns
-    alone, of others as their reports have it."""
+    """Read the results of a run so far. Kinds whose records are cells of a matrix are summed up
+    from columns of the store, others from their reports."""
     study, run = opened.study, opened.run
     if study is None or not opened.standing.total:
         return RunResults("", ())
     if study.rows is None or opened.standing.total == 1:
-        kept = read_records(store, run)
+        load_records = read_records(store, run)
         try:
-            report = study.report(opened.spec, study.summarise(opened.spec, kept()))
-            blocks = [one for one in report.blocks if not isinstance(one, Matrix)]
+            report = study.report(opened.spec, study.summarise(opened.spec, load_records()))
+            blocks = [block for block in report.blocks if not isinstance(block, Matrix)]
         except (TextEvolveError, ValueError) as error:
             return RunResults("", [Note(f"No results yet: {public_message(error)}", "dim")])
         return RunResults(wording.shorten_models(report.sentence), blocks)
@@ -113,12 +113,13 @@ def read_results(store: Store, opened: OpenedRun) -> RunResults:
     return RunResults(state_verdict(opened.spec, figures), blocks)
 
 
-def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
-    """
+def open_run(state: ServerState, caller: Caller, run_ref: str) -> OpenedRun:
+    """Open a run for its page.
+
     Raises:
-        NotFoundError: as `find_seen`.
+        NotFoundError: the caller sees no such run.
     """
-    seen = find_seen(state.store, caller, which)
+    seen = find_seen(state.store, caller, run_ref)
     run, whose = seen.run, seen.served and seen.served.namespace
     kind, model = str(run.spec.get("kind", "")), str(run.spec.get("model", ""))
     standing = state.store.read(records.count_standing, [run.id])[run.id]
@@ -126,10 +127,10 @@ def open_run(state: ServerState, caller: Caller, which: str) -> OpenedRun:
         stored = read_stored(run)
         study = find_study(kind)
         spec = read_spec(study, stored)
-        named = study.variants(spec, model)
+        variant_names = study.variants(spec, model)
     except (MismatchError, InputError, ValueError) as error:
         return OpenedRun(run, whose, kind, model, None, None, standing, (), "key", str(error))
-    variants = tuple(dict.fromkeys([*named, *standing.variants]))
+    variants = tuple(dict.fromkeys([*variant_names, *standing.variants]))
     by: By = "case" if len(variants) > 1 else "key"
     return OpenedRun(run, whose, kind, model, study, spec, standing, variants, by)
 
@@ -178,19 +179,19 @@ class RowsPage:
 
 
 def read_matrix(store: Store, opened: OpenedRun, query: RowsQuery) -> RowsPage:
-    """One page of a run's rows.
+    """Read one page of a run's rows.
 
     Raises:
         StoreError: a record cannot be read.
     """
-    run, by, wanted = opened.run, opened.by, query.wanted
+    run, by, selection = opened.run, opened.by, query.wanted
     start = (query.page - 1) * ROWS
-    keys = store.read(records.find_rows, run.id, wanted, by, query.sort, start, ROWS)
+    keys = store.read(records.find_rows, run.id, selection, by, query.sort, start, ROWS)
     groups = store.read(records.read_rows, run.id, by, keys).values()
-    shown = [row for kept in groups for row in _show(opened, kept)]
-    total = store.read(records.count_rows, run.id, wanted, by)
-    heads = name_entries([one.row for one in shown], opened.variants)
-    rows = [replace(one, row=_fill(one.row, len(heads))) for one in shown]
+    shown_rows = [row for group in groups for row in _show(opened, group)]
+    total = store.read(records.count_rows, run.id, selection, by)
+    heads = name_entries([entry.row for entry in shown_rows], opened.variants)
+    rows = [replace(entry, row=_fill(entry.row, len(heads))) for entry in shown_rows]
     return RowsPage(heads, rows, total)
 
 
@@ -198,17 +199,17 @@ def _fill(row: MatrixRow, columns: int) -> MatrixRow:
     return replace(row, entries=(*row.entries, *(None,) * (columns - len(row.entries))))
 
 
-def _show(opened: OpenedRun, kept: Sequence[Kept]) -> Iterator[ShownRow]:
-    if opened.study is not None and kept:  # else it went away between two queries
-        number = kept[0].position + 1
-        for row in show_rows(opened.study, opened.run.id, opened.variants, kept):
+def _show(opened: OpenedRun, stored: Sequence[Kept]) -> Iterator[ShownRow]:
+    if opened.study is not None and stored:  # else it went away between two queries
+        number = stored[0].position + 1
+        for row in show_rows(opened.study, opened.run.id, opened.variants, stored):
             yield ShownRow(number, row)
 
 
 @dataclass(frozen=True, slots=True)
 class CaseView:
-    """`records`: as they are kept; `details`: of each row, what is said of it at length. `before`
-    and `after`: the numbers of the cases beside it."""
+    """`records`: the stored ones; `details`: the detailed blocks of each row. `before` and `after`:
+    the numbers of the neighbouring cases."""
 
     number: int
     rows: Sequence[MatrixRow]
@@ -220,28 +221,29 @@ class CaseView:
 
 
 def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
-    """
+    """Read all of one case.
+
     Raises:
-        ApiError: there is no record there. StoreError: one cannot be read.
+        NotFoundError: it has no record. StoreError: a record cannot be read.
     """
     run = opened.run
-    kept = store.read(records.read_place, run.id, number - 1, opened.by)
-    if not kept or opened.study is None:
-        why = opened.why or f"run {run.id} has no record of case {number}, or none yet"
-        raise NotFoundError(why)
-    places = [one.position for one in kept]
+    stored_records = store.read(records.read_place, run.id, number - 1, opened.by)
+    if not stored_records or opened.study is None:
+        reason = opened.reason or f"run {run.id} has no record of case {number}, or none yet"
+        raise NotFoundError(reason)
+    places = [entry.position for entry in stored_records]
     before, after = store.read(records.find_neighbours, run.id, min(places), max(places))
-    groups = [kept] if opened.by == "case" else [[one] for one in kept]
-    rows = [one.row for group in groups for one in _show(opened, group)]
+    groups = [stored_records] if opened.by == "case" else [[entry] for entry in stored_records]
+    rows = [entry.row for group in groups for entry in _show(opened, group)]
     heads = name_entries(rows, opened.variants)
-    told = show_alone(opened.study, opened.spec, run.id, kept)
-    details = [told] if told else [_details(row, heads) for row in rows]
+    blocks = show_alone(opened.study, opened.spec, run.id, stored_records)
+    details = [blocks] if blocks else [_details(row, heads) for row in rows]
     return CaseView(
         number,
         rows,
         details,
         heads,
-        kept,
+        stored_records,
         None if before is None else before + 1,
         None if after is None else after + 1,
     )
@@ -250,11 +252,15 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
 def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
     """Draw the details of a row, how its outputs differ from the first, and the details of each
     output."""
-    named = zip(heads, row.entries, strict=False)
-    told = [Section(name, entry.details) for name, entry in named if entry and entry.details]
+    entries = zip(heads, row.entries, strict=False)
+    sections = [Section(name, entry.details) for name, entry in entries if entry and entry.details]
     pairs = ((0, n) for n in range(1, min(len(row.entries), MOST_DIFFERENCES + 1)))
     differences = (draw_cell_difference(row, heads, pair) for pair in pairs)
-    return [*row.details, *(one for one in differences if one is not None), *told]
+    return [
+        *row.details,
+        *(difference for difference in differences if difference is not None),
+        *sections,
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,16 +285,16 @@ class CallsPage:
 
 
 def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()) -> CallsPage:
-    """Read the next calls of a run, or of a case of it: those that were sent its input; if that is
-    too short to tell them apart, those of the run."""
+    """Read the next calls of a run, or of one case: the calls whose prompts contain its input. If
+    the input is too short to be distinctive, all calls of the run are read."""
     texts = [text.strip() for text in inputs]
     long = bool(texts) and all(len(text) >= LEAST_TOLD for text in texts)
     of_case = store.find_calls(run_id, texts[0], MOST_SEARCHED_CALLS) if long else None
     calls = [call for call in of_case or store.page_calls(run_id, after) if call.id > after]
     inputs_of = {case.id: _telling_text(case.input) for case in _read_cases(store, run_id)}
-    shown = [_show_call(call, store.read_request(call), inputs_of) for call in calls[:CALLS]]
+    shown_calls = [_show_call(call, store.read_request(call), inputs_of) for call in calls[:CALLS]]
     following = calls[CALLS - 1].id if len(calls) > CALLS else None
-    return CallsPage(shown, bool(of_case), following)
+    return CallsPage(shown_calls, bool(of_case), following)
 
 
 def _read_cases(store: Store, run_id: str) -> Iterator[Case]:
@@ -307,12 +313,12 @@ def _telling_text(text: str) -> str:
     return max(texts, key=len, default="").strip()
 
 
-def _show_call(call: StoredCall, asked: ModelRequest, inputs: Mapping[str, str]) -> ShownCall:
-    sent = "\n".join(message.text for message in asked.messages)
-    known = [name for name, text in inputs.items() if len(text) >= LEAST_TOLD and text in sent]
-    case = max(known, key=lambda name: len(inputs[name]), default="")
-    last = asked.messages[-1].text if asked.messages else ""
-    return ShownCall(call, asked, case, inputs[case] if case else last)
+def _show_call(call: StoredCall, request: ModelRequest, inputs: Mapping[str, str]) -> ShownCall:
+    sent = "\n".join(message.text for message in request.messages)
+    matching = [name for name, text in inputs.items() if len(text) >= LEAST_TOLD and text in sent]
+    case = max(matching, key=lambda name: len(inputs[name]), default="")
+    last = request.messages[-1].text if request.messages else ""
+    return ShownCall(call, request, case, inputs[case] if case else last)
 
 
 RUNS = 25
@@ -328,8 +334,8 @@ RunReader = Annotated[Caller, Depends(needs("read"))]
 WholeNumber = Annotated[int, Query(ge=0, lt=2**62)]
 
 
-def _open(request: Request, which: str, caller: RunReader) -> OpenedRun:
-    return open_run(server_of(request), caller, which)
+def _open(request: Request, run_ref: str, caller: RunReader) -> OpenedRun:
+    return open_run(server_of(request), caller, run_ref)
 
 
 Opened = Annotated[OpenedRun, Depends(_open)]
@@ -351,12 +357,12 @@ def show_runs(
     page: Annotated[int, Query(ge=1, lt=2**62)] = 1,
 ) -> Response:
     store = server_of(request).store
-    every, wanted = (
+    every, run_filter = (
         store.read(served.find_runs, caller.namespaces),
         WantedRuns(kind, status, q.strip()),
     )
     hidden = () if kind else STANDING
-    runs = [run for run in every if wanted.matches(run) and run.spec.get("kind") not in hidden]
+    runs = [run for run in every if run_filter.matches(run) and run.spec.get("kind") not in hidden]
     start = (page - 1) * RUNS
     return draw(
         request,
@@ -364,17 +370,17 @@ def show_runs(
         listed=list_studies(store, runs[start : start + RUNS], every),
         page=Page(request, page, RUNS, len(runs)),
         kinds=sorted({str(run.spec.get("kind")) for run in every}),
-        wanted=wanted,
+        wanted=run_filter,
         states=STATES,
     )
 
 
-@router.get("/runs/{which}/row")
-def show_row(request: Request, which: str, caller: RunReader) -> Response:
-    """A run's row in the list, which the list polls while the run works."""
+@router.get("/runs/{run_ref}/row")
+def show_row(request: Request, run_ref: str, caller: RunReader) -> Response:
+    """Draw a run's row of the list, which the list polls while the run works."""
     state = server_of(request)
-    (one,) = list_studies(state.store, [find_seen(state.store, caller, which).run], [])
-    return draw(request, "run_row.html", one=one)
+    (row,) = list_studies(state.store, [find_seen(state.store, caller, run_ref).run], [])
+    return draw(request, "run_row.html", one=row)
 
 
 @router.get("/compare")
@@ -385,7 +391,7 @@ def show_comparison(
     a: str = "",
     b: str = "",
 ) -> Response:
-    """`a` and `b`: the runs; or twice `run`, as the list's form sends them."""
+    """Compare the runs `a` and `b`, or `run`, given twice, as the list's form sends them."""
     if run and len(run) != 2:
         raise InputError(f"choose two runs to compare; {len(run)} are chosen")
     if run:
@@ -393,31 +399,31 @@ def show_comparison(
     if not a or not b:
         raise InputError("name two runs: /compare?a=RUN&b=RUN")
     state = server_of(request)
-    opened = [open_run(state, caller, which) for which in (a, b)]
-    reason, report = next((one.why for one in opened if one.study is None), ""), None
+    opened = [open_run(state, caller, run_ref) for run_ref in (a, b)]
+    reason, report = next((side.reason for side in opened if side.study is None), ""), None
     try:
         report = None if reason else compare_stored(state.store, *(o.run for o in opened)).report
     except InputError as error:
         reason = str(error)
     specs = [
-        json.dumps(one.run.spec.get("spec", {}), indent=1, ensure_ascii=False) for one in opened
+        json.dumps(side.run.spec.get("spec", {}), indent=1, ensure_ascii=False) for side in opened
     ]
     differing: list[Block] = []
     if specs[0] != specs[1]:
         differing.append(Diff("What differs in the specification", *specs))
-    pairs = [(one, one.standing) for one in opened]
+    pairs = [(side, side.standing) for side in opened]
     return draw(request, "compare.html", pairs=pairs, made=report, why=reason, differing=differing)
 
 
-@router.get("/runs/{which}")
-def show_run(request: Request, which: str, opened: Opened, query: PageRows) -> Response:
-    """The run with its first rows, or those that the address asks for."""
-    if opened.run.id != which:
+@router.get("/runs/{run_ref}")
+def show_run(request: Request, run_ref: str, opened: Opened, query: PageRows) -> Response:
+    """Show the run with its first rows, or with the rows that the address selects."""
+    if opened.run.id != run_ref:
         return RedirectResponse(f"/runs/{opened.run.id}")
     return _draw_rows(request, "run.html", opened, query)
 
 
-@router.get("/runs/{which}/rows")
+@router.get("/runs/{run_ref}/rows")
 def show_matrix(request: Request, opened: Opened, query: PageRows) -> Response:
     """The rows alone, which a run's page asks for when there are new records."""
     return _draw_rows(request, "run_rows.html", opened, query)
@@ -426,14 +432,14 @@ def show_matrix(request: Request, opened: Opened, query: PageRows) -> Response:
 def _draw_rows(request: Request, template: str, opened: OpenedRun, query: RowsQuery) -> Response:
     state = server_of(request)
     rows = read_matrix(state.store, opened, query)
-    whole = template == "run.html" and opened.study is not None
+    with_results = template == "run.html" and opened.study is not None
     return draw(
         request,
         template,
         opened=opened,
         run=opened.run,
         standing=opened.standing,
-        results=read_results(state.store, opened) if whole and opened.is_small else None,
+        results=read_results(state.store, opened) if with_results and opened.is_small else None,
         query=query,
         found=rows,
         page=Page(request, query.page, ROWS, rows.total),
@@ -441,7 +447,7 @@ def _draw_rows(request: Request, template: str, opened: OpenedRun, query: RowsQu
     )
 
 
-@router.get("/runs/{which}/standing")
+@router.get("/runs/{run_ref}/standing")
 def show_standing(request: Request, opened: Opened, revision: str = "") -> Response:
     """How far the run is. `revision`: the latest one that the page knows of; where there are newer
     ones it is told to ask for its rows again."""
@@ -452,23 +458,23 @@ def show_standing(request: Request, opened: Opened, revision: str = "") -> Respo
     return response
 
 
-@router.get("/runs/{which}/results")
+@router.get("/runs/{run_ref}/results")
 def show_results(request: Request, opened: Opened) -> Response:
-    """The verdict and the figures below it, for runs of which they take a while, and while new
-    records come."""
+    """Draw the verdict and the figures below it, for runs whose figures take a while, and while new
+    records arrive."""
     return draw(request, "run_results.html", results=read_results(server_of(request).store, opened))
 
 
-@router.get("/runs/{which}/history")
+@router.get("/runs/{run_ref}/history")
 def show_history(request: Request, opened: Opened, caller: RunReader) -> Response:
-    """The main figure of the runs of the same study, of those that the caller sees."""
+    """Show the main figure of all visible runs of the same study."""
     store = server_of(request).store
     every = store.read(served.find_runs, caller.namespaces)
     charts = read_history(store, find_history(opened.run, every), opened.standing.scores)
     return draw(request, "run_history.html", run=opened.run, charts=charts)
 
 
-@router.get("/runs/{which}/totals")
+@router.get("/runs/{run_ref}/totals")
 def show_totals(request: Request, opened: Opened) -> Response:
     """Show models, settings and cost; sums over all calls take a while if there are many."""
     store, facts = server_of(request).store, dict[str, str]()
@@ -477,27 +483,27 @@ def show_totals(request: Request, opened: Opened) -> Response:
     return draw(request, "run_totals.html", facts_of_run=facts)
 
 
-@router.get("/runs/{which}/cases/{number}")
+@router.get("/runs/{run_ref}/cases/{number}")
 def show_case(request: Request, number: int, opened: Opened, after: WholeNumber = 0) -> Response:
-    """All that is known of one case. `number`: its place in the run, from 1 on."""
+    """Show one case with all details. `number`: its place in the run, from 1."""
     store = server_of(request).store
     case = read_case(store, opened, number)
     calls = read_calls(store, opened.run.id, after, [row.input for row in case.rows])
     return draw(request, "case.html", opened=opened, run=opened.run, case=case, page=calls)
 
 
-@router.get("/runs/{which}/calls")
+@router.get("/runs/{run_ref}/calls")
 def show_calls(request: Request, opened: Opened, after: WholeNumber = 0) -> Response:
     """All calls of the run, some at a time: what was sent, and what came back."""
     calls = read_calls(server_of(request).store, opened.run.id, after)
     return draw(request, "calls.html", opened=opened, run=opened.run, page=calls)
 
 
-@router.get("/runs/{which}/report")
+@router.get("/runs/{run_ref}/report")
 def show_report(request: Request, opened: Opened) -> Response:
     """The report of the run's kind, written block by block."""
     if opened.study is None:
-        raise NotFoundError(opened.why)
+        raise NotFoundError(opened.reason)
     pieces = _report(server_of(request), opened)
     page = draw_stream(request, "report.html", opened=opened, run=opened.run, pieces=pieces)
     return StreamingResponse(page, media_type="text/html; charset=utf-8")

@@ -54,7 +54,7 @@ RUN = "run"
 
 
 @dataclass(frozen=True, slots=True)
-class AskedStudy:
+class SubmittedStudy:
     """A study that a client asks for, read. `served`: as it will be kept, still without a run."""
 
     study: AnyStudy
@@ -64,12 +64,15 @@ class AskedStudy:
     settings: Settings
 
 
-async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, Any]) -> AskedStudy:
-    """
+async def read_submitted(
+    server: ServerState, caller: Caller, body: Mapping[str, Any]
+) -> SubmittedStudy:
+    """Read a submitted study, and store its files.
+
     Raises:
-        InputError: something in it cannot be used. ApiError: a namespace is not the caller's.
+        InputError: a field is invalid. ApiError: a namespace is not the caller's.
     """
-    part = read_part(given.get(RUN, {}))
+    part = read_part(body.get(RUN, {}))
     namespace = choose_namespace(server, caller, part.namespace)
     sent = await asyncio.to_thread(server.runner.uploads.keep, part.files)
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
@@ -77,13 +80,13 @@ async def read_asked(server: ServerState, caller: Caller, given: Mapping[str, An
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)
     settings = server.runner.settings_of(served)
     with server.runner.confine(served):
-        fields = {name: value for name, value in given.items() if name != RUN}
+        fields = {name: value for name, value in body.items() if name != RUN}
         study, spec = await asyncio.to_thread(read_study, fields)
-    return AskedStudy(study, spec, part, served, settings)
+    return SubmittedStudy(study, spec, part, served, settings)
 
 
 def _standing(server: ServerState, caller: Caller) -> dict[str, Any]:
-    """What a caller may name, as a run keeps it."""
+    """Return the caller's rights, which are stored with the run."""
     open_here = server.options.key_env is None and is_here(server.options.host)
     seen = None if caller.namespaces is None else sorted(caller.namespaces)
     return {"namespaces": seen, "trusted": open_here and caller == THIS_MACHINE}
@@ -103,41 +106,47 @@ def read_part(part: object) -> RunPart:
         raise InputError(f"{RUN}: {error}") from None
 
 
-def choose_namespace(server: ServerState, caller: Caller, named: str | None) -> str:
-    """The one that is named, or that of the settings, or the caller's only one.
+def choose_namespace(server: ServerState, caller: Caller, requested: str | None) -> str:
+    """Return the requested namespace, or the one of the settings, or the caller's only one.
 
     Raises:
-        ApiError: the caller does not see it, or has to say which.
+        ApiError: the caller does not see it, or has to name one.
     """
-    if named is not None:
-        check_namespace(caller, named)
-        return named
+    if requested is not None:
+        check_namespace(caller, requested)
+        return requested
     if caller.sees(server.settings.namespace):
         return server.settings.namespace
     seen = sorted(caller.namespaces or ())
     if len(seen) != 1:
-        said = f"name a namespace in run.namespace, one of: {', '.join(seen) or 'none'}"
-        raise ApiError(400, "invalid_request", said)
+        message = f"name a namespace in run.namespace, one of: {', '.join(seen) or 'none'}"
+        raise ApiError(400, "invalid_request", message)
     return seen[0]
 
 
-async def begin(server: ServerState, asked: AskedStudy) -> tuple[RunRecord, int]:
-    """Keep a study as a run that is wanted, and have it worked on; the status of the answer: 201:
-    it is new; 202: it is worked on; 200: it is finished.
+async def begin(server: ServerState, submission: SubmittedStudy) -> tuple[RunRecord, int]:
+    """Store a study as a run and start it. Return the status of the answer: 201: the run is new;
+    202:
+    it is running; 200: it is finished.
 
     Raises:
-        InputError: a judge or a file cannot be used. SettingsError: a model cannot be had.
+        InputError: a judge or a file is invalid. SettingsError: a model is not available.
     """
     began = time.time()
-    with server.runner.confine(asked.served):
-        stored = await driver.specify(asked.study, asked.spec, asked.settings, {})
-        if asked.served.namespace != server.settings.namespace:  # there it is another run
-            described = {**stored.described, "namespace": asked.served.namespace}
+    with server.runner.confine(submission.served):
+        stored = await driver.specify(submission.study, submission.spec, submission.settings, {})
+        if submission.served.namespace != server.settings.namespace:  # there it is another run
+            described = {**stored.described, "namespace": submission.served.namespace}
             stored = stored.model_copy(update={"described": described})
-        cases, launch = _read_cases(server, asked), Launch(name=asked.part.name, source="HTTP")
-        register = partial(driver.register_run, server.store, asked.study, stored, cases, launch)
+        cases, launch = (
+            _read_cases(server, submission),
+            Launch(name=submission.part.name, source="HTTP"),
+        )
+        register = partial(
+            driver.register_run, server.store, submission.study, stored, cases, launch
+        )
         run = await asyncio.to_thread(register)
-    served, store = replace(asked.served, run_id=run.id), server.store
+    served, store = replace(submission.served, run_id=run.id), server.store
     if run.status == "finished":  # one that the command line has finished is the client's now, too
         if await asyncio.to_thread(store.get_served, run.id) is None:
             await asyncio.to_thread(store.serve_run, served)
@@ -148,17 +157,18 @@ async def begin(server: ServerState, asked: AskedStudy) -> tuple[RunRecord, int]
     return run, 201 if run.created >= began else 202
 
 
-def _read_cases(server: ServerState, asked: AskedStudy) -> Iterable[Case]:
-    """Those that were sent, or those that the specification names."""
-    if asked.part.cases is not None:
-        return map(_read_case, asked.part.cases)
-    return driver.read_cases(asked.study, asked.spec, asked.settings)
+def _read_cases(server: ServerState, submission: SubmittedStudy) -> Iterable[Case]:
+    """Return the cases in the request, or the ones that the specification names."""
+    if submission.part.cases is not None:
+        return map(_read_case, submission.part.cases)
+    return driver.read_cases(submission.study, submission.spec, submission.settings)
 
 
 def _read_case(sent: CasePart) -> Case:
-    """
+    """Read a case of the request.
+
     Raises:
-        InputError: what it has for images are none.
+        InputError: its images are invalid.
     """
     case = Case(**dict(sent))
     if case.images or case.candidate_images:
@@ -167,7 +177,7 @@ def _read_case(sent: CasePart) -> Case:
 
 
 async def resume(server: ServerState, caller: Caller, served: ServedRun, part: ResumePart) -> None:
-    """Go on with a run as the caller's, by other limits where they are given."""
+    """Resume a run as the caller's, with new limits if there are any."""
     changed = part.model_dump(mode="json", exclude_none=True) | _standing(server, caller)
     launch = {**served.launch, **changed}
     again = replace(served, key_id=caller.key, wanted="running", launch=launch, reason="")
@@ -196,16 +206,16 @@ StudyBody: TypeAlias = Annotated[dict[str, Any], example_body(EXAMPLE)]
 Changes: TypeAlias = Annotated[ResumePart, example_body({"limits": {"calls": 10000}})]
 
 
-def _see(request: Request, caller: StudyReader, run_id: str) -> Seen:
+def _find_run(request: Request, caller: StudyReader, run_id: str) -> Seen:
     return find_study_run(server_of(request).store, caller, run_id)
 
 
-def _see_to_change(request: Request, caller: Runs, run_id: str) -> Seen:
+def _find_run_to_change(request: Request, caller: Runs, run_id: str) -> Seen:
     return find_study_run(server_of(request).store, caller, run_id)
 
 
-SeenRun: TypeAlias = Annotated[Seen, Depends(_see)]
-OwnRun: TypeAlias = Annotated[Seen, Depends(_see_to_change)]
+SeenRun: TypeAlias = Annotated[Seen, Depends(_find_run)]
+OwnRun: TypeAlias = Annotated[Seen, Depends(_find_run_to_change)]
 
 
 def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> Response:
@@ -216,10 +226,10 @@ def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> 
 
 
 @router.post("/studies", response_model=RunDetail, status_code=201)
-async def begin_study(request: Request, caller: Runs, given: StudyBody) -> Response:
-    """Begin a study, or find it."""
+async def begin_study(request: Request, caller: Runs, body: StudyBody) -> Response:
+    """Start a study, or return its existing run."""
     server = server_of(request)
-    run, status = await begin(server, await read_asked(server, caller, given))
+    run, status = await begin(server, await read_submitted(server, caller, body))
     return await asyncio.to_thread(_describe, server, caller, run.id, status)
 
 
@@ -227,17 +237,17 @@ async def begin_study(request: Request, caller: Runs, given: StudyBody) -> Respo
 def list_studies(
     request: Request,
     caller: StudyReader,
-    wanted: Annotated[RunFilter, Depends()],
+    run_filter: Annotated[RunFilter, Depends()],
     cursor: str = "",
     limit: Limit = 50,
 ) -> Response:
-    """Runs, the newest first."""
-    return respond(list_page(server_of(request), caller, wanted, cursor, limit))
+    """List runs, the newest first."""
+    return respond(list_page(server_of(request), caller, run_filter, cursor, limit))
 
 
 @router.get("/studies/{run_id}", response_model=RunDetail)
 def get_study(request: Request, seen: SeenRun) -> Response:
-    """One run, with what it has used."""
+    """Return one run, with its usage."""
     return respond(run_detail(server_of(request), seen).model_dump(mode="json"))
 
 
@@ -256,17 +266,17 @@ def list_records(
 
 @router.get("/studies/{run_id}/report", response_class=Response)
 def get_report(request: Request, seen: SeenRun, format: ReportFormat = "json") -> Response:
-    """What a run has found so far, in one of several formats."""
+    """Return the report of a run so far, in one of several formats."""
     file = write_report(server_of(request), seen, format)
     # The style of an HTML report stands within it, which pages of the server may not have.
-    shown = "inline" if format in ("md", "json") else "attachment"
-    headers = {"content-disposition": f'{shown}; filename="{seen.run.id}.{format}"'}
+    disposition = "inline" if format in ("md", "json") else "attachment"
+    headers = {"content-disposition": f'{disposition}; filename="{seen.run.id}.{format}"'}
     return StreamingResponse(read_chunks(file), 200, headers, MEDIA[format])
 
 
 @router.get("/studies/{run_id}/events", response_class=Response)
 async def watch_study(request: Request, caller: StudyReader, seen: SeenRun) -> Response:
-    """What happens to a run, as server-sent events; goes on behind `Last-Event-ID`."""
+    """Stream the events of a run as server-sent events; resumes after `Last-Event-ID`."""
     server, after = server_of(request), request.headers.get("last-event-id", "").strip() or "0"
     if not (after.isascii() and after.isdigit() and int(after[:20]) <= LARGEST_REVISION):
         raise InputError("Last-Event-ID: is the id of no event")
@@ -289,11 +299,11 @@ async def _watch(
 
 @router.post("/studies/{run_id}/cancel", response_model=RunDetail, status_code=202)
 async def cancel_study(request: Request, caller: Runs, seen: OwnRun) -> Response:
-    """End the work on a run; what was answered is kept."""
+    """Cancel a run; its answers stay stored."""
     server, run_id = server_of(request), seen.run.id
     if not server.runner.works_on(run_id):
         if seen.served is None and seen.run.status == "running":
-            raise ApiError(409, "in_work", f"run {run_id} is in work by a command; stop that")
+            raise ApiError(409, "in_work", f"run {run_id} is run by a command; stop that")
         if seen.run.status == "finished":
             raise ApiError(409, "finished", f"run {run_id} is finished")
     await server.runner.cancel(run_id)
@@ -302,25 +312,25 @@ async def cancel_study(request: Request, caller: Runs, seen: OwnRun) -> Response
 
 @router.post("/studies/{run_id}/resume", response_model=RunDetail, status_code=202)
 async def resume_study(
-    request: Request, caller: Runs, seen: OwnRun, given: Changes = AS_IT_WAS
+    request: Request, caller: Runs, seen: OwnRun, changes: Changes = AS_IT_WAS
 ) -> Response:
-    """Go on with a run that was interrupted, cancelled or has failed."""
+    """Resume a run that was interrupted or cancelled, or has failed."""
     server, run_id = server_of(request), seen.run.id
     if seen.served is None:
-        reason = f"run {run_id} was made without the server; go on with: textevolve runs resume"
+        reason = f"run {run_id} was started without the server; use: textevolve runs resume"
         raise ApiError(409, "not_served", reason)
     status = 200 if seen.run.status == "finished" else 202
     if status == 202 and not await server.runner.is_busy(run_id):
-        await resume(server, caller, seen.served, given)
+        await resume(server, caller, seen.served, changes)
     return await asyncio.to_thread(_describe, server, caller, run_id, status)
 
 
 @router.delete("/studies/{run_id}", status_code=204)
 async def delete_study(request: Request, seen: OwnRun) -> Response:
-    """Remove a run, with the files that came with it and the answers that no other run uses."""
+    """Delete a run, with its uploaded files and the answers that no other run uses."""
     server, run_id = server_of(request), seen.run.id
     if seen.run.status == "running" or await server.runner.is_busy(run_id):
-        raise ApiError(409, "in_work", f"run {run_id} is in work; cancel it first")
+        raise ApiError(409, "in_work", f"run {run_id} is running; cancel it first")
     await asyncio.to_thread(server.store.delete_run, run_id)
     if seen.served is not None:
         await asyncio.to_thread(server.runner.uploads.drop, seen.served.launch.get("files", ""))

@@ -52,18 +52,18 @@ class Feed:
     ending: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def watch(self, run_id: str, after: int = 0) -> AsyncGenerator[bytes]:
-        """The events of a run behind a revision, until it has ended or the server does. The status
-        that ends a stream comes after all records."""
+        """Yield the events of a run after a revision, until the run or the server ends. The final
+        status comes after all records."""
         last: dict[str, bytes] = {}
         sum_at, heard = 0.0, time.monotonic()
         while not self.ending.is_set():
             try:
                 status, records = await asyncio.to_thread(self._look, run_id, after)
-                ended = status.status in ENDED
+                is_over = status.status in ENDED
                 status_event = encode_event("status", status.model_dump())
-                news = {} if ended else {"status": status_event}
+                news = {} if is_over else {"status": status_event}
                 now = time.monotonic()
-                if ended or now >= sum_at:
+                if is_over or now >= sum_at:
                     news["progress"] = await asyncio.to_thread(self._sum_up, run_id)
                     sum_at = now + SPARING * (time.monotonic() - now)
             except TextEvolveError as error:
@@ -71,7 +71,7 @@ class Feed:
                 return
             parts = [event for name, event in news.items() if last.get(name) != event]
             parts += map(encode_record, records)
-            parts += [status_event] if ended and not records else []
+            parts += [status_event] if is_over and not records else []
             last |= news
             if parts:
                 heard = now
@@ -81,7 +81,7 @@ class Feed:
                 yield b": nothing new\n\n"
             if records:
                 after = records[-1].revision
-            elif ended:
+            elif is_over:
                 return
             else:
                 with suppress(TimeoutError):
@@ -113,15 +113,15 @@ def encode_event(name: str, data: Any) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-def encode_record(kept: Kept) -> bytes:
-    return b"id: %d\nevent: record\ndata: %b\n\n" % (kept.revision, record_json(kept))
+def encode_record(record: Kept) -> bytes:
+    return b"id: %d\nevent: record\ndata: %b\n\n" % (record.revision, record_json(record))
 
 
-def record_json(kept: Kept) -> bytes:
-    """Return a record as JSON in one line: what all kinds have, and the record as its kind encodes
-    it, in which NaN and infinity are texts, since JSON has no such numbers."""
-    body = kept.body
+def record_json(record: Kept) -> bytes:
+    """Return a record as JSON in one line: the fields of all kinds, and `record` as its kind
+    encodes it. NaN and infinity are texts, since JSON has no such numbers."""
+    body = record.body
     if b"NaN" in body or b"Infinity" in body or b"\n" in body or b"\r" in body:
         body = json.dumps(json.loads(body, parse_constant=str)).encode()
-    fields = {name: getattr(kept, name) for name in WireRecord.model_fields if name != "record"}
+    fields = {name: getattr(record, name) for name in WireRecord.model_fields if name != "record"}
     return json.dumps(fields).encode()[:-1] + b', "record": ' + body + b"}"

@@ -1,4 +1,4 @@
-"""What clients are told of runs: one, a list of them, their records, their reports."""
+"""Read runs for clients: one run, lists of runs, records and reports."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class Seen:
     served: ServedRun | None
 
 
-def find_seen(store: Store, caller: Caller, which: str) -> Seen:
+def find_seen(store: Store, caller: Caller, run_ref: str) -> Seen:
     """Find a run by its id, the start of its id, or its name.
 
     Raises:
-        NotFoundError: there is none that the caller sees. StoreAwayError: the store cannot be read.
+        NotFoundError: the caller sees no such run. StoreAwayError: the store cannot be read.
     """
-    missing = NotFoundError(f"no run '{which[:60]}'")
+    missing = NotFoundError(f"no run '{run_ref[:60]}'")
     try:
-        run = store.get_run(which)
+        run = store.get_run(run_ref)
     except StoreAwayError:
         raise
     except StoreError:
@@ -101,7 +101,7 @@ def _summary(runner: Runner, run: RunRecord, served: ServedRun | None) -> dict[s
 
 
 def run_detail(server: ServerState, seen: Seen) -> RunDetail:
-    """One run with what it has used so far."""
+    """Return one run with its usage so far."""
     store, run, served = server.store, seen.run, seen.served
     totals = store.run_totals(run.id)
     launch: Mapping[str, Any] = {} if served is None else served.launch
@@ -123,7 +123,7 @@ def run_detail(server: ServerState, seen: Seen) -> RunDetail:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs are listed; empty: whatever it is."""
+    """The filter of a list of runs; empty fields match every run."""
 
     kind: str = ""
     status: StudyStatus | None = None
@@ -131,36 +131,36 @@ class RunFilter:
 
 
 def list_page(
-    server: ServerState, caller: Caller, wanted: RunFilter, cursor: str, limit: int
+    server: ServerState, caller: Caller, run_filter: RunFilter, cursor: str, limit: int
 ) -> dict[str, Any]:
-    """A page of runs, the newest first."""
+    """Return a page of runs, the newest first."""
     place = read_cursor(cursor, _RUN_PLACE)
     seen = None if caller.namespaces is None else sorted(caller.namespaces)
 
     def choose(run: RunRecord, served: ServedRun | None) -> bool:
         return (
             run.spec.get("kind") not in STANDING
-            and wanted.kind in ("", run.spec.get("kind"))
-            and wanted.text.lower() in f"{run.id} {run.name}".lower()
-            and wanted.status in (None, server.runner.status_of(run, served)[0])
+            and run_filter.kind in ("", run.spec.get("kind"))
+            and run_filter.text.lower() in f"{run.id} {run.name}".lower()
+            and run_filter.status in (None, server.runner.status_of(run, served)[0])
         )
 
-    found = server.store.list_chosen(seen, place, choose, limit + 1)
-    shown = found[:limit]
-    more = write_cursor(shown[-1][0].created, shown[-1][0].id) if len(found) > limit else None
-    return {"data": [_summary(server.runner, run, served) for run, served in shown], "next": more}
+    runs = server.store.list_chosen(seen, place, choose, limit + 1)
+    page = runs[:limit]
+    more = write_cursor(page[-1][0].created, page[-1][0].id) if len(runs) > limit else None
+    return {"data": [_summary(server.runner, run, served) for run, served in page], "next": more}
 
 
 def records_page(
     store: Store, run_id: str, statuses: tuple[str, ...], cursor: str, limit: int
 ) -> bytes:
-    """A page of records, as JSON."""
+    """Return a page of records as JSON."""
     place = read_cursor(cursor, _RECORD_PLACE)
-    found = store.read_records(run_id, Found(statuses), "position", place, limit + 1)
-    shown = found[:limit]
-    last = shown[-1] if len(found) > limit else None
+    rows = store.read_records(run_id, Found(statuses), "position", place, limit + 1)
+    page = rows[:limit]
+    last = page[-1] if len(rows) > limit else None
     more = None if last is None else write_cursor(last.score, last.position, last.key)
-    data = b", ".join(map(record_json, shown))
+    data = b", ".join(map(record_json, page))
     return b'{"data": [' + data + b'], "next": ' + json.dumps(more).encode() + b"}"
 
 

@@ -1,8 +1,8 @@
-"""The work on clients' studies, in the background of the server: some at once, the others in turn.
+"""Run clients' studies in the background of the server: some at once, the others in turn.
 
-Which runs are to go on is kept in the store (`served_runs`), so a server goes on with what another
-one on the same store left, whatever became of that one. The lease of a run says which of them has
-it; the journal sees to it that nothing is asked twice but what was in flight.
+The store keeps which runs should continue (`served_runs`), so a server resumes the runs of another
+one on the same store, even if that one crashed. The lease of a run names the server that works on
+it; thanks to the journal only calls that were in flight are repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from textevolve.wiring import Limits
 
 
 def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, store: Store) -> Reach:
-    """What a run may reach."""
+    """Return the files, models, code, addresses and namespaces that a run may use."""
     sent = served.launch.get("files")
     seen = served.launch.get("namespaces")
 
@@ -55,17 +55,18 @@ def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, stor
 def allowed_models(
     options: ServerOptions, settings: Settings, *, trusted: bool
 ) -> Callable[[str], bool]:
-    """Those that are served, those of the settings, and what the operator allows; whoever needs no
-    key (`trusted`) may ask each provider that there is, but no address and no file of weights."""
-    own = {*options.model, settings.model, settings.embedder}
+    """Return a check for the models that a client may use: the served ones, those of the settings,
+    and the ones that the operator allows. Callers that need no key (`trusted`) may use all known
+    providers, but no address and no file of weights."""
+    configured = {*options.model, settings.model, settings.embedder}
 
     def allowed(spec: str) -> bool:
-        if spec in own or _matches(spec, options.allow_model):
+        if spec in configured or _matches(spec, options.allow_model):
             return True
         name, _, model = spec.partition("/")
         if not trusted or "://" in spec or name not in known_providers(settings):
             return False
-        is_path = any(one in model for one in "/\\~") or model.endswith(SUFFIX)
+        is_path = any(mark in model for mark in "/\\~") or model.endswith(SUFFIX)
         return name != PROVIDER or not is_path
 
     return allowed
@@ -101,7 +102,7 @@ class Accounts:
             nonlocal caller
             while True:
                 try:
-                    holder = await self.identities.of_id(served.key_id)
+                    holder = await self.identities.find_by_id(served.key_id)
                     if holder is None:
                         return GONE
                     caller = holder
@@ -122,7 +123,7 @@ DRAIN_SECONDS = 30.0
 """How long calls that are in flight may take when the server ends."""
 LOOK_SECONDS = 1.0
 """How often it is looked whether a run was cancelled, or another process has let go of it."""
-ENDING = "the server is ending, and goes on with it at its next start"
+ENDING = "the server is stopping, and resumes the run at its next start"
 
 log = logging.getLogger("textevolve.server")
 
@@ -144,8 +145,7 @@ class Runner:
         self._places = asyncio.Semaphore(self.options.studies)
 
     def submit(self, run_id: str) -> None:
-        """Work on a run that is kept as wanted, as soon as there is a place; nothing where that is
-        done already."""
+        """Run a stored study as soon as there is a place, unless it is running already."""
         if run_id in self._tasks or self.ending:
             return
         task = self._tasks[run_id] = asyncio.create_task(self._work(run_id), name=f"run {run_id}")
@@ -169,10 +169,10 @@ class Runner:
         return self.works_on(run_id)
 
     def status_of(self, run: RunRecord, served: ServedRun | None) -> tuple[StudyStatus, str]:
-        """What state a run is in, and why. These are read again if the work on it may have ended
-        since: why it ended is kept before the run is let go of."""
-        wanted = served is not None and served.wanted == "running"
-        if wanted and run.status not in ("running", "finished") and not self.works_on(run.id):
+        """Return the status of a run and its reason. Both are read again if the work on the run may
+        have ended since: the reason is stored before the run is released."""
+        should_run = served is not None and served.wanted == "running"
+        if should_run and run.status not in ("running", "finished") and not self.works_on(run.id):
             run, served = self.store.get_run(run.id), self.store.get_served(run.id)
         if run.status == "finished":
             return "finished", ""
@@ -197,8 +197,8 @@ class Runner:
                 await asyncio.wait([task])
 
     async def drain(self) -> None:
-        """No call is begun any more; those in flight have a while to end. What is not finished goes
-        on with the next start."""
+        """Start no more calls, and wait a while for those in flight. Unfinished runs are resumed at
+        the next start."""
         self.ending = True
         for run_id, task in list(self._tasks.items()):
             if run_id not in self._begun:
@@ -211,8 +211,8 @@ class Runner:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def look(self) -> None:
-        """Ends what was cancelled by way of another server on the same store, and takes up what
-        another one left: what nobody worked on at two looks."""
+        """Stop runs that were cancelled through another server on the same store, and resume
+        abandoned ones, on which no server worked at two consecutive looks."""
         free = set[str]()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -221,13 +221,13 @@ class Runner:
                     served = await asyncio.to_thread(self.store.get_served, run_id)
                     if served is None or served.wanted == "cancelled":
                         await self._end(run_id)
-                left = set(await asyncio.to_thread(self._find_left))
+                abandoned = set(await asyncio.to_thread(self._find_left))
             except StoreError as error:
                 log.warning("runs cannot be looked after now: %s", error)
                 continue
-            for run_id in left & free:
+            for run_id in abandoned & free:
                 self.submit(run_id)
-            free = left
+            free = abandoned
 
     def _find_left(self) -> list[str]:
         """The runs that nobody works on though they are to go on; but for those whose files came to
@@ -266,11 +266,11 @@ class Runner:
                 return False
         return True
 
-    async def _note_failure(self, run_id: str, why: str) -> None:
+    async def _note_failure(self, run_id: str, reason: str) -> None:
         try:
-            await asyncio.to_thread(self.store.want_run, run_id, "failed", why)
-        except StoreError as error:  # the run is gone on with when the store is back
-            log.warning("run %s: its end could not be noted: %s", run_id, error)
+            await asyncio.to_thread(self.store.want_run, run_id, "failed", reason)
+        except StoreError as error:  # the run is resumed when the store is back
+            log.warning("run %s: its outcome could not be stored: %s", run_id, error)
 
     async def _perform(self, run_id: str) -> None:
         served = await asyncio.to_thread(self.store.get_served, run_id)
@@ -336,7 +336,7 @@ async def open_runner(
     options: ServerOptions,
     accounts: Accounts,
 ) -> AsyncGenerator[Runner]:
-    """A runner that goes on with what is unfinished; at its end it lets go of all runs cleanly."""
+    """Open a runner that resumes unfinished runs; at its end it releases all runs cleanly."""
     runner = Runner(store, settings, options, accounts)
     if not options.serves:
         yield runner

@@ -1,7 +1,7 @@
-"""Files that clients send along: kept by their contents in a folder beside the store.
+"""Store the files of clients' requests by their contents, in a folder next to the store.
 
-What was sent together lies in one folder, whose name is the hash of all names and contents, so the
-same files are there once. Nothing of it is ever run.
+The files of one request are in one folder, whose name is the hash of all names and contents, so
+equal files are stored once. They are never executed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from textevolve.settings import StoreLocation, folder_beside
 
 LONGEST_NAME = 200
 SWEPT_SECONDS = 3600.0
-"""After which files that no run needs are removed, such as those that came for an estimate."""
+"""Seconds after which files that no run needs are removed, such as the files of an estimate."""
 MOST_BYTES = 8 * 2**30
 """Of all files that clients sent."""
 
 
 def files_folder(store: StoreLocation) -> Path:
-    """Where the files lie that clients of a store's server sent: on the machine of the server."""
+    """Return the folder of clients' files for a store, on the machine of the server."""
     if isinstance(store, Path):
         return store.with_name(f"{store.name}.files")
     return folder_beside(store) / f"{hashlib.sha256(str(store).encode()).hexdigest()[:16]}.files"
@@ -38,8 +38,8 @@ def files_folder(store: StoreLocation) -> Path:
 
 @dataclass(frozen=True)
 class Uploads:
-    """The folders of files that clients sent, within `folder`. `used`: the names of those that are
-    needed."""
+    """The folders of clients' files, within `folder`. `used`: returns the names of the needed
+    ones."""
 
     folder: Path
     used: Callable[[], set[str]]
@@ -91,17 +91,17 @@ class Uploads:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _read(name: str, given: str | Base64File) -> bytes:
-    if isinstance(given, str):
-        return given.encode("utf-8", "backslashreplace")
+def _read(name: str, content: str | Base64File) -> bytes:
+    if isinstance(content, str):
+        return content.encode("utf-8", "backslashreplace")
     try:
-        return base64.b64decode(given.base64, validate=True)
+        return base64.b64decode(content.base64, validate=True)
     except (binascii.Error, ValueError):
         raise InputError(f"run.files: {name}: is not valid Base64") from None
 
 
 def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
-    """Where each file lies within the folder."""
+    """Return the path of each file within the folder."""
     placed: dict[Path, bytes] = {}
     for name, content in contents.items():
         path = stored_name(name)
@@ -111,15 +111,15 @@ def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
             )
         placed[path] = content
     if nested := [path for path in placed if not placed.keys().isdisjoint(path.parents)]:
-        raise InputError(f"run.files: '{nested[0]}' lies in what is a file itself")
+        raise InputError(f"run.files: '{nested[0]}' lies within another file")
     return placed
 
 
-def _write(kept: Path, contents: Mapping[Path, bytes]) -> None:
-    """Whole or not at all: the folder gets its name when all is in it."""
-    beside = kept.with_name(f".{secrets.token_hex(8)}.part")
-    kept.parent.mkdir(0o700, parents=True, exist_ok=True)
-    kept.parent.chmod(0o700)
+def _write(folder: Path, contents: Mapping[Path, bytes]) -> None:
+    """Write the files atomically: the folder gets its name once all files are in it."""
+    beside = folder.with_name(f".{secrets.token_hex(8)}.part")
+    folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+    folder.parent.chmod(0o700)
     try:
         for place, content in contents.items():
             for parent in reversed(place.parents):
@@ -127,9 +127,9 @@ def _write(kept: Path, contents: Mapping[Path, bytes]) -> None:
             (beside / place).touch(0o600)
             (beside / place).write_bytes(content)
         try:
-            os.replace(beside, kept)
+            os.replace(beside, folder)
         except OSError:
-            if not kept.is_dir():  # else somebody else has sent the same meanwhile
+            if not folder.is_dir():  # else somebody else has sent the same meanwhile
                 raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
