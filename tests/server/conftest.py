@@ -22,7 +22,6 @@ from textevolve.server.app import create_app
 from textevolve.server.listening import bind, make_server, run, url_of
 from textevolve.server.options import ServerOptions
 
-
 ROUTES = []
 """Those of the first application: FastAPI takes 0.2 s to work them out anew for each."""
 
