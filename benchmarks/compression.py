@@ -22,7 +22,7 @@ from textevolve.llm.opening import open_client
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 from textevolve.settings import read_settings
 
-PAGES = ("guide.md", "rules.md", "debate.md", "calibrate.md", "memory-eval.md", "traces.md")
+PAGES = ("judges.md", "metrics.md", "debate.md", "calibrate.md", "memory-eval.md", "traces.md")
 COLUMNS = (
     *("page", "characters", "budget", "tokens", "levels", "calls", "again", "cut", "failed"),
     *("first answers, in parts of what is allowed", "s"),
