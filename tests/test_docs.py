@@ -391,7 +391,10 @@ def test_commands_print_what_the_page_shows(page, home, model, cli, monkeypatch)
 
 @pytest.mark.parametrize(
     "page",
-    ["bench.md", "card.md", "ci.md", "compare.md", "data.md", "fitted-judges.md", "metrics.md"],
+    [
+        *("bench.md", "card.md", "ci.md", "compare.md", "data.md", "fitted-judges.md"),
+        *("metrics.md", "traces.md"),
+    ],
 )
 def test_guides_begin_with_the_output_of_their_first_commands(page, home, cli, monkeypatch):
     """Those that read the examples and need no model; the page may leave out lines between."""
