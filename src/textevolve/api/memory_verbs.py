@@ -87,8 +87,10 @@ class MemoryVerbs(Opener):
         twice adds nothing; of one that has gone on, only the new turns are read.
         """
         file, rows = split_rows(dialogues)
-        spec = specify(
+        return await self._run_kind(
             "create-memories",
+            name,
+            rows,
             data=file or "from Python",
             collection=collection,
             about=about,
@@ -102,7 +104,6 @@ class MemoryVerbs(Opener):
             model=model,
             seed=seed,
         )
-        return await self._run(spec, cases=rows, name=name)
 
     async def integrate_memories(
         self,
@@ -121,8 +122,9 @@ class MemoryVerbs(Opener):
     ) -> Integration:
         """Draw insights from the memories of an agent, NAME or NAMESPACE/NAME, when enough
         importance has gathered (reflection)."""
-        spec = specify(
+        return await self._run_kind(
             "integrate-memories",
+            name,
             agent=agent,
             threshold=threshold,
             always=always,
@@ -134,7 +136,6 @@ class MemoryVerbs(Opener):
             model=model,
             seed=seed,
         )
-        return await self._run(spec, name=name)
 
     async def read_corpus(
         self,
@@ -155,8 +156,9 @@ class MemoryVerbs(Opener):
         Raises:
             ConflictError: somebody else changed a document's memories meanwhile.
         """
-        spec = specify(
+        return await self._run_kind(
             "read-corpus",
+            name,
             files=(files,) if isinstance(files, str) else tuple(files),
             collection=collection,
             chunk_tokens=chunk_tokens,
@@ -166,7 +168,6 @@ class MemoryVerbs(Opener):
             model=model,
             seed=seed,
         )
-        return await self._run(spec, name=name)
 
     async def evolve_persona(
         self,
@@ -188,8 +189,9 @@ class MemoryVerbs(Opener):
         Raises:
             ConflictError: the persona was changed meanwhile.
         """
-        spec = specify(
+        return await self._run_kind(
             "evolve-persona",
+            name,
             agent=agent,
             propose=propose,
             changes=changes,
@@ -200,4 +202,3 @@ class MemoryVerbs(Opener):
             model=model,
             seed=seed,
         )
-        return await self._run(spec, name=name)

@@ -135,6 +135,18 @@ class Opener(ClientOptions):
         ordered = sorted(latest.values(), key=lambda record: study.row(record).position)
         return study.summarise(spec, ordered)
 
+    async def _run_kind(
+        self,
+        kind: str,
+        name: str,
+        cases: Iterable[Any] | None = None,
+        objects: Objects | None = None,
+        **fields: Any,
+    ) -> Any:
+        """Run a study of a kind; fields that are None stay at their defaults."""
+        named = objects.by_name if objects else {}
+        return await self._run(specify(kind, **fields), cases=cases, objects=named, name=name)
+
     def _stream(
         self,
         spec: StudySpec,

@@ -205,8 +205,11 @@ class AsyncClient(MemoryVerbs):
         """
         objects = Objects()
         file, rows = split_rows(data)
-        spec = specify(
+        return await self._run_kind(
             "compare",
+            name,
+            rows,
+            objects,
             prompts=prompts,
             data=file,
             models=_name_all(models, objects),
@@ -223,7 +226,6 @@ class AsyncClient(MemoryVerbs):
             model=model,
             seed=seed,
         )
-        return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
 
     async def calibrate(
         self,
@@ -307,8 +309,11 @@ class AsyncClient(MemoryVerbs):
         with one input, the prompt.
         """
         objects = Objects()
-        spec = specify(
+        (optimization,) = await self._run_kind(
             "optimize",
+            name,
+            [task],
+            objects,
             task=task,
             judge=objects.name(judge),
             second_judge=objects.name(second_judge),
@@ -323,7 +328,6 @@ class AsyncClient(MemoryVerbs):
             model=objects.name(model),
             seed=seed,
         )
-        (optimization,) = await self._run(spec, cases=[task], objects=objects.by_name, name=name)
         return optimization
 
     async def innovate(
@@ -346,8 +350,11 @@ class AsyncClient(MemoryVerbs):
     ) -> Innovated:
         """Refine an input by what a judge says of its outputs, for as long as their scores rise."""
         objects = Objects()
-        spec = specify(
+        return await self._run_kind(
             "innovate",
+            name,
+            None,
+            objects,
             input=input,
             judge=objects.name(judge),
             judge_model=judge_model,
@@ -362,7 +369,6 @@ class AsyncClient(MemoryVerbs):
             model=model,
             seed=seed,
         )
-        return await self._run(spec, objects=objects.by_name, name=name)
 
     async def guide(
         self,
@@ -383,8 +389,11 @@ class AsyncClient(MemoryVerbs):
         """Answer a question with a debate about `candidates` as reasoning in the prompt, and
         without. `debate` sets parameters of the profile."""
         objects = Objects()
-        spec = specify(
+        return await self._run_kind(
             "guide",
+            name,
+            None,
+            objects,
             question=question,
             candidates=tuple(candidates),
             profile=str(profile) if isinstance(profile, str | Path) else None,
@@ -397,7 +406,6 @@ class AsyncClient(MemoryVerbs):
             model=model,
             seed=seed,
         )
-        return await self._run(spec, objects=objects.by_name, name=name)
 
     async def generate_profile(
         self,
@@ -413,8 +421,9 @@ class AsyncClient(MemoryVerbs):
         Raises:
             AnswerError: no usable profile came in two attempts; says what was wrong.
         """
-        spec = specify("profile", subject=subject, agents=agents, model=model, seed=seed)
-        generated: GeneratedProfile = await self._run(spec, name=name)
+        generated: GeneratedProfile = await self._run_kind(
+            "profile", name, subject=subject, agents=agents, model=model, seed=seed
+        )
         generated.require()
         return generated
 
@@ -435,11 +444,16 @@ class AsyncClient(MemoryVerbs):
         Raises:
             AnswerError: no part of the text has an answer. BudgetError: a limit was reached before.
         """
-        spec = specify(
-            "summarize", budget=budget, focus=focus, context=context, model=model, seed=seed
+        summary: Summary = await self._run_kind(
+            "summarize",
+            name,
+            [texts] if isinstance(texts, str) else texts,
+            budget=budget,
+            focus=focus,
+            context=context,
+            model=model,
+            seed=seed,
         )
-        cases = [texts] if isinstance(texts, str) else texts
-        summary: Summary = await self._run(spec, cases=cases, name=name)
         summary.require()
         return summary
 
@@ -510,8 +524,11 @@ class AsyncClient(MemoryVerbs):
         """
         objects = Objects()
         file, rows = split_rows(data)
-        spec = specify(
+        return await self._run_kind(
             "compare-quants",
+            name,
+            rows,
+            objects,
             original=str(original),
             quants=tuple(str(quant) for quant in quants),
             data=file,
@@ -521,7 +538,6 @@ class AsyncClient(MemoryVerbs):
             label=label,
             seed=seed,
         )
-        return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
 
     async def run_chain(
         self,
@@ -543,18 +559,20 @@ class AsyncClient(MemoryVerbs):
         objects = Objects()
         file, rows = split_rows(() if data is None else data)
         named = chain if isinstance(chain, str | Path) else load_opened().find_chain(chain)
-        spec = specify(
+        if values is not None or data is None:
+            rows = [values or {}]
+        elif rows is None:
+            rows = file  # the file is read with a chain that the program put in
+        return await self._run_kind(
             "chain",
+            name,
+            rows,
+            objects,
             chain=str(named) if isinstance(named, Path) else objects.name(named),
             data=file,
             map=map,
             model=model,
         )
-        if values is not None or data is None:
-            rows = [values or {}]
-        elif rows is None:
-            rows = file  # the file is read with a chain that the program put in
-        return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
 
     async def keep_history(self, history: History, *, name: str = "", episode: str = "") -> str:
         """Keep the history of a monitor as a run of the store, with what its evaluators have said

@@ -17,7 +17,6 @@ from pydantic import model_validator
 from textevolve.errors import InputError
 from textevolve.llm.catalogue import PROVIDER, locate
 from textevolve.llm.providers import known_providers, resolve
-from textevolve.llm.targets import NamedTarget
 from textevolve.reach import is_confined
 from textevolve.report.blocks import Cell, Column, Report, Table
 from textevolve.settings import Settings
@@ -44,11 +43,6 @@ class CompareQuantsSpec(CompareSpec):
         description="The models to compare with it.", argument=True, min_length=1
     )
     models: Several = option((), "The original and the quants.", hidden=True)
-    outputs: Several = option((), "Always empty.", hidden=True)
-    targets: tuple[NamedTarget, ...] = option(
-        (), "Always empty.", hidden=True, identity=False, max_length=0
-    )
-    target_version: str = option("", "Always empty.", hidden=True, identity=False)
     baseline: str | None = option(None, "The original.", hidden=True)
     sizes: Mapping[str, int] = option({}, "The bytes of each file.", hidden=True)
 
