@@ -112,7 +112,7 @@ def open_recall(
     namespace: str,
     embed: Embed,
     versions: Mapping[str, int] | None,
-    summarize: Summarize | None = None,
+    summarize: Summarize | None,
 ) -> Recall:
     """What debaters remember; `namespace` is that of bare names. Of `versions` those alone are read
     that it names; None: all collections as they are now, where no run is to be made again."""

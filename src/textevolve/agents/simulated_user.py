@@ -57,7 +57,7 @@ class _Move(BaseModel):
 
 
 async def write_message(
-    user: SimulatedUser, model: Model, chat: Chat, sample: int = 0, *, persists: bool = False
+    user: SimulatedUser, model: Model, chat: Chat, sample: int, *, persists: bool
 ) -> tuple[str, ConversationEnd]:
     """Return the user's next message, or how the conversation ended. `persists`: the user continues
     to the greatest number of turns, for an estimate of the cost.

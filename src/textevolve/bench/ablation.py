@@ -82,7 +82,7 @@ def weigh_debate(
     debate: str,
     rivals: Sequence[str],
     *,
-    minimum_effect: float = MINIMUM_EFFECT,
+    minimum_effect: float,
 ) -> Payoff | None:
     """Whether the debate does better than the best of `rivals`; of equals the first is taken. None
     where no item has what it takes to tell.

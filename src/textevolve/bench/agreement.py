@@ -213,7 +213,7 @@ def calibrate_judge(
     outcomes: Sequence[ItemOutcome],
     verdicts: Iterable[Verdict],
     *,
-    seed: int = 0,
+    seed: int,
 ) -> Calibration | None:
     """The calibration of a judge whose verdicts all are log-odds; None of any other, and where
     there is no item that people gave to one candidate. Outcomes stand beside the items.
@@ -317,7 +317,7 @@ def _majorities(items: Sequence[Item]) -> Array:
 
 
 def measure_passes(
-    passed: Array, people: Array, groups: Sequence[str], *, seed: int = 0
+    passed: Array, people: Array, groups: Sequence[str], *, seed: int
 ) -> PassFigures:
     """Compare verdicts (1 pass, 0 fail, NaN none) with people's."""
     agrees = np.where(np.isnan(passed + people), np.nan, passed == people)

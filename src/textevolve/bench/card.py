@@ -215,7 +215,7 @@ _CHECKS: Mapping[Family, _Family] = {
 }
 
 
-def sum_up_card(judgements: Iterable[CardJudgement], *, seeds: int, name: str = "") -> Card:
+def sum_up_card(judgements: Iterable[CardJudgement], *, seeds: int, name: str) -> Card:
     """Make the card of these judgements.
 
     Raises:

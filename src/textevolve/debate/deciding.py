@@ -256,7 +256,7 @@ async def probe_alone(
     speaker: Agent,
     round: int,
     sample: int,
-    remembered: str = "",
+    remembered: str,
 ) -> ScoreMatrix:
     """The log-odds of yes from one candidate alone, quoted. All agents share input and candidate as
     their prefix; `remembered`, which shows the agent's memories, persona and question come last."""
@@ -331,10 +331,10 @@ async def decide_scores(
     model: Model,
     speaker: Agent,
     order: tuple[int, ...],
-    heard: Sequence[str] = (),
-    memories: tuple[str, ...] = (),
+    heard: Sequence[str],
+    memories: tuple[str, ...],
     *,
-    sample: int = 0,
+    sample: int,
 ) -> DecidedScores:
     """All scores of a turn. `heard`: what was said so far, this turn's argument last; nothing where
     agents do not argue. `memories`, and all else in the state, is fenced.

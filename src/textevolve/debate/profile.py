@@ -30,7 +30,7 @@ from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import allowed_path, is_there
-from textevolve.spec import suggest
+from textevolve.spec import explain, suggest
 from textevolve.texts.numbers import refuse_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
@@ -363,39 +363,25 @@ class Profile(_Frozen):
         return tuple(self.weights.get(c.name, 0.0) for c in self.components)
 
 
-def override(profile: Profile, parameters: Mapping[str, Any], where: str = "") -> Profile:
+def override(profile: Profile, parameters: Mapping[str, Any]) -> Profile:
     """The profile with some of its fields set anew.
 
     Raises:
-        InputError: an unknown parameter or a value out of range, named with `where`.
+        InputError: an unknown parameter, or a value out of range.
     """
     if not parameters:
         return profile
     fields = list(Profile.model_fields)
     for name in parameters:
         if name not in fields:
-            raise InputError(f"{where}unknown parameter '{name}'{suggest(name, fields)}")
+            raise InputError(f"unknown parameter '{name}'{suggest(name, fields)}")
     data = {name: getattr(profile, name) for name in fields}
     if "components" in parameters and "weights" not in parameters:
         data["weights"] = {}
     try:
         return Profile.model_validate({**data, **parameters})
     except ValidationError as error:
-        raise InputError(f"{where}{explain(error)}") from None
-
-
-def explain(error: ValidationError) -> str:
-    """The first thing that is wrong, in one line."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] in ("missing", "extra_forbidden"):
-        known = list(Profile.model_fields) if len(first["loc"]) == 1 else []
-        hint = suggest(place, known) if known and first["type"] == "extra_forbidden" else ""
-        return f"{place}: {'missing' if first['type'] == 'missing' else 'unknown field'}{hint}"
-    if isinstance(first.get("input"), str | int | float | bool):
-        message += f" (given: {str(first['input'])[:60]!r})"
-    return f"{place}: {message}" if place else message
+        raise InputError(explain(error, Profile)) from None
 
 
 def shipped_profiles() -> tuple[str, ...]:
@@ -440,4 +426,4 @@ def parse_profile(text: str, source: str, name: str = "custom") -> Profile:
         return Profile.model_validate({"name": name, **data})
     except ValidationError as error:
         line = line_of(node, error.errors()[0]["loc"])
-        raise InputError(f"profile {source}:{line}: {explain(error)}") from None
+        raise InputError(f"profile {source}:{line}: {explain(error, Profile)}") from None

@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_core import to_json
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.profile import Profile, explain, override
+from textevolve.debate.profile import Profile, override
 from textevolve.debate.tensor import Array, LabelledTensor
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
@@ -35,6 +35,7 @@ from textevolve.llm.structured import ParseMode
 from textevolve.memory.cue import Memory
 from textevolve.rows import mend_halves
 from textevolve.showing import Shown
+from textevolve.spec import explain
 
 Stop = Literal["rounds", "converged", "certain", "budget", "failed"]
 

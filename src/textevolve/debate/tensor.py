@@ -124,7 +124,7 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
 
 
 def round_disagreement(
-    scores: Sequence[TurnScores | None], weights: Sequence[float], mode: ConvergenceMode = "agents"
+    scores: Sequence[TurnScores | None], weights: Sequence[float], mode: ConvergenceMode
 ) -> float:
     """`disagreement` of one round, of which `scores` has what each agent gave (j x k; None where
     its turn failed): the same to the last digit, without what arrays of a few numbers cost."""

@@ -341,7 +341,7 @@ class JudgeContext:
         self,
         state: tuple[str, ...],
         questions: Sequence[str],
-        candidates: Iterable[int] | None = (),
+        candidates: Iterable[int] | None,
     ) -> AnswerOdds:
         """The log-odds of yes for each of several questions about one state.
 

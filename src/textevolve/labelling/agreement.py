@@ -40,7 +40,7 @@ class PeopleAgreement:
 
 
 def agree(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel], seed: int = 0
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
 ) -> PeopleAgreement:
     """Compute all figures of a task; `labels` are in the order of their positions. Krippendorff's
     alpha is nominal, of grades of squared differences; items of one input are not independent."""
@@ -60,7 +60,7 @@ def agree(
         items=len(labelled),
         labelled=sum(map(bool, answered)),
         shared=len(shared),
-        alpha=krippendorff_alpha(classes, len(spec.answers), inputs, squared=squared, seed=seed),
+        alpha=krippendorff_alpha(classes, len(spec.answers), inputs, squared=squared, seed=0),
         people=tuple(
             LabellerFigures(n, len(g) - g.count(SKIP), g.count(SKIP)) for n, g in answers.items()
         ),

@@ -40,7 +40,7 @@ def image_rules(case: Case) -> tuple[str, ...]:
     return (_rules().render(),) if case.images or any(case.candidate_images) else ()
 
 
-def images_of(case: Case, candidates: Iterable[int] = ()) -> tuple[str, ...]:
+def images_of(case: Case, candidates: Iterable[int]) -> tuple[str, ...]:
     """The images of a message that shows the input and these candidates, in this order."""
     own = case.candidate_images
     if not own:
@@ -48,7 +48,7 @@ def images_of(case: Case, candidates: Iterable[int] = ()) -> tuple[str, ...]:
     return (*case.images, *(url for j in candidates for url in own[j]))
 
 
-def user_message(case: Case, parts: tuple[str, ...], candidates: Iterable[int] = ()) -> Message:
+def user_message(case: Case, parts: tuple[str, ...], candidates: Iterable[int]) -> Message:
     """What shows the input and these candidates."""
     return Message("user", parts, images_of(case, candidates))
 

@@ -58,7 +58,7 @@ LOOKED = 0.2
 """Seconds over which it is seen how busy the cores are."""
 
 
-def free_cores(looked: float = LOOKED) -> int:
+def free_cores() -> int:
     """How many of the cores that this process may use stood idle for the last moment, at least 1.
     All of them where the system does not say.
 
@@ -68,7 +68,7 @@ def free_cores(looked: float = LOOKED) -> int:
     cores, before, began = physical_cores(), _idle_seconds(), time.monotonic()
     if before is None:
         return cores
-    time.sleep(looked)
+    time.sleep(LOOKED)
     idle, passed = (_idle_seconds() or before) - before, time.monotonic() - began
     return max(1, min(cores, int(idle / passed + 0.5)))
 

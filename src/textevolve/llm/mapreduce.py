@@ -314,7 +314,7 @@ def _ask(task: _Task, chunk: str, size: int) -> Request:
     )
 
 
-def _most_tokens(size: int, bytes_a_character: float = 1.0) -> int:
+def _most_tokens(size: int, bytes_a_character: float) -> int:
     """The limit of an answer: twice its length, so that too long an answer is recognised."""
     return 32 + int(2 * size * bytes_a_character / CHARACTERS_A_TOKEN)
 

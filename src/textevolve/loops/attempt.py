@@ -196,18 +196,18 @@ REASON_CHARACTERS: Mapping[str, int] = {
 """Characters of each part of a judge's reasons that a writer is shown, in this order."""
 
 
-def reasons_of(evaluation: Evaluation, index: int) -> str:
+def reasons_of(evaluation: Evaluation) -> str:
     """What a judge said of a candidate, for whoever rewrites what made it: what to change first,
     and each part within its own budget, so that none crowds out another. Of a debate the
     arguments of its last round are among it, as LLM_grad is handed them.
     """
     by_candidate: Any = getattr(evaluation, "feedback", None)
     if not (by_candidate and isinstance(by_candidate, tuple)):
-        result = evaluation.result[index]
+        result = evaluation.result[0]
         return result.feedback if isinstance(result, EvaluationResult) else ""
-    told = cast(tuple[Any, ...], by_candidate)[index]
+    told = cast(tuple[Any, ...], by_candidate)[0]
     parts = {
-        "Instructions": instructions_of(evaluation, index),
+        "Instructions": instructions_of(evaluation, 0),
         "Weaknesses": getattr(told, "weaknesses", ()),
         "Arguments": _arguments(evaluation),
         "Strengths": getattr(told, "strengths", ()),
@@ -276,11 +276,11 @@ async def ask_judge(judge: Evaluator, case: Case) -> Evaluation | Failure:
         return Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
 
 
-def outcome_of(evaluation: Evaluation, index: int = 0) -> EvaluationResult | Failure:
+def outcome_of(evaluation: Evaluation) -> EvaluationResult | Failure:
     """What is said of a candidate; a judge of the user's own may say nothing, or no score."""
-    if index >= len(evaluation.result):
+    if not evaluation.result:
         return Failure("failed", "the judge gave no result")
-    return check_result(evaluation.result[index])
+    return check_result(evaluation.result[0])
 
 
 @dataclass(frozen=True, slots=True)

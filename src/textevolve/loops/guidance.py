@@ -104,7 +104,7 @@ class _Work:
 
 
 async def answer_guided(
-    question: str, plan: GuidancePlan, context: GuidanceContext, candidates: tuple[str, ...] = ()
+    question: str, plan: GuidancePlan, context: GuidanceContext, candidates: tuple[str, ...]
 ) -> Guided:
     """Answer `question` with the discussion of `candidates` in the prompt, and without.
 
@@ -206,7 +206,7 @@ async def propose(
     return tuple(dict.fromkeys(texts))
 
 
-def guided_prompt(question: str, transcript: str, seed: int = 0) -> str:
+def guided_prompt(question: str, transcript: str, seed: int) -> str:
     """The question with the transcript of a discussion, fenced, as material to reason with."""
     nonce = draw_nonce((question, transcript), seed)
     return _template().render(question=question, transcript=fenced("discussion", transcript, nonce))

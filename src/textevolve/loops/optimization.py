@@ -331,7 +331,7 @@ class OptimizationContext:
 
 
 async def optimize_text(
-    task: str, plan: OptimizationPlan, context: OptimizationContext, id: str = "", position: int = 0
+    task: str, plan: OptimizationPlan, context: OptimizationContext, id: str, position: int = 0
 ) -> Optimization:
     """Make the best text for a task that an evaluator can be made to like.
 

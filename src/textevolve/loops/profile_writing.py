@@ -23,7 +23,7 @@ from pydantic import (
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
-from textevolve.events import Listener, StepStarted, silence
+from textevolve.events import Listener, StepStarted
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
@@ -98,7 +98,7 @@ async def write_profile(
     subject: str,
     check: Callable[[str], object],
     plan: ProfilePlan,
-    listener: Listener = silence,
+    listener: Listener,
 ) -> WrittenProfile:
     """Write a profile for judging `subject`. `check` raises InputError where the YAML is none.
 

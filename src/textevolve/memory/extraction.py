@@ -191,7 +191,7 @@ async def extract_points(
     model: Model,
     dialogue: Sequence[DialogueTurn],
     settings: CreationSettings,
-    skipped_turns: int = 0,
+    skipped_turns: int,
     concurrency: int = 1,
 ) -> tuple[DialoguePoint, ...]:
     """Extract the points of all turns but the first `skipped_turns`, in the order of the turns.

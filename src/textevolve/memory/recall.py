@@ -42,9 +42,7 @@ class CueQuery:
     weight: float
 
 
-def make_queries(
-    input: str, candidates: Sequence[str] = (), history: str = ""
-) -> tuple[CueQuery, ...]:
+def make_queries(input: str, candidates: Sequence[str], history: str) -> tuple[CueQuery, ...]:
     """Return the distinct queries of a cue, none of them blank: the input, up to eight candidates,
     and the end of the history."""
     last = history.strip()[-QUERY_CHARACTERS:]

@@ -68,11 +68,10 @@ def draw_blocks(
     level: int = 2,
     *,
     script: Markup | None = None,
-    anchors: Anchors | None = None,
 ) -> Iterator[Markup]:
     """The pieces of a page that has the style of reports already. `script`: the elements that load
-    the script of a matrix, which is a plain table without. `anchors`: those of the page."""
-    return _draw_blocks(blocks, level, script, matrix_page.names(), anchors or Anchors())
+    the script of a matrix, which is a plain table without."""
+    return _draw_blocks(blocks, level, script, matrix_page.names(), Anchors())
 
 
 class Anchors:

@@ -62,11 +62,11 @@ def _escape_lines(text: str) -> str:
     return "\\\n".join(_start_line(_escape_marks(line)) or "&nbsp;" for line in lines)
 
 
-def _fence(text: str, language: str = "text") -> str:
+def _fence(text: str) -> str:
     shown = wording.visible(wording.clip(text, TEXT_SHOWN))
     longest = max((len(run) for run in _FENCE.findall(shown)), default=2)
     marks = "`" * (longest + 1)
-    return f"{marks}{language}\n{shown}\n{marks}\n"
+    return f"{marks}text\n{shown}\n{marks}\n"
 
 
 def _draw_report(report: Report) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _grid(
     names: Sequence[str],
     rows: Sequence[Sequence[str]],
     right: Sequence[bool],
-    best: frozenset[int] = frozenset(),
+    best: frozenset[int],
 ) -> str:
     """A table; the first cell of rows that stand out is bold and has a star."""
     lines = [_row(map(escape_cell, names)), _row("---:" if flush else "---" for flush in right)]

@@ -53,7 +53,7 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
 
 
 def draw_first(
-    rows: Sequence[MatrixRow], variants: Sequence[str], links: Sequence[str] = (), place: str = "#"
+    rows: Sequence[MatrixRow], variants: Sequence[str], links: Sequence[str], place: str
 ) -> Table:
     """The cells to look at first, a line each with the first words of its texts; `links` and
     `place` lead to their rows."""

@@ -75,7 +75,7 @@ def names_rows(text: str) -> bool:
     return Path(text).suffix.lower() in SUFFIXES or is_folder(text)
 
 
-def find_files(path: str, noun: str = "row") -> list[tuple[str, str]]:
+def find_files(path: str, noun: str) -> list[tuple[str, str]]:
     """The files that rows are read from, each with what messages call it.
 
     Raises:

@@ -139,7 +139,7 @@ def check_csrf(headers: Mapping[str, bytes], body: bytes, seed: str) -> None:
     """
     sent = headers.get("x-csrf-token", b"").decode("latin-1")
     if not sent and media_type(headers) == FORM:
-        sent = _form_field(body, "csrf")
+        sent = _form_token(body)
     if not seed or not hmac.compare_digest(sent.encode(), csrf_token(seed).encode()):
         raise ApiError(403, "forbidden_csrf", "the page has expired, reload it")
 
@@ -148,12 +148,12 @@ def media_type(headers: Mapping[str, bytes]) -> bytes:
     return headers.get("content-type", b"").split(b";")[0].strip().lower()
 
 
-def _form_field(body: bytes, name: str) -> str:
+def _form_token(body: bytes) -> str:
     try:
         fields = parse_qs(body.decode(), max_num_fields=100)
     except ValueError:
         return ""
-    return fields.get(name, [""])[-1]
+    return fields.get("csrf", [""])[-1]
 
 
 def _server_origins(scope: AsgiScope, headers: Mapping[str, bytes]) -> Sequence[str]:

@@ -57,7 +57,7 @@ def alpha_of(tables: Array, distance: Array) -> Array:
 
 
 def table_statistic(
-    tables: Array, measure: Callable[[Array], Array], groups: Groups | None = None, *, seed: int = 0
+    tables: Array, measure: Callable[[Array], Array], groups: Groups | None, *, seed: int
 ) -> Statistic:
     """Compute a measure of the sum of tables (items, q, q), with its interval by group."""
     shape = tables.shape[1:]
@@ -74,10 +74,10 @@ def table_statistic(
 def krippendorff_alpha(
     ratings: Sequence[Sequence[int]],
     classes: int,
-    groups: Groups | None = None,
+    groups: Groups | None,
     *,
     squared: bool = False,
-    seed: int = 0,
+    seed: int,
 ) -> Statistic:
     """Compute Krippendorff's alpha of items with the class (from 0 on) that each rater put them
     into, of any number of raters, with its interval by group: nominal, or of squared differences.

@@ -51,12 +51,12 @@ def cluster_mean(
     return Statistic(mean, Interval(mean - half, mean + half))
 
 
-def clip_interval(figure: Statistic, low: float = 0.0, high: float = 1.0) -> Statistic:
-    """The figure with the ends of its interval where values can lie; of scores, from 0 to 1."""
+def clip_interval(figure: Statistic) -> Statistic:
+    """Clip the ends of an interval of scores to 0 and 1."""
     ends = figure.interval
     if not math.isfinite(ends.low):
         return figure
-    return Statistic(figure.value, Interval(max(low, ends.low), min(high, ends.high)))
+    return Statistic(figure.value, Interval(max(0.0, ends.low), min(1.0, ends.high)))
 
 
 def _error(sums: Array, items: int) -> float:

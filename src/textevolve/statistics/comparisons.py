@@ -85,27 +85,25 @@ def sign_flip_test(
     return PairedTest(p, int(kept.size), better, worse, exact)
 
 
-def permutation_p(
-    first: Sequence[float], second: Sequence[float], *, draws: int = 10_000, seed: int = 0
-) -> float:
+def permutation_p(first: Sequence[float], second: Sequence[float]) -> float:
     """One-sided p that the mean of `first` is no higher: how often a random parting of all numbers
     into two such samples puts them at least as far apart.
 
     Two samples without pairs, after Pitman (1937), "Significance tests which may be applied to
-    samples from any populations". Exact where there are at most `draws` partings; else random ones
+    samples from any populations". Exact where there are at most `FLIPS` partings; else random ones
     and p = (1 + b) / (1 + m) as in `sign_flip_test`. NaN where a sample is empty.
     """
     pooled = np.array([*first, *second], dtype=float)
     if not len(first) or not len(second):
         return float("nan")
     reach = float(np.sum(first)) - TIE * max(1.0, float(np.abs(pooled).sum()))
-    if math.comb(pooled.size, len(first)) <= draws:
+    if math.comb(pooled.size, len(first)) <= FLIPS:
         sums = [sum(chosen) for chosen in combinations(pooled.tolist(), len(first))]
         return float(np.mean(np.array(sums) >= reach))
-    generator = np.random.default_rng(seed)
-    shuffled = generator.permuted(np.tile(pooled, (draws, 1)), axis=1)
+    generator = np.random.default_rng(0)
+    shuffled = generator.permuted(np.tile(pooled, (FLIPS, 1)), axis=1)
     as_far = int((shuffled[:, : len(first)].sum(axis=1) >= reach).sum())
-    return (1 + as_far) / (1 + draws)
+    return (1 + as_far) / (1 + FLIPS)
 
 
 def holm(p_values: Sequence[float] | Array) -> Array:
@@ -173,7 +171,7 @@ def holm_interval(
     *,
     p: float,
     corrected: float,
-    seed: int = 0,
+    seed: int,
 ) -> Interval:
     """The `difference_interval` beside a p value of the sign-flip test and what `holm` makes of it:
     as much wider as the correction is stricter, so that 0 lies within it where the corrected p is

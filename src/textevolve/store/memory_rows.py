@@ -122,7 +122,7 @@ def collection_of(row: Row[Any], namespace: str) -> Collection:
 def choose_held(
     connection: Connection,
     collection: Collection,
-    version: int | None = None,
+    version: int | None,
     moment: float | None = None,
     least_trust: float = 0.0,
 ) -> Held:

@@ -115,13 +115,13 @@ def _rank(seqs: npt.NDArray[np.int64], cosines: Vector, most: int) -> list[tuple
     return list(zip(seqs[nearest].tolist(), cosines[nearest].tolist(), strict=True))
 
 
-def has_table(connection: Connection, name: str) -> bool:
+def has_words(connection: Connection) -> bool:
     query = "SELECT count(*) FROM sqlite_master WHERE name = ?"
-    return bool(connection.exec_driver_sql(query, (name,)).scalar_one())
+    return bool(connection.exec_driver_sql(query, (WORDS,)).scalar_one())
 
 
 def add(connection: Connection, collection: Collection, entries: Sequence[IndexEntry]) -> None:
-    if not has_table(connection, WORDS):
+    if not has_words(connection):
         create = "CREATE VIRTUAL TABLE"
         connection.exec_driver_sql(f"{create} {WORDS} USING fts5(words, tokenize = 'ascii')")
         connection.exec_driver_sql(f"{create} {WORDS}_counts USING fts5vocab({WORDS}, row)")
@@ -149,7 +149,7 @@ def find_words(
     """By BM25 among the memories of the collection. Words that are in very many of them count only
     where nothing is found by those that are rarer."""
     words = list(dict.fromkeys(_mark(collection, text)))[:MOST_WORDS]
-    if not words or not has_table(connection, WORDS):
+    if not words or not has_words(connection):
         return []
     marks = ", ".join("?" * len(words))
     asked = f"SELECT term, doc FROM {WORDS}_counts WHERE term IN ({marks}) ORDER BY doc, term"

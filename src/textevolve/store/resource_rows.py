@@ -110,7 +110,7 @@ def require_row(
 def list_rows(
     connection: Connection,
     kind: ResourceTable,
-    namespace: str = "",
+    namespace: str,
     span: NameRange = EVERYTHING,
 ) -> list[Row[Any]]:
     """Those of a namespace, by name."""

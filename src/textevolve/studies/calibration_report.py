@@ -14,7 +14,7 @@ from textevolve.studies.cells import estimate, finite
 
 
 def draw_calibrations(
-    found: Mapping[str, Calibration], event: str, missing: str = ""
+    found: Mapping[str, Calibration], event: str, missing: str
 ) -> Iterator[Block]:
     """Draw the figures of each judge, and how often what it said came true. `event`: what the
     probabilities are of; `missing`: who has none, and why, as a sentence."""

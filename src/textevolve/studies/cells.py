@@ -12,11 +12,10 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def estimate(figure: Statistic, otherwise: Interval | None = None) -> Estimate:
-    """Return a statistic as a cell. `otherwise`: the interval if the figure has none."""
-    return with_ends(figure.value, figure.interval, otherwise)
+def estimate(figure: Statistic) -> Estimate:
+    """Return a statistic as a cell."""
+    return with_ends(figure.value, figure.interval)
 
 
-def with_ends(value: float, interval: Interval, otherwise: Interval | None = None) -> Estimate:
-    ends = otherwise if otherwise is not None and math.isnan(interval.low) else interval
-    return Estimate(finite(value), finite(ends.low), finite(ends.high))
+def with_ends(value: float, interval: Interval) -> Estimate:
+    return Estimate(finite(value), finite(interval.low), finite(interval.high))

@@ -107,7 +107,7 @@ async def ask_chain(
     case: str = "",
     *,
     sample: int = 0,
-    spent: TraceRecorder | None = None,
+    spent: TraceRecorder | None,
     improve: ImproveStep | None = None,
 ) -> tuple[dict[str, Any], StepTrace]:
     """Run a chain, and return its outputs and its trace. `values` may hold more than its inputs.

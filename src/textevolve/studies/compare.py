@@ -462,7 +462,7 @@ def plan_rows(
     cases: Sequence[Case],
     default_model: str,
     chains: Mapping[str, Chain],
-    first: int = 0,
+    first: int,
 ) -> Iterator[list[Planned]]:
     """The cells of each row, sample by sample. `chains`: by their names. `first`: the place of the
     first row.

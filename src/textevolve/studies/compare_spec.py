@@ -98,7 +98,7 @@ class NamedPrompt(Frozen):
             for n, (role, text) in enumerate(own)
         )
 
-    def fill_opening(self, values: Mapping[str, str], system: str = "") -> tuple[Message, ...]:
+    def fill_opening(self, values: Mapping[str, str], system: str) -> tuple[Message, ...]:
         """The messages before a conversation: a plain text is the system message, if not blank."""
         if self.messages:
             return self.fill(values, system)

@@ -54,9 +54,7 @@ class RunComparison:
         return {"variants": scores, "cases": self.cases, "left_out": self.left_out}
 
 
-def compare_runs(
-    before_rows: Iterable[Row], after_rows: Iterable[Row], seed: int = 0
-) -> RunComparison:
+def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunComparison:
     """Compare the variants of two runs by their names, or the only variant of each. If a case has
     several records of a variant in a run, their mean counts.
 
@@ -77,7 +75,7 @@ def compare_runs(
         raise InputError(f"the runs share {missing} with a score, so there is nothing to compare")
     sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
     pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
-    scores = dict(zip(shared, compare_pairs(pairs, seed=seed), strict=True))
+    scores = dict(zip(shared, compare_pairs(pairs), strict=True))
     keys = [{(v, case) for v, cases in side.items() for case in cases} for side in (before, after)]
     return RunComparison(scores, shared, len(keys[0] ^ keys[1]))
 

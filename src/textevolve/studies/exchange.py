@@ -112,9 +112,7 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
     resources[-1].memories.append(memory)
 
 
-async def import_content(
-    desk: MemoryDesk, resources: list[Exported], *, name: str | None = None
-) -> None:
+async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: str | None) -> None:
     """Store the resources of a file in the desk's namespace, or a complete namespace, in one
     transaction. Texts are embedded first. `name`: the new name of the file's resource.
 

@@ -157,7 +157,7 @@ async def ask_judges(
     judges: Sequence[str],
     bench: Workbench,
     *,
-    orders: Orders = "both",
+    orders: Orders,
     samples: int = 1,
     equal_tokens: bool = False,
     views: Mapping[str, View] | None = None,

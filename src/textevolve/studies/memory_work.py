@@ -75,7 +75,7 @@ def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
 
 
 async def stream_memories(
-    store: MemoryStore, collection: str, version: int | None = None, *, closed: bool = False
+    store: MemoryStore, collection: str, version: int | None, *, closed: bool = False
 ) -> AsyncGenerator[MemoryRecord]:
     """Yield all memories of a collection, now or in a version, in the order in which they were
     kept."""

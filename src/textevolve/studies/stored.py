@@ -29,7 +29,7 @@ SHOWN = 3
 
 
 def require_same_inputs(
-    run_id: str, before: Mapping[str, Any], now: Mapping[str, Any], action: str = "resumed"
+    run_id: str, before: Mapping[str, Any], now: Mapping[str, Any], action: str
 ) -> None:
     """Raise MismatchError with the differences between the inputs of a stored run and those of
     now."""

@@ -83,7 +83,7 @@ def check_chat_template(model: ModelTemplate) -> TemplateCheck:
     return TemplateCheck(match_formats(template.render, model.bos_token), system)
 
 
-def match_formats(render: Render, bos_token: str | None = None) -> tuple[FormatMatch, ...]:
+def match_formats(render: Render, bos_token: str | None) -> tuple[FormatMatch, ...]:
     """The known formats that write anything as the template does, the most alike first."""
     texts = [_without(_ask(render, talk, asks), bos_token) for talk, asks in CONVERSATIONS]
     matches: list[FormatMatch] = []

@@ -245,9 +245,7 @@ def needed_for_decision(
     return max(2 * fewest_units(), min(outputs, int(most)))
 
 
-async def decide_search(
-    search: TemplateSearch, calls: float = math.inf, calls_an_output: float = 1.0
-) -> None:
+async def decide_search(search: TemplateSearch, calls: float, calls_an_output: float) -> None:
     """Weigh the template that leads against the original on rows that the search has not seen; of
     a beam, first choose one in finals.
 

@@ -102,7 +102,7 @@ def take_examples(
     template: str,
     rows: Iterable[tuple[str, Mapping[str, Any]]],
     *,
-    label: str | None = None,
+    label: str | None,
     program: ProgramNames | None = None,
     keep_rows: bool = False,
 ) -> tuple[list[Example], tuple[str, ...]]:
@@ -205,7 +205,7 @@ def _encoded(text: str, where: str) -> bytes:
 
 
 def split_examples(
-    examples: Collection[Example], share: float | None = None
+    examples: Collection[Example], share: float | None
 ) -> tuple[list[Example], list[Example]]:
     """Training and validation; the latter has as near to `share` of all as whole groups allow.
     None: what `share_held_out` says.
@@ -521,7 +521,7 @@ class TrialRunner:
         outcome = outcome_of(evaluation)
         if isinstance(outcome, Failure):
             return outcome
-        return replace(outcome, feedback=reasons_of(evaluation, 0))
+        return replace(outcome, feedback=reasons_of(evaluation))
 
 
 def stop_if_skipped(results: Iterable[object]) -> None:

@@ -120,9 +120,9 @@ def _wants_page(request: Request) -> bool:
     return not of_api and "text/html" in request.headers.get("accept", "")
 
 
-def draw_report(blocks: Iterable[Block], level: int = 2) -> Markup:
+def draw_report(blocks: Iterable[Block]) -> Markup:
     """Blocks of a report as they stand in a page of ours, which has their style."""
-    return Markup("").join(draw_blocks(blocks, level))
+    return Markup("").join(draw_blocks(blocks))
 
 
 async def read_form(request: Request) -> dict[str, str]:
