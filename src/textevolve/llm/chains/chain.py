@@ -189,7 +189,7 @@ class Chain:
             description=self.description,
         )
 
-    def template_of(self, name: str | None) -> tuple[str, ChatTemplate]:
+    def template_of(self, name: str | None = None) -> tuple[str, ChatTemplate]:
         """A template with its name; where none is named, the only one that there is.
 
         Raises:
