@@ -169,14 +169,14 @@ def test_a_refusal_is_reported_once_and_the_run_ends_as_it_would(
             pass
 
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
-    opening._open_collector.cache_clear()
+    opening._open_tracer.cache_clear()
     with HTTPServer(("127.0.0.1", 0), Refusing) as collector, caplog.at_level(logging.WARNING):
         Thread(target=collector.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{collector.server_port}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         (home / "rows.jsonl").write_text(ROWS)
         codes = {cli("evaluate", "rows.jsonl", "-m", model, "-j", "probe").code for _ in range(3)}
-        opening._open_collector("OTEL_EXPORTER_OTLP_ENDPOINT").span_processor.force_flush()
+        opening._open_tracer("", "OTEL_EXPORTER_OTLP_ENDPOINT").span_processor.force_flush()
         collector.shutdown()
     assert codes == {0}
     lost = [text for text in caplog.messages if "spans are lost" in text]

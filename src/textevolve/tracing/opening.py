@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 NAME = "textevolve"
-COLLECTOR = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+COLLECTOR = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Variables that name a collector."""
 
 
@@ -49,34 +49,32 @@ def _is_disabled() -> bool:
 def _find_tracer(settings: Settings) -> Tracer | None:
     """Find the tracer of the settings, of the provider that the program has set up, or of the
     collector that the environment names."""
-    if settings.traces is not None:
-        is_address = "://" in settings.traces
-        destination = settings.traces if is_address else abspath(settings.traces)
-        try:
-            from textevolve.tracing.span_export import open_tracer
-        except ImportError:
-            raise SettingsError(
-                f"traces = {settings.traces}: needs OpenTelemetry; install textevolve[traces]"
-            ) from None
-        return open_tracer(destination, NAME)
+    if (place := settings.traces) is not None:
+        return _open_tracer(place if "://" in place else abspath(place), f"traces = {place}")
     if "opentelemetry.trace" in sys.modules:
         api = importlib.import_module("opentelemetry.trace")
         provider = api.get_tracer_provider()
         if not isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
             return provider.get_tracer(NAME)
-    named = next(filter(os.environ.get, COLLECTOR), None)
-    return None if named is None else _open_collector(named)
+    variable = next(filter(os.environ.get, COLLECTOR), None)
+    return None if variable is None else _open_tracer("", variable)
 
 
 @cache
-def _open_collector(variable: str) -> Tracer | None:
-    """Return a tracer to the collector that a variable names; without OpenTelemetry none, which is
-    reported once, since the variable may be meant for other programs."""
+def _open_tracer(destination: str, reason: str) -> Tracer | None:
+    """Return a tracer to a destination. Without OpenTelemetry there is none for a variable, which
+    may be meant for other programs, and that is reported once.
+
+    Raises:
+        SettingsError: the settings name a destination that cannot be used.
+    """
     try:
         from textevolve.tracing.span_export import open_tracer
     except ImportError:
-        logging.getLogger(NAME).warning(
-            "%s is set, and nothing is traced: install textevolve[traces]", variable
-        )
+        if destination:
+            missing = f"{reason}: needs OpenTelemetry; install textevolve[traces]"
+            raise SettingsError(missing) from None
+        missing = "%s is set, and nothing is traced: install textevolve[traces]"
+        logging.getLogger(NAME).warning(missing, reason)
         return None
-    return open_tracer("", NAME)
+    return open_tracer(NAME, destination, os.environ.get(reason, destination))

@@ -169,6 +169,8 @@ class RecordedSpan:
         for name, value in facts.items():
             if isinstance(value, EvaluationResult):
                 attributes |= {f"{prefix}.score": value.score, f"{prefix}.passed": value.passed}
+                shown = {"score": value.score, "passed": value.passed, "feedback": value.feedback}
+                attributes |= self._describe_text("output", shown) if self.kind == "judge" else {}
             elif isinstance(value, Failure):
                 self.fail(value.reason, value.kind)
             elif isinstance(value, Request):

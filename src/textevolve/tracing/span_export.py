@@ -11,7 +11,6 @@ import os
 import re
 from base64 import b64decode
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -42,10 +41,9 @@ _ID = re.compile(r'("(?:traceId|spanId|parentSpanId)": )"([^"]*)"')
 _log = logging.getLogger("textevolve")
 
 
-@cache
-def open_tracer(destination: str, name: str) -> Tracer:
-    """A tracer of this name, whose spans go to a file or an address, or where OpenTelemetry's own
-    variables say if `destination` is empty. What a collector has not got yet is sent when the
+def open_tracer(name: str, destination: str, collector: str) -> Tracer:
+    """Return a tracer of this name, whose spans go to a file or an address, or to the `collector`
+    of OpenTelemetry's own variables if `destination` is empty. Unsent spans are sent when the
     program ends.
 
     Raises:
@@ -53,16 +51,17 @@ def open_tracer(destination: str, name: str) -> Tracer:
     """
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: name}
     provider = TracerProvider(resource=Resource.create(named))
-    provider.add_span_processor(_open_processor(destination))
+    provider.add_span_processor(_open_processor(destination, collector))
     return provider.get_tracer(name)
 
 
-def _open_processor(destination: str) -> SpanProcessor:
+def _open_processor(destination: str, collector: str) -> SpanProcessor:
     if "://" in destination or not destination:
         parts = urlsplit(destination)
         path = parts.path if parts.path.strip("/") else TRACES_PATH
         address = parts._replace(path=path).geturl() if destination else None
-        losses, session = LossReport(), requests.Session()
+        losses = LossReport(urlsplit(collector).hostname or "")
+        session = requests.Session()
         logging.getLogger(OTLPSpanExporter.__module__).addFilter(losses)
         session.hooks["response"].append(losses.hear)
         size = int(os.environ.get(QUEUE_SIZE) or LONG_QUEUE)
@@ -79,13 +78,13 @@ class LossReport(logging.Filter):
     """Reports the first loss of spans with its cause, in place of what the exporter logs of each.
     A refusal's body, which the exporter leaves out, names the cause."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
         super().__init__()
-        self._reported = False
+        self._host, self._reported = host, False
 
     def hear(self, answer: requests.Response, **_: object) -> None:
         if answer.status_code // 100 == 4 and answer.status_code not in RETRIED:
-            self._report(f"the collector answers {answer.status_code}: {answer.text}")
+            self._report(f"it answers {answer.status_code}: {answer.text}")
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.ERROR:
@@ -95,9 +94,8 @@ class LossReport(logging.Filter):
     def _report(self, cause: str) -> None:
         if not self._reported:
             self._reported = True
-            _log.warning(
-                "spans are lost, and the run goes on: %s", " ".join(cause.split())[:REPORTED]
-            )
+            cause = " ".join(cause.split())[:REPORTED]
+            _log.warning("spans are lost, and the run goes on: %s: %s", self._host, cause)
 
 
 class SpanFile(SpanExporter):
