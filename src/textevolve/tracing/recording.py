@@ -60,6 +60,8 @@ PROVIDERS = {
     "azure": "azure.ai.openai",
 }
 """Providers that the conventions name otherwise."""
+SHARED = ("run_id", "conversation")
+"""Facts that spans share with those below them."""
 COUNTED = ("calls", "calls_replayed", "tokens_in", "tokens_out", "parse_errors")
 
 
@@ -83,7 +85,7 @@ class RecordedSpan:
     span: trace.Span = trace.INVALID_SPAN
     above: RecordedSpan | None = None
     context: contexts.Context | None = None
-    conversation: object = None
+    shared: Mapping[str, object] = field(default_factory=dict[str, object])
     began: float = field(default_factory=perf_counter)
     used: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(COUNTED, 0)))
     names: Counter[str] = field(default_factory=Counter[str])
@@ -129,8 +131,8 @@ class RecordedSpan:
         )
         context = set_span_in_context(span, self.context)
         here = RecordedSpan(self.tracer, self.texts, kind, span, self, context)
-        here.conversation = facts.get("conversation") or self.conversation
-        here.note(**{**facts, "conversation": here.conversation})
+        here.shared = {**self.shared, **{n: facts[n] for n in SHARED if facts.get(n) is not None}}
+        here.note(**{**here.shared, **facts})
         here.note(**({"gen_ai.operation.name": operation} if operation else {}))
         return here
 

@@ -431,7 +431,7 @@ class TrialRunner:
 
         self.listener(StepStarted("", STAGE, {"stage": name, "pieces": len(work), **details}))
         phase = "evaluate" if name in ("outputs", "judge") else "generate"
-        with step_span(phase, name, iteration=self.round, pieces=len(work)):
+        with step_span(phase, STAGE, stage=name, iteration=self.round, pieces=len(work)):
             return await gather_bounded([partial(ask, piece) for piece in work], self.concurrency)
 
     async def try_all(self, pairs: Sequence[tuple[Templates, Example]]) -> list[TrialOutcome]:
