@@ -180,17 +180,24 @@ class Unscored:
 
     def __init__(self) -> None:
         self._found: dict[str, Any] = {}
+        self._reason: str | None = ""
 
     def add(self, row: Any) -> None:
+        if row.score is not None:
+            self._reason = None
+        elif self._reason == "":
+            self._reason = row.reason
         if row.status == "scored":
             self._found.pop(row.key, None)
         else:
             self._found[row.key] = row
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._found or self._reason)
 
     def tell(self, run: RunRecord) -> None:
+        if self._reason and not self._found:
+            say(f"warning: nothing was judged: {wording.shorten(self._reason, 300)}")
         failed = [row for row in self._found.values() if row.status == "failed"]
         for row in failed[:REASONS_SHOWN]:
             name = wording.shorten(f"case {row.case}" if row.name == row.case else row.name, 60)

@@ -26,6 +26,7 @@ from textevolve.node_eval.evaluators import (
     skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.run_records import EvaluationJob, NodeRunRecord
 from textevolve.node_eval.snapshots import WHOLE
 from textevolve.spans import span
@@ -96,7 +97,8 @@ async def _judge_node(
     ]
 
     async def judge(evaluator: NodeEvaluator) -> NodeOutcome:
-        if not evaluator.whole_run and (broken := skip_broken(item)):
+        is_call = evaluator.failed_calls and item.instruction is Instruction.TOOL_CALL
+        if not (evaluator.whole_run or is_call) and (broken := skip_broken(item)):
             return broken
         async with gate:
             return await judge_node(job.see(), evaluator)

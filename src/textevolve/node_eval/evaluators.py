@@ -29,7 +29,8 @@ class NodeEvaluator(ABC):
     `target_instructions`: the types of nodes that it judges, as instructions or their names; None
     means all. `background`: it takes long (it asks a model): what it says is not waited for.
     `timeout`: seconds after which it is given up on; None means the monitor's. `whole_run`: of
-    recorded runs it judges the last node alone, whether that failed or not.
+    recorded runs it judges the last node alone, whether that failed or not. `failed_calls`: it
+    judges recorded calls of tools that failed, too.
 
     Raises InputError for a name or an instruction that cannot be used.
     """
@@ -37,6 +38,7 @@ class NodeEvaluator(ABC):
     background: bool = False
     timeout: float | None = None
     whole_run: bool = False
+    failed_calls: bool = False
 
     def __init__(self, name: str, target_instructions: Targets = None) -> None:
         self.name = name

@@ -54,7 +54,8 @@ MLFLOW = {
 """OpenInference's names of MLflow's attributes."""
 TOKENS = {"input_tokens": "prompt", "output_tokens": "completion", "total_tokens": "total"}
 METADATA = {
-    **dict.fromkeys(("session_id", "thread_id", "conversation_id"), "session.id"),
+    **dict.fromkeys(("thread_id", "conversation_id"), "gen_ai.conversation.id"),
+    "session_id": "session.id",
     "user_id": "user.id",
 }
 """OpenInference's names of what LangSmith's metadata has."""
@@ -65,7 +66,7 @@ COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
         "GET /v1/projects/NAME/spans, or Client().spans.get_spans(project_identifier=NAME)",
     ),
     "MLflow": (
-        frozenset({"info", "trace_id", "request_id", "execution_duration", "trace_metadata"}),
+        frozenset({"info", "trace_id", "traceId", "execution_duration", "trace_metadata"}),
         "mlflow.search_traces(), or mlflow.get_trace(ID).to_json()",
     ),
     "LangSmith": (
@@ -73,7 +74,7 @@ COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
         "[run.model_dump(mode='json') for run in Client().list_runs(project_name=NAME)]",
     ),
     "Langfuse": (
-        frozenset({"observations", "traceId", "parentObservationId", "sessionId", "latency"}),
+        frozenset({"observations", "parentObservationId", "sessionId", "completionStartTime"}),
         "an OpenTelemetry exporter beside Langfuse's own, to a file of OTLP JSON",
     ),
 }

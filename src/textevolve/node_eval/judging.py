@@ -20,12 +20,14 @@ from textevolve.evaluation import (
     Usage,
     check_case,
 )
+from textevolve.json_texts import write_text
 from textevolve.node_eval.episode_evaluation import judge_node
 from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     NodeOutcome,
     Targets,
     is_state,
+    skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
@@ -62,9 +64,16 @@ class JudgeEvaluator(NodeEvaluator):
             raise InputError(f"evaluator '{name}': the judge is not one: it cannot be called")
         self.evaluator, self.input_key, self.output_key = evaluator, input_key, output_key
 
+    failed_calls = True
+
     def read_case(self, history: History) -> Case | Failure:
         """Return what the judge is asked about, or why it is not asked."""
         item = history.entries[-1][-1]
+        by_field = self.input_key or self.output_key or not self.needs_input
+        if not by_field and (call := read_call(history)):
+            return call
+        if broken := skip_broken(item):
+            return broken
         if item.output_state is None:
             return Failure("skipped", NO_OUTPUT)
         if item.input_state is None and self.needs_input:
@@ -85,6 +94,37 @@ class JudgeEvaluator(NodeEvaluator):
             return outcome
         spent = {"calls": usage.calls, "tokens": usage.tokens, "cost": usage.cost}
         return replace(outcome, metadata={**outcome.metadata, "usage": spent})
+
+
+CALL = "the tool and its arguments fit the request"
+HAND_OVER = "the request was handed over to the right agent"
+
+
+def read_call(history: History) -> Case | None:
+    """Read a call of a tool as the last step of the model that made it: the request with the tools
+    on offer, and the call. None where it is no call, or where no such model was recorded."""
+    item = history.entries[-1][-1]
+    if item.instruction is not Instruction.TOOL_CALL or item.interrupted:
+        return None
+    hands_over = item.node.startswith(HAND_OVERS)
+    for model in reversed(list(history.items)):
+        state = cast("dict[str, Any]", model.input_state) if is_state(model.input_state) else {}
+        tools = cast("list[Any]", state.get("tools") or ())
+        names = [str(tool.get("name")) for tool in tools if is_state(tool)]
+        if item.node in names or (hands_over and any(n.startswith(HAND_OVERS) for n in names)):
+            break
+    else:
+        return None
+    offer = "\n".join(f"- {write_text(tool)}" for tool in tools)
+    goal = HAND_OVER if hands_over else CALL
+    request = read_text(state, None, "input")
+    question = f"{request}\n\nTools on offer:\n{offer}\n\nThe output is the next call of the agent."
+    call = f"{item.node}({write_text(item.input_state)})"
+    failed = f"\n\nThe call failed: {item.error}" if item.error else ""
+    return Case(f"{question} It is good if {goal}, and if it did not fail.", (call + failed,))
+
+
+HAND_OVERS = ("transfer_to", "handoff", "hand_off", "delegate_to")
 
 
 class RunEvaluator(JudgeEvaluator):

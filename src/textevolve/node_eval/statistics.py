@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import HistoryItem
 
+MOST_REASONS = 20
+
 
 @dataclass(slots=True)
 class EvaluatorStatistics:
@@ -38,11 +40,18 @@ class EvaluatorStatistics:
 
 @dataclass(slots=True)
 class NodeStatistics:
-    """Episodes, nodes, those that failed themselves, and what each evaluator said."""
+    """Episodes, nodes, those that failed themselves, and what each evaluator said. `judged`: nodes
+    with a score; `failed`: with an evaluator that gave none; `skipped`: about which nobody was
+    asked. `reasons`: of outcomes without a score, with their number, of so many the first."""
 
     episodes: int = 0
     nodes: int = 0
     errors: int = 0
+    judged: int = 0
+    failed: int = 0
+    skipped: int = 0
+    without_output: int = 0
+    reasons: dict[str, int] = field(default_factory=dict[str, int])
     by_evaluator: dict[str, EvaluatorStatistics] = field(
         default_factory=dict[str, EvaluatorStatistics]
     )
@@ -54,5 +63,15 @@ class NodeStatistics:
         self._episode = episode
         self.nodes += 1
         self.errors += item.error is not None and not item.interrupted
+        self.without_output += item.output_state is None
+        outcomes = item.evaluation_results.values()
+        failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+        has_failed = any(failure.kind == "failed" for failure in failures)
+        self.failed += has_failed
+        self.judged += len(failures) < len(outcomes) and not has_failed
+        self.skipped += 0 < len(failures) == len(outcomes) and not has_failed
+        for failure in failures:
+            if failure.reason in self.reasons or len(self.reasons) < MOST_REASONS:
+                self.reasons[failure.reason] = self.reasons.get(failure.reason, 0) + 1
         for name, outcome in item.evaluation_results.items():
             self.by_evaluator.setdefault(name, EvaluatorStatistics()).add(outcome, item.node)

@@ -26,11 +26,12 @@ from textevolve.rows.content import (
     take_object,
 )
 from textevolve.rows.hub import PREFIX, fetch_files
+from textevolve.rows.results import read_cells, read_log, read_result, read_results
 from textevolve.rows.tables import Header, read_csv, read_parquet
 
 __all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
 
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval")
 
 
 def read_rows(
@@ -108,9 +109,13 @@ def _read_file(
     if suffix == ".parquet":
         yield from read_parquet(path, name, header)
         return
+    if suffix == ".eval":
+        yield from read_log(path, name)
+        return
     with open_text(path) as file:
         if suffix in (".csv", ".tsv"):
-            yield from read_csv(file, name, is_text, header)
+            for where, row in read_csv(file, name, is_text, header):
+                yield from ((where, each) for each in read_cells(row))
         elif suffix == ".json":
             yield from _json(file, name, noun)
         else:
@@ -207,11 +212,13 @@ def read_argument(text: str) -> str:
 
 def _jsonl(file: Iterable[str], name: str, noun: str) -> Iterator[Placed]:
     for where, line in place_lines(file, name):
-        yield where, parse_row(line, where, noun)
+        yield where, read_result(parse_row(line, where, noun))
 
 
 def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:
     data = parse_json(mend_halves(file.read()), name, noun)
+    if isinstance(data, dict) and (results := read_results(cast("Row", data))) is not None:
+        data = results
     if not isinstance(data, list):
         raise InputError(f"{name}: must be a list of {noun}s")
     for number, row in enumerate(cast(list[Any], data), 1):

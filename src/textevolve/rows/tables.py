@@ -13,6 +13,7 @@ from typing import IO, Any
 from textevolve.errors import InputError, SettingsError
 from textevolve.reach import allowed_path
 from textevolve.rows.content import Placed, mend_halves
+from textevolve.rows.results import has_outputs
 
 DELIMITERS = ",;\t"
 """What may stand between cells. European spreadsheets write semicolons: commas are in numbers."""
@@ -62,7 +63,8 @@ def read_csv(
         columns = list(reader.fieldnames or ())
         restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
         reader.fieldnames = columns = [restore(name) for name in columns]
-        if double := [one for one in columns if one.strip() and columns.count(one) > 1]:
+        double = [one for one in columns if one.strip() and columns.count(one) > 1]
+        if double and not has_outputs(columns):
             raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
         header(columns)
         begins = reader.line_num + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -66,12 +66,25 @@ def report(found: NodesResult, *, most: int, states: bool) -> Report:
 def _sentence(found: NodeStatistics) -> str:
     said = f"{wording.count(found.nodes, 'node')} in "
     said += wording.count(found.episodes, "episode")
-    return f"{said}; {found.errors:,} failed themselves" if found.errors else said
+    said = f"{said}; {found.errors:,} failed themselves" if found.errors else said
+    if not found.by_evaluator:
+        return said
+    counts = (f"{number:,} {name.replace('_', ' ')}" for name, number in count_nodes(found).items())
+    return f"{said}. Nodes: {', '.join(counts)}"
+
+
+def count_nodes(found: NodeStatistics) -> Mapping[str, int]:
+    """How many nodes have a score, lack one, were not asked about, and had no output."""
+    names = ("judged", "failed", "skipped", "without_output")
+    return {name: getattr(found, name) for name in names}
 
 
 def _blocks(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
     if found.statistics.by_evaluator:
         yield _by_evaluator(found.statistics)
+    if reasons := found.statistics.reasons:
+        rows = [(wording.shorten(reason, 200), number) for reason, number in reasons.items()]
+        yield Table("Without a score", (Column("reason"), Column("times", "count")), rows)
     if found.unused:
         columns = (Column("not used"), Column("why"))
         yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in found.unused])
@@ -99,19 +112,39 @@ def _by_evaluator(found: NodeStatistics) -> Table:
 
 
 def _tree(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
-    """Episodes, in each its supersteps, in each its nodes, below each what was said of it."""
-    roots: list[Branch] = []
-    for episode, nodes in groupby(found.shown[:most], lambda node: node.episode):
-        steps = [
-            Branch(f"superstep {step + 1}", tone="dim", children=[_grow(n, states) for n in inside])
-            for step, inside in groupby(nodes, lambda node: node.step)
-        ]
-        roots.append(Branch(f"episode {episode}", tone="strong", children=steps))
+    """Episodes, in each its nodes as they ran in one another, below each what was said of it."""
+    roots = [
+        Branch(f"episode {episode}", tone="strong", children=_nest(nodes, states))
+        for episode, nodes in groupby(found.shown[:most], lambda node: node.episode)
+    ]
     if roots:
         yield Tree("Episodes", roots)
     if left := found.statistics.nodes - min(most, len(found.shown)):
         said = wording.count(left, "more node")
         yield Note(f"{said}: see nodes show TRACE --limit, or runs export RUN FILE", "dim")
+
+
+def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
+    """Nest nodes in those that they ran in, which ended after them; by their beginning."""
+    roots: list[tuple[JudgedNode, Branch]] = []
+    for node in nodes:
+        inner = [(one, branch) for one, branch in roots if _ran_in(one.item, node.item)]
+        grown = _grow(node, states)
+        children = [replace(branch, label=one.item.node) for one, branch in _by_start(inner)]
+        roots = [root for root in roots if root not in inner]
+        roots.append((node, replace(grown, children=[*grown.children, *children])))
+    return [branch for _, branch in _by_start(roots)]
+
+
+def _by_start(nodes: list[tuple[JudgedNode, Branch]]) -> list[tuple[JudgedNode, Branch]]:
+    return sorted(nodes, key=lambda pair: pair[0].item.timestamp)
+
+
+def _ran_in(item: HistoryItem, outer: HistoryItem) -> bool:
+    if parent := item.ids.get("parent_id"):
+        return parent == outer.ids.get("span_id")
+    around = (*outer.path, outer.node)
+    return item.path[: len(around)] == around
 
 
 def _grow(node: JudgedNode, states: bool) -> Branch:
@@ -127,7 +160,8 @@ def _grow(node: JudgedNode, states: bool) -> Branch:
         children.append(Branch(f"{said}: {item.error}", tone=tone))
     results = item.evaluation_results.items()
     children += [Branch(name, *_judged(outcome)) for name, outcome in results]
-    return Branch(node.name or "(no name)", _about(item), "strong", children)
+    about = ", ".join(filter(None, (_about(item), f"superstep {node.step + 1}")))
+    return Branch(node.name or "(no name)", about, "strong", children)
 
 
 def _about(item: HistoryItem) -> str:
@@ -187,6 +221,8 @@ def data(found: NodesResult) -> Mapping[str, Any]:
         "episodes": statistics.episodes,
         "nodes": statistics.nodes,
         "errors": statistics.errors,
+        **count_nodes(statistics),
+        "reasons": statistics.reasons,
         "evaluators": {
             name: {"mean": one.mean, **asdict(one)} for name, one in statistics.by_evaluator.items()
         },

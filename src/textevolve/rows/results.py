@@ -1,0 +1,95 @@
+"""Results of Inspect and promptfoo as rows with an input, an output and a reference."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from textevolve.errors import InputError
+from textevolve.json_texts import write_text
+from textevolve.reach import allowed_path
+from textevolve.rows.chats import read_chat, write_chat
+from textevolve.rows.content import Placed, Row, mend_halves
+
+_PROVIDER = re.compile(r"\[([^\]]+)\] (.+)", re.DOTALL)
+"""The name of a column with outputs in promptfoo's tables: provider and prompt."""
+_CELL = re.compile(
+    r"\s*\[(?:PASS|FAIL|ERROR)\] \([^)]*\)\s*(.*?)(?:\s*(?:Pass|Fail) Reason: .*)?", re.DOTALL
+)
+"""An output in older ones, between its verdict and the reason."""
+_EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
+"""Assertions of promptfoo whose value is a reference."""
+
+
+def read_log(path: str, name: str) -> Iterator[Placed]:
+    """Read the samples of Inspect's `.eval` log, an archive with a file for each."""
+    try:
+        with zipfile.ZipFile(allowed_path(path)) as log:
+            for member in sorted(log.namelist()):
+                if member.startswith("samples/"):
+                    text = mend_halves(log.read(member).decode())
+                    yield f"{name}: {member}", _read_sample(json.loads(text))
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{name}: no log of Inspect's that can be read ({error})") from None
+
+
+def read_results(document: Mapping[str, Any]) -> list[Row] | None:
+    """Read a whole log of Inspect's, or promptfoo's results; None if it is neither."""
+    if isinstance(document.get("samples"), list) and "eval" in document:
+        return list(map(_read_sample, document["samples"]))
+    results = document.get("results")
+    results = cast("Row", results).get("results") if isinstance(results, dict) else results
+    return list(map(read_result, cast("list[Row]", results))) if isinstance(results, list) else None
+
+
+def _read_sample(sample: Row) -> Row:
+    output, target = sample.get("output") or {}, sample.get("target")
+    chat = read_chat(sample.get("input"))
+    messages = sample.get("messages") or ()
+    epoch = f"-{sample['epoch']}" if sample.get("epoch", 1) > 1 else ""
+    row = {
+        "id": f"{sample.get('id', '')}{epoch}",
+        "input": write_chat(chat) if chat else sample.get("input"),
+        "output": output.get("completion"),
+        "reference": "\n".join(target) if isinstance(target, list) else target,
+        "tool_calls": messages if any(one.get("tool_calls") for one in messages) else None,
+    }
+    return {name: value for name, value in row.items() if value}
+
+
+def read_result(row: Row) -> Row:
+    """Read a result of promptfoo's; any other row stays as it is."""
+    if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
+        return row
+    output = (row.get("response") or {}).get("output")
+    checks = (row["testCase"] or {}).get("assert") or ()
+    values = (one.get("value") for one in checks if one.get("type") in _EQUALITY)
+    result = {
+        "id": f"{row['testIdx']}-{row['promptIdx']}-{(row.get('provider') or {}).get('id', '')}",
+        "input": (row.get("prompt") or {}).get("raw"),
+        "output": None if output is None else write_text(output),
+        "reference": next((value for value in values if isinstance(value, str)), None),
+    }
+    return {name: value for name, value in result.items() if value}
+
+
+def has_outputs(columns: Iterable[str]) -> bool:
+    """Tell whether a table is promptfoo's: its outputs are named by provider and prompt."""
+    return any(map(_PROVIDER.fullmatch, columns))
+
+
+def read_cells(row: Row) -> Iterator[Row]:
+    """Read a row for each output in a row of promptfoo's table; any other stays as it is."""
+    outputs = {name: found for name in row if (found := _PROVIDER.fullmatch(name))}
+    for name, (_, prompt) in ((name, found.groups()) for name, found in outputs.items()):
+        for variable, value in row.items():
+            text = write_text(value)
+            prompt = re.sub(rf"{{{{\s*{re.escape(variable)}\s*}}}}", lambda _, t=text: t, prompt)
+        text = write_text(row[name])
+        verdict = _CELL.fullmatch(text)
+        yield {"input": prompt, "output": verdict[1] if verdict else text}
+    if not outputs:
+        yield row

@@ -1,0 +1,106 @@
+"""Logs of Inspect and results of promptfoo are rows."""
+
+import json
+import zipfile
+
+import pytest
+
+from textevolve.errors import InputError
+from textevolve.rows import read_rows
+
+SAMPLE = {
+    "id": 1,
+    "epoch": 1,
+    "input": "Why are there tides?",
+    "target": "the moon",
+    "messages": [{"role": "user", "content": "Why are there tides?"}],
+    "output": {"model": "m", "choices": [], "completion": "The moon pulls on the sea."},
+    "scores": {"match": {"value": "C"}},
+}
+CHAT = {
+    **SAMPLE,
+    "epoch": 2,
+    "input": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tides?"}],
+    "target": ["moon", "sun"],
+    "messages": [{"role": "assistant", "content": "", "tool_calls": [{"function": "look"}]}],
+}
+ROWS = [
+    {
+        "id": "1",
+        "input": "Why are there tides?",
+        "output": "The moon pulls on the sea.",
+        "reference": "the moon",
+    },
+    {
+        "id": "1-2",
+        "input": "System: Be brief.\nUser: Tides?",
+        "output": "The moon pulls on the sea.",
+        "reference": "moon\nsun",
+        "tool_calls": CHAT["messages"],
+    },
+]
+RESULT = {
+    "promptIdx": 0,
+    "testIdx": 3,
+    "testCase": {"vars": {"port": "Brest"}, "assert": [{"type": "contains", "value": "noon"}]},
+    "prompt": {"raw": "When is high water at Brest?", "label": "When is high water at {{port}}?"},
+    "provider": {"id": "openai:gpt"},
+    "response": {"output": "At noon."},
+    "vars": {"port": "Brest"},
+    "success": True,
+}
+ASKED = {"input": "When is high water at Brest?", "output": "At noon."}
+JUDGED = {**ASKED, "id": "3-0-openai:gpt", "reference": "noon"}
+
+
+def read(path):
+    return [row for _, row in read_rows(str(path), "case", lambda _name: True)]
+
+
+def test_an_archive_of_inspect(tmp_path):
+    path = tmp_path / "log.eval"
+    with zipfile.ZipFile(path, "w") as log:
+        log.writestr("header.json", json.dumps({"version": 2, "eval": {}}))
+        log.writestr("samples/1_epoch_1.json", json.dumps(SAMPLE))
+        log.writestr("samples/1_epoch_2.json", json.dumps(CHAT))
+    assert read(path) == ROWS
+    path.write_text("no archive")
+    with pytest.raises(InputError, match="no log of Inspect's"):
+        read(path)
+
+
+def test_a_log_of_inspect(tmp_path):
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({"version": 2, "eval": {}, "samples": [SAMPLE, CHAT]}))
+    assert read(path) == ROWS
+
+
+def test_results_of_promptfoo(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"evalId": "e", "results": {"version": 3, "results": [RESULT]}}))
+    assert read(path) == [JUDGED]
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps(RESULT) + "\n")
+    assert read(path) == [JUDGED]
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("port,[openai:gpt] When is high water at {{port}}?,Status,Score", "Brest,At noon.,PASS,1"),
+        (
+            "port,[a] When is high water at {{port}}?,Status,[b] {{ port }}?,Status",
+            'Brest,At noon.,PASS,"Late.",FAIL',
+        ),
+        (
+            "port,[openai:gpt] When is high water at {{port}}?",
+            'Brest,"[PASS] (1.00)\n\nAt noon.\n\nPass Reason: All assertions passed"',
+        ),
+    ],
+)
+def test_tables_of_promptfoo(tmp_path, header, cells):
+    path = tmp_path / "results.csv"
+    path.write_text(f"{header}\n{cells}\n")
+    first, *more = read(path)
+    assert first == ASKED
+    assert more in ([], [{"input": "Brest?", "output": "Late."}])
