@@ -197,18 +197,45 @@ def find_score_fault(score: object) -> str:
     return "" if 0 <= float(score) <= 1 else f"the score {score} is outside 0 to 1"  # NaN, too
 
 
+SCORES = ("score", "value")
+REASONS = ("feedback", "comment", "reason", "rationale")
+"""Names under which results of other tools have their score and their reason: `comment` is that of
+openevals, `reason` of DeepEval, `value` and `rationale` of MLflow's `Feedback`; autoevals has a
+`rationale` in its metadata."""
+
+
+def read_parts(result: Any) -> tuple[Any, str]:
+    """Read the score of another tool's result, None if it has none, and the reason."""
+
+    def read(name: str) -> Any:
+        if isinstance(result, Mapping):
+            return cast("Mapping[str, Any]", result).get(name)
+        return getattr(result, name, None)
+
+    score = next((value for name in SCORES if (value := read(name)) is not None), None)
+    inner = read("metadata")
+    reasons = [read(name) for name in REASONS]
+    reasons += [cast("Any", inner).get("rationale")] if isinstance(inner, Mapping) else []
+    return score, str(next(filter(None, reasons), ""))
+
+
 def check_result(given: Any) -> EvaluationResult | Failure:
     """The judgement of one text, as any judge may give it: a failure where it is none, or where its
     score cannot be used."""
     if isinstance(given, Failure):
         return replace(given, reason=mend_text(given.reason))
+    reason = ""
+    if not isinstance(given, (EvaluationResult, Real)):
+        score, reason = read_parts(given)
+        given = score if isinstance(score, Real) else given
     if not isinstance(given, (EvaluationResult, Real)):
         return Failure(
             "failed",
             f"the judge gave {type(given).__name__} for a candidate: it must give a number from 0"
             " to 1, an EvaluationResult or a Failure, or an Evaluation of all",
         )
-    result = given if isinstance(given, EvaluationResult) else EvaluationResult(float(given), False)
+    is_whole = isinstance(given, EvaluationResult)
+    result = given if is_whole else EvaluationResult(float(given), False, reason)
     if fault := find_score_fault(result.score):
         return Failure("failed", f"the judge's result cannot be used: {fault}")
     score = float(result.score)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import EvaluationResult, Failure, check_result
+from textevolve.evaluation import EvaluationResult, Failure, check_result, read_parts
 
 LabelMetric: TypeAlias = Callable[..., Any]
 """From an output, its row's label (None without one) and the row's values by column to what this
@@ -137,13 +137,11 @@ def _parts_of(given: Any) -> tuple[Any, str]:
     """The score, and the text that says why."""
     score: Any = given
     text: Any = None
-    if isinstance(given, Mapping) and "score" in given:
-        told = cast("Mapping[str, Any]", given)
-        score, text = told["score"], told.get("feedback")
-    elif isinstance(given, tuple | list) and len(cast("Sequence[Any]", given)) == 2:
+    if isinstance(given, tuple | list) and len(cast("Sequence[Any]", given)) == 2:
         score, text = cast("Sequence[Any]", given)
     elif not isinstance(given, bool | int | float | str):
-        score, text = getattr(score, "score", score), getattr(score, "feedback", None)
+        score, text = read_parts(given)
+        score = given if score is None else score
     if text is not None and not isinstance(text, str):
         raise InputError(
             f"the metric gave {type(text).__name__} beside the score, where a text says why"

@@ -1,0 +1,40 @@
+"""Results of other tools' judges keep their scores and their reasons."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from textevolve.evaluation import Case, EvaluationResult, Failure, check_result
+from textevolve.loops.attempt import as_evaluator
+from textevolve.metrics.shapes import read_score
+
+SAID = "It names the moon."
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"key": "correctness", "score": True, "comment": SAID, "metadata": None},
+        SimpleNamespace(name="Factuality", score=1, metadata={"rationale": SAID}),
+        SimpleNamespace(score=1.0, reason=SAID, success=True),
+        SimpleNamespace(name="relevance", value=True, rationale=SAID, error=None),
+        {"score": 1.0, "feedback": SAID},
+    ],
+    ids=["openevals", "autoevals", "DeepEval", "MLflow", "ours"],
+)
+async def test_a_result_keeps_its_reason(result):
+    assert check_result(result) == EvaluationResult(1.0, True, SAID)
+    assert read_score(result, 0.5) == EvaluationResult(1.0, True, SAID)
+    evaluation = await as_evaluator(lambda case: result)(Case("Why?", ("The moon.",)))
+    assert evaluation.result == (EvaluationResult(1.0, True, SAID),)
+
+
+@pytest.mark.parametrize(
+    "result", [{}, None, {"score": None}, SimpleNamespace(value="high"), object()]
+)
+def test_what_has_no_score_is_a_failure(result):
+    assert isinstance(check_result(result), Failure)
+
+
+def test_a_score_beyond_its_scale_is_a_failure():
+    assert "outside 0 to 1" in check_result({"score": 7, "comment": SAID}).reason
