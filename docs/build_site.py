@@ -72,7 +72,7 @@ def find_summary(markdown: str) -> str:
     """Return the first sentence of a page, after a colon; nothing if it begins with code."""
     paragraphs = [part for part in markdown.split("\n\n") if not part.startswith("#")]
     text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", " ".join(paragraphs[0].split()))
-    sentence = re.match(r"[A-Z`*].*?[.:?](?= |$)", text)
+    sentence = re.match(r"[A-Z`*].*?(?:[.?](?= |$)|:$)", text)
     return f": {sentence[0].rstrip(':')}" if sentence else ""
 
 
