@@ -1,0 +1,206 @@
+"""A real Phoenix and a real MLflow take our spans, with kinds, texts, tokens and judgements.
+
+Each is installed into an environment of its own, which later runs use again; the tests are skipped
+where that fails, as without a network.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from textevolve.tracing import opening
+from textevolve.tracing.recording import CONTENT_SWITCH
+
+pytestmark = pytest.mark.slow
+FOLDER = Path(tempfile.gettempdir()) / "textevolve-tools"
+INSTALL, START = 900, 600
+"""Seconds that installing a tool, and starting it on an empty database, may take."""
+
+
+def install(name, package):
+    """The `bin` of an environment with this package, or a skipped test."""
+    folder = FOLDER / name
+    if not (folder / "installed").exists():
+        python = str(folder / "bin/python")
+        try:
+            for command in (
+                [sys.executable, "-m", "venv", "--clear", str(folder)],
+                [python, "-m", "pip", "install", "-q", package],
+            ):
+                subprocess.run(command, check=True, capture_output=True, timeout=INSTALL)
+        except (subprocess.SubprocessError, OSError) as error:
+            pytest.skip(f"{package} cannot be installed here: {error}")
+        (folder / "installed").touch()
+    return folder / "bin"
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def ask(url, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture
+def serve(home):
+    """Starts a server's command, and waits for its address to answer."""
+    processes = []
+
+    def start(command, url, **environment):
+        log = (home / "server.log").open("wb")
+        process = subprocess.Popen(
+            list(map(str, command)), stdout=log, stderr=log, env={**os.environ, **environment}
+        )
+        processes.append(process)
+        until = time.monotonic() + START
+        while time.monotonic() < until and process.poll() is None:
+            try:
+                urllib.request.urlopen(url, timeout=5).close()
+                return
+            except OSError:
+                time.sleep(1)
+        pytest.skip(f"{command[0]} did not start: {(home / 'server.log').read_text()[-500:]}")
+
+    yield start
+    for process in processes:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture
+def send(cli, model, home, monkeypatch):
+    """Runs studies whose spans go to an address, and waits until all are sent."""
+
+    def run(address):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+        monkeypatch.setenv(CONTENT_SWITCH, "true")
+        opening._open_tracer.cache_clear()
+        (home / "rows.jsonl").write_text('{"input": "Why tides?", "output": "The moon."}\n')
+        (home / "asked.jsonl").write_text('{"input": "Why tides?"}\n')
+        (home / "a.txt").write_text("Answer: {input}")
+        node = {"node": "plan", "input": {"text": "Why?"}, "output": {"text": "So."}}
+        (home / "nodes.jsonl").write_text(json.dumps({**node, "instruction": "GENERATE"}) + "\n")
+        judge = ("-m", model, "--judge", "probe")
+        for arguments in (
+            ("evaluate", "rows.jsonl", *judge, "--name", "tides"),
+            ("compare", "-p", "a.txt", "-d", "asked.jsonl", *judge),
+            ("optimize", "Say hello.", *judge, "--max-iterations", 1),
+            ("nodes", "evaluate", "nodes.jsonl", *judge),
+        ):
+            assert cli(*arguments).code == 0
+        cli("agents", "create", "guide", "--persona", "You are kind.")
+        assert cli("chat", "guide", "--user", "ann", "-m", model, stdin=b"Hello.\n").code == 0
+        opening._open_tracer("", "OTEL_EXPORTER_OTLP_ENDPOINT").span_processor.force_flush()
+
+    return run
+
+
+def check(traces):
+    """`traces`: by the name of the root, the spans as (path, kind, input, output, tokens)."""
+    runs = {name.partition(" ")[0]: spans for name, spans in traces.items()}
+    assert runs.keys() == {"evaluate", "compare", "optimize", "nodes", "invoke_agent"}
+    assert "evaluate tides" in traces
+    found = {span[0][1:]: span[1:] for span in runs["evaluate"]}
+    kind, asked, answered, _ = found["case 1",]
+    assert (kind, asked, answered) == ("CHAIN", "Why tides?", "The moon.")
+    assert found["case 1", "probe"][0] == "EVALUATOR"
+    kind, asked, answered, tokens = found["case 1", "probe", "chat scripted"]
+    assert (kind, answered in ("Yes", "No")) == ("LLM", True)
+    assert "Why tides?" in str(asked)
+    assert tokens > 0
+    paths = {name: {span[0][1:] for span in spans} for name, spans in runs.items()}
+    assert ("case 1: a", "chat scripted") in paths["compare"]
+    assert ("case 1", "eval_opt.run", "eval_opt.evaluate.1", "probe") in paths["optimize"]
+    assert ("node plan", "probe") in paths["nodes"]
+    assert ("chat scripted",) in paths["invoke_agent"]
+
+
+def path_of(span, spans):
+    around = spans.get(span["parent"])
+    return (*(path_of(around, spans) if around else ()), span["name"])
+
+
+QUERY = """{projects {edges {node {spans(first: 500) {edges {node {name spanId parentId spanKind
+tokenCountTotal input {value} output {value} events {name}}}}}}}}"""
+
+
+def test_phoenix_shows_the_spans(serve, send, home):
+    port = free_port()
+    command = [install("phoenix", "arize-phoenix") / "python", "-m", "phoenix.server.main", "serve"]
+    address = f"http://127.0.0.1:{port}"
+    serve(
+        command,
+        f"{address}/healthz",
+        PHOENIX_WORKING_DIR=str(home / "phoenix"),
+        PHOENIX_PORT=str(port),
+        PHOENIX_GRPC_PORT=str(free_port()),
+    )
+    send(address)
+    until, traces = time.monotonic() + 120, {}
+    while len(traces) < 5 and time.monotonic() < until:
+        time.sleep(2)
+        (project,) = ask(f"{address}/graphql", {"query": QUERY})["data"]["projects"]["edges"]
+        nodes = [edge["node"] for edge in project["node"]["spans"]["edges"]]
+        spans = {n["spanId"]: {**n, "parent": n["parentId"]} for n in nodes}
+        traces = {}
+        for span in spans.values():
+            path = path_of(span, spans)
+            texts = [(span[side] or {}).get("value") for side in ("input", "output")]
+            row = (path, span["spanKind"].upper(), *texts, span["tokenCountTotal"])
+            traces.setdefault(path[0], []).append(row)
+    check(traces)
+    events = {span["name"]: span["events"] for span in spans.values() if span["events"]}
+    assert events["probe"] == [{"name": "gen_ai.evaluation.result"}]
+
+
+def test_mlflow_shows_the_spans_and_a_refusal_is_reported_once(
+    serve, send, home, monkeypatch, caplog
+):
+    port, folder = free_port(), install("mlflow", "mlflow")
+    address = f"http://127.0.0.1:{port}"
+    store = f"sqlite:///{home / 'mlflow.db'}"
+    options = ["--host", "127.0.0.1", "--port", port, "--workers", 1, "--backend-store-uri", store]
+    serve([folder / "mlflow", "server", *options], f"{address}/health")
+    send(address)
+    (lost,) = [text for text in caplog.messages if "spans are lost" in text]
+    assert "422" in lost
+    assert "x-mlflow-experiment-id" in lost
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-mlflow-experiment-id=0")
+    send(address)
+    reader = f"""
+import json, mlflow
+mlflow.set_tracking_uri("{address}")
+for trace in mlflow.search_traces(locations=["0"], return_type="list"):
+    for s in trace.data.spans:
+        usage = s.get_attribute("mlflow.chat.tokenUsage") or {{}}
+        print(json.dumps({{"id": s.span_id, "parent": s.parent_id, "name": s.name,
+            "kind": s.span_type, "input": s.inputs, "output": s.outputs,
+            "tokens": usage.get("total_tokens"), "events": [event.name for event in s.events]}}))
+"""
+    command = [str(folder / "python"), "-c", reader]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    spans, traces = {span["id"]: span for span in told}, {}
+    for span in told:
+        path = path_of(span, spans)
+        row = (path, span["kind"], span["input"], span["output"], span["tokens"])
+        traces.setdefault(path[0], []).append(row)
+    check(traces)
+    assert any(span["events"] == ["gen_ai.evaluation.result"] for span in told)
