@@ -53,12 +53,7 @@ STANDARD = {
     "user": ("user.id",),
 }
 """Facts that have names in the conventions."""
-PROVIDERS = {
-    "mistral": "mistral_ai",
-    "xai": "x_ai",
-    "gemini": "gcp.gemini",
-    "azure": "azure.ai.openai",
-}
+PROVIDERS = {"mistral": "mistral_ai", "xai": "x_ai", "gemini": "gcp.gemini"}
 """Providers that the conventions name otherwise."""
 SHARED = ("run_id", "conversation")
 """Facts that spans share with those below them."""
@@ -67,12 +62,8 @@ COUNTED = ("calls", "calls_replayed", "tokens_in", "tokens_out", "parse_errors")
 
 def records_texts() -> bool:
     """Tell whether the conventions' switch lets texts into spans."""
-    return os.environ.get(CONTENT_SWITCH, "").lower() in (
-        "true",
-        "1",
-        "span_only",
-        "span_and_event",
-    )
+    switch = os.environ.get(CONTENT_SWITCH, "").lower()
+    return switch in ("true", "1", "span_only", "span_and_event")
 
 
 @dataclass
