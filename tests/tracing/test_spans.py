@@ -62,6 +62,7 @@ def test_run_case_judge_and_calls_nest_and_hold_no_text_unless_switched_on(
     judge, call = tree["case 2", "probe"], tree["case 2", "probe", "chat scripted #3"]
     assert root.name == "evaluate tides"
     assert root.attributes["gen_ai.operation.name"] == "invoke_workflow"
+    assert root.attributes["output.value"] == "2 records"
     kinds = [one.attributes["openinference.span.kind"] for one in (root, case, judge, call)]
     assert kinds == ["CHAIN", "CHAIN", "EVALUATOR", "LLM"]
     (event,) = judge.events
@@ -145,8 +146,9 @@ def test_what_cannot_be_judged_is_an_error_and_a_limit_is_none(cli, server, mode
     (home / "rows.jsonl").write_text(ROWS)
     server.script = lambda _body, _number: Answer(text="", status=400)
     cli("evaluate", "rows.jsonl", "-m", model, "-j", "probe")
-    assert {s.attributes["error.type"] for s in spans.of_kind("LLM")} == {"CapabilityError"}
-    assert not spans.tree()["case 1",].status.is_ok
+    errors = {span.attributes["error.type"] for span in spans.of_kind("LLM")}
+    assert {"CapabilityError"} <= errors <= {"CapabilityError", "cancelled"}  # the other case
+    assert not spans.tree()[()].status.is_ok
     spans.exporter.clear()
     server.script = None
     cli("evaluate", "rows.jsonl", "-m", model, "-j", "probe", "--max-calls", 1)

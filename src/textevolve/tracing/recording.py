@@ -132,14 +132,16 @@ class RecordedSpan:
     ) -> AsyncGenerator[R]:
         around = current_span.get()
         above = around if isinstance(around, RecordedSpan) else self
-        here = above.begin("run", name, facts)
+        here, number = above.begin("run", name, {"input.value": name, **facts}), 0
         try:
             async with aclosing(records):
                 while True:
                     with here.enter():
                         record = await anext(records)
+                    number += 1
                     yield record
         except StopAsyncIteration:
+            here.note(**{"output.value": f"{number} record{'s' * (number != 1)}"})
             here.end()
         except BaseException as error:
             here.end(error)
