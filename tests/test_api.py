@@ -23,7 +23,7 @@ from textevolve import (
 )
 from textevolve.errors import AccessError
 from textevolve.events import CallFinished, StepFinished
-from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.llm.testing import Answer, Fault
 from textevolve.store.repository import open_store
 from textevolve.studies.stored import FLUSH_RECORDS
 
@@ -147,28 +147,6 @@ def test_cases_are_read_lazily_and_few_are_held(model, server):
     assert most <= 3
     results_ahead, page = 4 * 32, 100
     assert max(held) <= 2 * results_ahead + 2 * page + 2 * FLUSH_RECORDS
-
-
-def test_each_agent_may_have_a_model_of_its_own(model, server, home):
-    with ScriptedServer() as other:
-        second = f"{other.url}#other"
-        profile = Profile(
-            agents=(
-                Agent(name="First", persona="You judge."),
-                Agent(name="Second", persona="You judge, too.", model=second),
-            )
-        )
-        result = evaluate(*CASE, model=model, profile=profile, rounds=1)
-        assert [t.model for t in result.turns] == [model, second]
-        assert (server.calls, other.calls) == (1, 1)
-        assert server.requests[0]["model"] == "scripted"
-        assert other.requests[0]["model"] == "other"
-        both = profile.model_copy(
-            update={"agents": tuple(a.model_copy(update={"model": second}) for a in profile.agents)}
-        )
-        alone = evaluate(*CASE, profile=both, rounds=1, seed=1)  # no model to be found for the run
-        assert {t.model for t in alone.turns} == {second}
-    assert json.dumps(second) in json.dumps(newest(home / "store.db")[0].spec)
 
 
 def test_a_listener_hears_what_happens(model):

@@ -143,30 +143,6 @@ def test_a_judge_that_fails_leaves_the_score_of_who_decides(cli, few, server, mo
     assert json.loads(by_judge.out)["failed"] == 6
 
 
-def test_a_chat_prompt_and_a_system_message(cli, files, server, model):
-    (files / "chat.yaml").write_text(
-        "- {role: system, content: 'Add for {n}.'}\n- {role: user, content: 'What is {n}?'}\n"
-    )
-    (files / "rows.csv").write_text("n,sum\n3,6\n")
-    told = ("-p", "chat.yaml", "-p", "short.txt", "--system", "Be terse.", "-d", "rows.csv")
-    ended = cli("compare", *told, "-m", model, "--metric", "exact", "--label", "sum")
-    assert ended.code == 0, ended.err
-    asked = sorted(json.dumps(body["messages"]) for body in server.requests)
-    assert "Add for 3." in asked[0]
-    assert "Be terse." in asked[1]
-    assert all(body["max_tokens"] == 512 for body in server.requests)
-
-
-def test_outputs_that_there_are_need_no_model(cli, files, server):
-    columns = ("--outputs", "old", "--outputs", "sum", "--baseline", "sum")
-    ended = cli("compare", *columns, "-d", "rows.csv", "--metric", "regex:0$", "--json")
-    assert ended.code == 0, ended.err
-    found = json.loads(ended.out)
-    assert found["baseline"] == "sum"
-    assert means(found) == {"old": 0.1, "sum": 0.2}
-    assert server.calls == 0
-
-
 def test_side_by_side_a_row_is_one_comparison(cli, files, server, model):
     def script(body, number):
         if body.get("max_tokens") != 1:
@@ -192,18 +168,6 @@ def test_side_by_side_a_debate_has_all_outputs_as_candidates(cli, files, server,
     assert json.loads(ended.out)["failed"] == 2
 
 
-def test_a_file_describes_it(cli, few, model):
-    (few / "study.yaml").write_text(
-        f"kind: compare\nmodels: ['{model}']\ndata: rows.csv\nlabel: sum\nmetric: exact\n"
-        "prompts:\n- {name: a, text: 'What is {n} and {n} more?'}\n- file: careful.txt\n"
-        "- {name: c, messages: [{role: user, content: 'What is {n}?'}]}\n"
-    )
-    ended = cli("run", "study.yaml", "--json")
-    assert list(means(json.loads(ended.out))) == ["a", "careful", "c"]
-    dry = cli("run", "study.yaml", "--dry-run", "--json")
-    assert json.loads(dry.out)["expected"]["calls"]["median"] == 9
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -218,16 +182,6 @@ def test_bad_input_is_one_line(cli, files, server, model, more, said):
     assert ended.code == 2
     assert said in ended.err
     assert ended.err.count("\n") == 1
-    assert server.calls == 0
-
-
-def test_a_judge_that_lacks_a_column_is_refused_before_outputs_are_made(cli, home, server):
-    (home / "p.txt").write_text("Say {a}.")
-    (home / "r.jsonl").write_text('{"a": "1"}\n')
-    judge = ("--judge", "context-recall", "--context", "a")
-    ended = cli("compare", "-p", "p.txt", "-m", f"{server.url}#any", "--data", "r.jsonl", *judge)
-    assert ended.code == 2
-    assert "name its column with --label; columns: a" in ended.err
     assert server.calls == 0
 
 

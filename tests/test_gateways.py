@@ -13,22 +13,9 @@ from textevolve.llm.model import Message, Request
 from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
 from textevolve.llm.testing import Answer
 from textevolve.llm.wrappers import Retrying
-from textevolve.report.wording import is_same_model
 from textevolve.settings import Price, Retries
 
 DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "verbalized")
-
-
-@pytest.mark.parametrize(
-    ("requested", "answering", "same"),
-    [
-        ("gw/m", "m", True),
-        ("http://h:1/v1#m", "org/M:latest", True),
-        ("gw/m-2025-01-01", "m-2026-10-01", False),
-    ],
-)
-def test_the_version_of_an_alias_is_no_other_model(requested, answering, same):
-    assert is_same_model(requested, answering) is same
 
 
 @pytest.fixture

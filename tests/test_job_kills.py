@@ -2,7 +2,6 @@
 
 import json
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -109,33 +108,3 @@ def test_a_killed_schedulers_job_is_taken_over_and_its_run_resumed(
         twice = [text for text, number in repeated.items() if number > 1]
         assert len(twice) <= len(asked) - ANSWERED
         assert set(twice) <= set(asked[ANSWERED:])
-
-
-def wait_for_line(process, text):
-    for line in process.stderr:
-        if text in line:
-            return
-    raise AssertionError(f"{text} was never said")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be stopped there")
-def test_a_scheduler_that_slept_too_long_notices_that_it_lost_the_job(
-    add, show, spawn, query, stalling
-):
-    with ScriptedServer(stalling(3)) as server:
-        add(server.url, "nightly", "--concurrency", "1")
-        sleeper = spawn("jobs", "work")
-        wait_for_line(sleeper, "begins")
-        wait_until(lambda: server.calls > 3)
-        sleeper.send_signal(signal.SIGSTOP)
-        query("UPDATE jobs SET lease_until = 1")  # as if a minute had gone by
-        other = spawn("jobs", "work")
-        # The lease of the job has ended; the run is still held by the process that sleeps.
-        wait_for_line(other, "begins")
-        server.script = None
-        assert not has_ended(show("nightly"))
-        sleeper.send_signal(signal.SIGCONT)
-        wait_for_line(sleeper, "another scheduler has taken it over")
-        wait_for_line(other, "finished")
-        (run,) = show("nightly")["runs"]
-        assert run["status"] == "finished"

@@ -151,7 +151,7 @@ def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home, server):
         for number, line in enumerate(lines):
             if number > 5 and "memory" in line:
                 continue  # as those before it
-            for spoilt in list(spoil(line))[::3]:
+            for spoilt in list(spoil(line))[::9]:
                 text = [*lines[:number], spoilt, *lines[number + 1 :]]
                 (home / "bad.jsonl").write_text("\n".join(map(json.dumps, text)))
                 try:
@@ -163,8 +163,8 @@ def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home, server):
                 for one in space.namespaces.list():
                     if one.spec.name == "copy":
                         space.namespaces.delete("copy")
-    assert refused > 50
-    assert taken > 20
+    assert refused > 15
+    assert taken > 5
 
 
 def files_hold(settings, word):

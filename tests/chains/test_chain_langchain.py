@@ -1,7 +1,5 @@
 """LangChain's own package on both sides of the border: Runnables as steps, chains as Runnables."""
 
-import asyncio
-
 import pytest
 
 pytest.importorskip("langchain_core")
@@ -107,22 +105,3 @@ async def test_an_error_is_the_same_object_on_the_other_side(opened):
         assert caught.value is raised
     with pytest.raises(InputError, match="the input 'topic' is missing"):
         await as_runnable(TWO, **opened).ainvoke({})
-
-
-def test_a_chain_is_called_as_a_function(home, model, monkeypatch):
-    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
-    chain = Chain("c", ask("answer", "Say {word}"))
-    assert chain(word="tea") == {"answer": "SAY TEA"}
-
-    async def within():
-        return chain(word="milk"), await chain.acall(word="milk")
-
-    assert asyncio.run(within()) == ({"answer": "SAY MILK"},) * 2
-    with open_chain(chain, model=model, store=home / "other.db") as opened:
-        assert opened(word="tea") == {"answer": "SAY TEA"}
-    with pytest.raises(InputError, match="closed"):
-        opened(word="tea")
-    outer = Chain("outer", call("said", lambda word: chain(word=word)["answer"]))
-    found = run_chain(outer, {"word": "water"}, model=model, store=home / "third.db")
-    assert found.outputs == {"said": "SAY WATER"}
-    assert found.usage.calls == 1

@@ -220,19 +220,3 @@ def test_a_conversation(terminal, agents) -> None:
     assert chat.end() == 130
     assert session_in(chat.shown)
     assert "Traceback" not in chat.shown
-
-
-@pytest.mark.slow
-def test_a_chat_that_is_killed_goes_on(terminal, agents, cli, model) -> None:
-    chat = terminal("acme/guide", "--user", "ann")
-    chat.read_until("ann> ")
-    chat.type("Count.")
-    chat.read_until("three")
-    chat.process.kill()
-    chat.end()
-    kept = agents.sessions("acme").messages(agents.sessions("acme").get("last").id)
-    assert [one.text for one in kept] == ["Count."]
-    ended = cli(
-        *("chat", "acme/guide", "--session", "last", "--once", "I live in Oslo.", "-m", model)
-    )
-    assert ended.code == 0, ended.err

@@ -139,18 +139,6 @@ async def test_without_arguments_the_decision_is_blind(order, orders):
     assert np.all(result.tensor.values == 2.5)
 
 
-@pytest.mark.parametrize(("order", "rounds"), [("fixed", 1), ("balanced", 2)])
-async def test_a_blind_debate_goes_on_only_where_positions_change(order, rounds):
-    def by_agent(state, _question):
-        return [0.5, 0.5, 0.0] if "You are Critic" in state else [0.0, 0.5, 0.5]
-
-    decider = Decider(by_agent)
-    async with ScriptedServer() as server:
-        result = await debate(server, decider, rounds=2, order=order, argue=False, convergence=0)
-    assert len(result.convergence) == rounds
-    assert result.stopped == ("converged" if rounds == 1 else "rounds")
-
-
 async def test_a_cell_without_an_answer_fails_the_turn():
     def decides(state, question):
         refused = question.name.endswith("accuracy") and "You are Supporter" in state

@@ -149,26 +149,6 @@ def test_what_the_work_leaves_behind_is_cancelled():
     assert ended == ["cleanly"]
 
 
-def test_an_interrupt_between_items_closes_the_source():
-    waiting, ended, found = threading.Event(), [], []
-
-    async def source():
-        try:
-            yield 1
-            waiting.set()
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0.01)
-            ended.append("cleanly")
-
-    thread = interrupt_when(waiting)
-    with pytest.raises(KeyboardInterrupt):
-        found.extend(sync.iterate(source()))
-    thread.join()
-    assert ended == ["cleanly"]
-    assert threads() == []
-
-
 class End(BaseException):
     """No Exception, as what some libraries raise."""
 

@@ -16,8 +16,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import Judges, parse_evaluator
 from textevolve.judges.criteria import ask_criteria, read_criteria, read_levels
-from textevolve.judges.decide import DECIDED, ask_options
-from textevolve.judges.probe import QUESTIONS
+from textevolve.judges.decide import DECIDED
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
@@ -182,18 +181,6 @@ async def test_a_pair_is_decided_in_both_places(judge, calls):
 # The other judges, where the model decides by itself
 
 
-@pytest.mark.parametrize("name", ["probe+rules", "probe+few-shot"])
-async def test_a_probe_takes_one_request_a_candidate(name):
-    case = replace(CASE, reference="Two.")
-    made, asked = await decided(name, case)
-    assert len(asked) == len(CASE.candidates)
-    assert {len(body["questions"]) for body in asked} == {1 if "few" in name else len(QUESTIONS)}
-    assert [one.score for one in made.result] == pytest.approx([0.9, 0.4, 0.2])
-    metadata = made.result[0].metadata
-    assert (metadata["emulated"], metadata["cut"]) == (False, 0)
-    assert list(metadata["answers"]) == list(QUESTIONS[: len(metadata["answers"])])
-
-
 # Arithmetic
 
 
@@ -296,15 +283,3 @@ async def test_all_candidates_are_the_options_of_one_choice():
     (question,) = asked_of(asked[0])
     assert "Which option does best what this rubric asks?\nBe right." in question["instructions"]
     assert len(question["instructions"]) > 200
-
-
-@pytest.mark.parametrize(
-    ("candidates", "options"),
-    [
-        (("Yes: It is", "No"), (("Yes", "It is"), ("No", ""))),
-        (("a: x", "a: y"), (("1", "a: x"), ("2", "a: y"))),
-    ],
-)
-def test_options_are_named_as_their_set_names_them(candidates, options):
-    found = ask_options(candidates).options
-    assert tuple((one.value, one.description) for one in found) == options

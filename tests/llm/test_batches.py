@@ -11,7 +11,6 @@ from textevolve.errors import AccessError, BudgetError, CapabilityError, Unavail
 from textevolve.events import BatchPolled, CallRetried
 from textevolve.llm.model import Response
 from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
-from textevolve.settings import Price, Provider
 
 NINE = [asked(n) for n in range(9)]
 
@@ -149,38 +148,3 @@ def test_a_process_that_ends_anywhere_loses_nothing_and_asks_nothing_twice(world
     answers(asyncio.run(one.ask(NINE)))
     assert one.server.calls == 9
     assert len(one.jobs) == 1
-
-
-def test_plain_calls_wait_for_what_an_earlier_process_put_into_a_job(world):
-    one = world(seconds=0.3)
-
-    async def leave():
-        async with one.process() as model:
-            calls = [asyncio.create_task(model(request)) for request in NINE[:6]]
-            await one.submitted()
-            for call in calls:
-                call.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
-
-    asyncio.run(leave())
-    assert one.ledger.open
-    answers(asyncio.run(one.ask(NINE, batch=False)))
-    assert one.server.calls == 9
-    assert [job.total for job in one.jobs] == [6]
-
-
-def _priced(world, discount):
-    provider = Provider(base_url=world.server.url, key_env="OWN_KEY", batch_discount=discount)
-    world.name = "own/m"
-    return {"providers": {"own": provider}, "prices": {"own/m": Price(input=1000, output=2000)}}
-
-
-def test_calls_in_jobs_cost_less_and_those_at_once_do_not(world, monkeypatch):
-    monkeypatch.setenv("OWN_KEY", "a-key-of-some-length")
-    one, costs = world(), []
-    for changed in (_priced(one, 0.5), _priced(one, None), {**_priced(one, 0.5), "batch": False}):
-        one.journal.answers.clear()
-        (found,) = asyncio.run(one.ask(NINE[:1], **changed))
-        costs.append(found.usage.cost)
-    assert costs[1] is None
-    assert costs[0] == costs[2] / 2 > 0

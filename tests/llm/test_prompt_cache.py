@@ -8,7 +8,7 @@ import pytest
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, request_key
 from textevolve.llm.prompt_cache import breakpoints, prefix_key
-from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.llm.testing import ScriptedServer
 from textevolve.llm.wire import ReportedUsage, usage_of
 from textevolve.settings import Price
 
@@ -82,25 +82,6 @@ async def test_hints_are_sent_and_change_no_key(server: ScriptedServer, connect:
         },
     ]
     assert request_key("m", request) == request_key("m", turn("said"))
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [("breakpoints", "messages.0.content.0.cache_control: Extra inputs are not permitted")],
-)
-async def test_an_endpoint_that_refuses_a_hint_is_asked_without_it(
-    server: ScriptedServer, connect: Connect, how: str, message: str
-) -> None:
-    def script(body: Any, _number: int) -> Answer | None:
-        hinted = "prompt_cache_key" in body or "cache_control" in str(body["messages"])
-        refused = f'{{"error": {{"message": "{message}"}}}}'.encode()
-        return Answer(status=400, body=refused) if hinted else None
-
-    server.script = script
-    client = connect(how)
-    assert (await client(turn("a"))).text
-    assert (await client(turn("a", "b"))).text
-    assert server.calls == 3
 
 
 # Money

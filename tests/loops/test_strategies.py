@@ -146,30 +146,6 @@ async def test_a_row_is_no_evidence_for_a_template_that_shows_it():
         assert re.search(r"What is (\d+)", said)[1] not in re.findall(r"n: (\d+)\nanswer", said)
 
 
-async def test_demonstrations_show_every_class():
-    """An answer that the prompt does not show cannot be guessed; of two rows it would be shown two
-    of five."""
-    rows = [(f"row {n}", {"n": n, "kind": f"K{n % 5}"}) for n in range(60)]
-
-    def answers(body, number):
-        if "You improve a prompt" in (said := body["messages"][-1]["content"]):
-            return script(body, number)
-        kinds = set(re.findall(r"answer: (K\d)", said))
-        n = int(re.search(r"What is (\d+)", said)[1])
-        return f"K{n % 5}" if f"K{n % 5}" in kinds else "none"
-
-    material = take_material(SEED, rows, label="kind")
-    for seed in range(2):
-        server = ScriptedServer(answers, keep=10_000)
-        result, _ = await search(server, material, strategy="demos", budget=100, seed=seed)
-        assert result.accepted
-        labels = {example.id: example.label for example in material.training}
-        first = [node for node in result.nodes if node.parent == 0]
-        assert first
-        for node in first:
-            assert {labels[name] for name in node.demos} == {f"K{k}" for k in range(5)}
-
-
 @pytest.mark.parametrize(
     ("value", "label", "usable"),
     [

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import AccessError, AnswerError
@@ -121,7 +121,6 @@ HOSTILE = st.text(max_size=40) | st.sampled_from(
 MARK = re.compile(r"\[\[/?[0-9a-f]{6,} [a-z ]+\]\]")
 
 
-@settings(max_examples=2 * settings().max_examples)
 @given(st.data())
 def test_no_text_closes_its_fence_or_opens_another(data):
     for task in TASKS:

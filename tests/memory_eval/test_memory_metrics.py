@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -198,7 +198,6 @@ def same(figure, wanted):
         assert figure.reason.startswith("not measured: ")
 
 
-@settings(max_examples=2 * settings().max_examples)
 @given(users)
 def test_figures_are_those_of_the_published_formulas(people):
     made = compute_metrics(sums_of(people), draws=5)

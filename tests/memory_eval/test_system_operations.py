@@ -247,16 +247,3 @@ def test_recorded_results_give_the_same_subjects():
     assert subjects[4].texts["answer"] == "s"
     (*_, times) = read_recorded(User("u", (one,)), Survey(has_extracted=True, has_answers=True))
     assert times == SessionTimes("u", 0, 5, adding=2.0, searching=1.0)
-
-
-def test_recorded_results_that_are_missing_are_failures_only_where_others_are_there():
-    asked = {"questions": (MemoryQuestion("q?", "r"),)}
-    answered = {"questions": (MemoryQuestion("q?", "r", recorded_answer="s"),)}
-    assert [s.task for s in read(recorded_session(extracted=(), **asked))] == ["integrity"]
-    both = read(recorded_session(extracted=(), **asked), recorded_session(1, **answered))
-    assert [(s.task, bool(s.failure)) for s in both] == [
-        ("integrity", False),
-        ("question", True),
-        ("integrity", True),
-        ("question", False),
-    ]

@@ -115,39 +115,6 @@ def test_rows_are_filtered(open_page: Open) -> None:
     assert shown(page) == ["r2"]
 
 
-def test_keys_lead_through_the_rows(open_page: Open) -> None:
-    page = open_page(report_rows(five_rows()))
-    for key, expected in (
-        ("j", "r0"),
-        ("j", "r1"),
-        ("ArrowDown", "r2"),
-        ("k", "r1"),
-        ("ArrowUp", "r0"),
-    ):
-        page.keyboard.press(key)
-        assert current(page) == [expected]
-    page.keyboard.press("o")
-    assert page.locator(".row.whole .id").all_inner_texts() == ["r0"]
-    assert "tokens" in page.inner_text(".row.whole")
-    page.keyboard.press("Enter")
-    assert page.locator(".row.whole").count() == 0
-    page.keyboard.press("f")
-    assert shown(page) == ["r0", "r1", "r2", "r3"]
-    assert current(page) == ["r0"]
-    page.keyboard.press("f")
-    page.keyboard.press("d")
-    assert shown(page) == ["r0", "r2", "r3"]
-    page.keyboard.press("d")
-    page.keyboard.press("/")
-    page.keyboard.type("j3f")
-    assert page.input_value(".search") == "j3f"
-    page.keyboard.press("Escape")
-    page.keyboard.press("?")
-    assert page.locator("dialog").is_visible()
-    page.keyboard.press("Escape")
-    assert not page.locator("dialog").is_visible()
-
-
 def test_without_script_it_is_a_plain_table(open_page: Open) -> None:
     page = open_page(report_rows(five_rows()), java_script_enabled=False)
     assert page.locator("tbody tr").count() == 5

@@ -115,24 +115,6 @@ def test_a_client_that_goes_ends_the_call_of_the_model(serve, server, model):
     wait_for(lambda: len(server.connections) < before)
 
 
-def test_what_an_agent_had_said_when_its_client_went_is_kept(serve, server, agents):
-    server.script = lambda body, n: Answer(text="word " * 2000, pace=0.05)
-    asked = {"model": "acme/plain", "messages": HELLO, "metadata": {"session": "new"}}
-    data = json.dumps({**asked, "stream": True}).encode()
-    request = urllib.request.Request(
-        f"{serve()}/v1/chat/completions", data, {"Content-Type": "application/json"}
-    )
-    response = urllib.request.urlopen(request, timeout=60)
-    assert response.read(20)
-    response.close()
-    sessions = agents.sessions("acme")
-    (session,) = sessions.list()
-    wait_for(lambda: len(sessions.messages(session.id)) == 2)
-    answer = sessions.messages(session.id)[1]
-    assert answer.details.interrupted
-    assert answer.text.startswith("word")
-
-
 # Agents
 
 

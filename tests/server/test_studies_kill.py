@@ -98,24 +98,3 @@ def test_a_killed_server_goes_on_with_all_its_studies(serve_in_process, ask):
         # What had been answered and was not yet kept counts as in flight.
         assert upstream.most_in_flight <= STUDIES * MOST
         assert twice <= STUDIES * MOST
-
-
-def test_a_server_goes_on_with_what_a_killed_one_left(serve_in_process, ask):
-    """Two on one store: nobody starts the first one again."""
-    with ScriptedServer(lambda _body, _number: Answer(delay=0.1)) as upstream:
-        model, number = f"{upstream.url}#any", 2
-        first, url = serve_in_process(model)
-        other = serve_in_process(model)[1]
-        runs = [ask(f"{url}/v1/studies", study(n))[1]["id"] for n in range(number)]
-        followers = [Follower(other, run) for run in runs]
-        while upstream.calls < number * CALLS / 3:
-            time.sleep(0.02)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-        for follower in followers:
-            follower.join(120)
-            assert follower.status == "finished", (follower.run_id, follower.status)
-            assert len(follower.found) == CASES
-            detail = ask(f"{other}/v1/studies/{follower.run_id}")[1]
-            assert detail["spent"]["calls"] == CALLS
-        assert upstream.calls <= number * (CALLS + MOST)

@@ -179,7 +179,7 @@ async def compare_search(pair, query):
 
 
 def test_two_namespaces_hold_what_lists_hold(place):
-    most = 8 if place.location.startswith("postgresql") else 20  # where each step is dear
+    most = 5 if place.location.startswith("postgresql") else 20  # where each step is dear
 
     @settings(
         max_examples=min(most, settings().max_examples // 3),

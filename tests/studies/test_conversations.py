@@ -79,19 +79,6 @@ def test_scripted_turns_are_sent_with_the_answers_so_far(cli, files, server, mod
     )
 
 
-def test_whole_dialogues_and_each_answer_may_both_be_judged(cli, files, server, model):
-    write(files / "rows.jsonl", {"turns": SCRIPT[:2], "label": ["right 1", "right 2"]})
-    scorers = ("--metric", "exact", "--label", "label", "--judge", "probe", "--each-turn", "exact")
-    ended = cli("compare", *PROMPTS, "-m", model, *scorers, "--threshold", "0.9", "--json")
-    brief, long = json.loads(ended.out)["variants"]
-    assert (brief["scorers"]["exact"]["value"], long["scorers"]["exact"]["value"]) == (0.5, 1)
-    assert (brief["pass_rate"]["value"], long["pass_rate"]["value"]) == (0, 1)
-    judged = [last(body) for body in server.requests if body.get("max_tokens") == 1]
-    dialogue = "> User: What is 1?\n> Assistant: right 1\n> User: And 2?\n"
-    assert judged
-    assert all(dialogue in text for text in judged)
-
-
 def test_recorded_chats_have_figures_by_turn_without_a_model(cli, files, server):
     chat = [{"role": r, "content": t} for r, t in (("user", "Hi"), ("assistant", "yes"))]
     write(
