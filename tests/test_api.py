@@ -193,7 +193,7 @@ async def test_who_waits_for_an_equal_call_that_is_cancelled_or_fails_does_it(mo
 async def test_a_run_that_cannot_be_waited_for_is_refused(model, server):
     """Nobody knows whether a batch is read to its end; and who waits in a loop's own thread keeps
     it from going on."""
-    said = f"is in work by process {os.getpid()} on"
+    said = f"is run by process {os.getpid()} on"
     batch = aevaluate_batch([CASE, CASE], model=model)
     await anext(batch)
     with pytest.raises(StoreError, match=said):

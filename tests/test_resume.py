@@ -71,7 +71,7 @@ def test_an_interrupt_says_how_to_go_on_and_the_run_is_in_work_for_nobody_else(
         wait_for(lambda: server.calls >= 10, process)
         second = cli(*command)
         assert second.code == 1
-        assert f"is in work by process {process.pid} " in second.err
+        assert f"is run by process {process.pid} " in second.err
         assert second.err.splitlines()[-1].startswith("error: run ")
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)

@@ -88,7 +88,7 @@ def test_a_finished_run_that_is_killed_while_it_is_repeated_is_finished(
         wait_until(again, lambda: server.calls > calls)
         busy = cli(*command(server))
         assert (busy.code, busy.out) == (1, "")
-        assert f"is in work by process {again.pid} on" in busy.err
+        assert f"is run by process {again.pid} on" in busy.err
         again.kill()
         again.wait()
         (run,) = cli("runs", "list", "--json").rows

@@ -70,7 +70,7 @@ async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, 
 
     erase_texts(location, ["Ann is allergic to wal"])
     assert holds()
-    assert upkeep.check(location).whole.get("erased calls", 0) == 0
+    assert upkeep.check(location).intact.get("erased calls", 0) == 0
     erase_texts(location, [SECRET])
     upkeep.scrub_store(location)
     assert not holds()
@@ -83,7 +83,7 @@ async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, 
     assert [one.candidates for one in store.iterate_cases(run.id)] == [(ERASED,), ("s",)]
     found = upkeep.check(location)
     assert not found.damaged
-    assert found.whole["erased calls"] == 3
+    assert found.intact["erased calls"] == 3
 
     # Asked anew it is kept and found again, with the text.
     assert await journal.find(entries[1].key) is None

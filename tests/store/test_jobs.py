@@ -75,7 +75,7 @@ def test_a_job_is_kept_listed_changed_and_removed(resources):
     assert changed.spec == {"name": "nightly", "note": "new"}
     with pytest.raises(InputError, match="NUL character"):
         make(resources, "bad", study={"data": "\0"})
-    with pytest.raises(InputError, match=r"is there already .*jobs add --replace acme/nightly"):
+    with pytest.raises(InputError, match=r"exists already .*jobs add --replace acme/nightly"):
         make(resources)
     resources.write(stored_jobs.delete_job, "acme", "nightly")
     with pytest.raises(InputError, match=r"there is no job 'nightly'.*textevolve jobs add"):

@@ -151,7 +151,7 @@ async def test_what_was_closed_meanwhile_is_a_conflict_and_nothing_is_kept(store
     (id,) = (await store.apply("chats", [Add(new("a"))])).ids
     await store.apply("chats", [Supersede((id,), new("b"))])
     for change in (Forget(id), Supersede((id,), new("c"))):
-        with pytest.raises(ConflictError, match="not held any more"):
+        with pytest.raises(ConflictError, match="not current any more"):
             await store.apply("chats", [Add(new("d")), change], ChangeSource("k"))
     assert [one.text for one in await store.page("chats")] == ["b"]
     assert await store.applied("chats", "k") is None

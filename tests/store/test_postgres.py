@@ -180,7 +180,7 @@ def test_a_change_that_others_undo_is_made_again(postgres, postgres_name, place_
         other.close()
         connection.execute(collections.update().where(row).values(version=version + 1))
 
-    with pytest.raises(ConflictError, match="others change the same"):
+    with pytest.raises(ConflictError, match="concurrent changes of the same"):
         database.write(lose)
 
 

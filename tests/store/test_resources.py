@@ -154,7 +154,7 @@ def test_what_is_not_there_is_named_with_what_is(resources):
 def test_names_are_taken_once_in_each_namespace(resources):
     make_collection(resources)
     make_collection(resources, namespace="other")
-    with pytest.raises(InputError, match="the collection 'notes' is there already"):
+    with pytest.raises(InputError, match="the collection 'notes' exists already"):
         make_collection(resources)
     with pytest.raises(InputError, match="already"):
         resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))

@@ -84,7 +84,7 @@ async def test_a_store_with_memories_is_whole_and_saved_whole(filled, tmp_path):
     path, copy = Path(filled.location), tmp_path / "copy.db"
     found = check_store(path, copy)
     assert not found.damaged, found
-    assert found.whole["memories"] == 82
-    assert (found.whole["collections"], found.whole["sessions"]) == (2, 1)
+    assert found.intact["memories"] == 82
+    assert (found.intact["collections"], found.intact["sessions"]) == (2, 1)
     assert rows_of(copy) == rows_of(path)
     assert await found_in(filled, copy) == await found_in(filled, path)

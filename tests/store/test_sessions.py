@@ -91,7 +91,7 @@ def test_one_message_stands_at_a_position_whoever_writes(resources, tmp_path) ->
     with ThreadPoolExecutor(4) as pool:
         refused = [said for said in pool.map(write, "abcd") if said]
     assert len(refused) == 3
-    assert all("gone on with elsewhere" in said for said in refused)
+    assert all("another client has continued it" in said for said in refused)
     for position in (1, 3):
         with pytest.raises(ConflictError):
             resources.sessions("acme").append(id, message(position))

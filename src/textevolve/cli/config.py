@@ -191,7 +191,7 @@ def check_store(
 
 
 def _print_findings(found: upkeep.Findings, path: StoreLocation) -> None:
-    whole = ", ".join(f"{number:,} {kind}" for kind, number in found.whole.items())
+    whole = ", ".join(f"{number:,} {kind}" for kind, number in found.intact.items())
     typer.echo(f"{path}: {'is damaged' if found.damaged else 'all is whole'}\nwhole: {whole}")
     if found.incomplete:
         runs = ", ".join(found.incomplete)

@@ -27,14 +27,14 @@ OWN = ("counters",)
 
 
 def copied_tables() -> list[Table]:
-    return [one for one in tables.metadata.sorted_tables if one.name not in OWN]
+    return [table for table in tables.metadata.sorted_tables if table.name not in OWN]
 
 
 def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
-    """Copy everything, as it is at one moment; return the number of rows of each table.
+    """Copy a consistent snapshot of a store; return the number of rows of each table.
 
     Raises:
-        StoreError: the first is in use, or the second holds something.
+        StoreError: the source is in use, or the target is not empty.
     """
     if str(source) == str(target):
         raise StoreError(f"store {source}: cannot be copied into itself")
@@ -53,8 +53,13 @@ def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
         finish_copy(writing)
         return count_rows(writing)
 
-    with closing(open_database(source)) as first, closing(open_database(target)) as second:
-        return second.write(lambda writing: first.read(lambda reading: copy(reading, writing)))
+    with (
+        closing(open_database(source)) as source_database,
+        closing(open_database(target)) as target_database,
+    ):
+        return target_database.write(
+            lambda writing: source_database.read(lambda reading: copy(reading, writing))
+        )
 
 
 def row_keys(table: Table) -> list[Any]:
@@ -107,8 +112,8 @@ def index_collection(connection: Connection, collection: Collection) -> None:
 
 
 def count_rows(connection: Connection) -> dict[str, int]:
-    """How many rows each table has."""
+    """Count the rows of each table."""
     return {
-        one.name: connection.execute(select(func.count()).select_from(one)).scalar_one()
-        for one in copied_tables()
+        table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+        for table in copied_tables()
     }

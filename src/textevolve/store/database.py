@@ -1,7 +1,7 @@
-"""Where a store is: in an SQLite file, or in a database of a PostgreSQL server.
+"""Open the database of a store: an SQLite file, or a database of a PostgreSQL server.
 
-A database runs functions of a connection, each in one transaction, and says in one line what an
-error means. What they read and write is the business of the files beside it.
+A database runs functions of a connection, each in one transaction, and explains errors in one line.
+The other modules of this package implement these functions.
 """
 
 from __future__ import annotations

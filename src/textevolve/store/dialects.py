@@ -51,7 +51,7 @@ class Explainer(Protocol):
 
 @contextmanager
 def explained(database: Explainer) -> Generator[None]:
-    """Raise a database's errors as those that say what they mean."""
+    """Raise a database's errors as StoreErrors that explain them."""
     try:
         yield
     except database.errors as error:

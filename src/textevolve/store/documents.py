@@ -36,7 +36,7 @@ DAMAGES = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
     *(RecursionError, MemoryError, zlib.error),
 )
-"""What goes wrong where bytes are read that are not those that were kept."""
+"""The errors of reading damaged bytes."""
 
 CHECK = "`textevolve config store check` says what is whole, and saves it with --salvage FILE"
 
@@ -64,13 +64,13 @@ class StoredRequest:
 
 
 @contextmanager
-def whole(what: str) -> Generator[None]:
-    """Raises StoreError, naming `what`, where what is kept of it cannot be read any more."""
+def intact(subject: str) -> Generator[None]:
+    """Raise a StoreError that names `subject` if its stored bytes are damaged."""
     try:
         yield
     except DAMAGES as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise StoreError(f"{what} is damaged in the store ({said}); {CHECK}") from error
+        details = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise StoreError(f"{subject} is damaged in the store ({details}); {CHECK}") from error
 
 
 def text_to_bytes(text: str) -> bytes:
@@ -86,16 +86,16 @@ def plain_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def dump_json(value: Any, what: str) -> bytes:
-    """The value as compact JSON. Raises StoreError, naming `what`, where it is no JSON."""
+def dump_json(value: Any, subject: str) -> bytes:
+    """Encode a value as compact JSON; raise a StoreError that names `subject` if it is no JSON."""
     try:
         return text_to_bytes(_encode(value))
     except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"{what} cannot be kept as JSON: {error}") from error
+        raise StoreError(f"{subject} cannot be kept as JSON: {error}") from error
 
 
 def _dump(document: dict[str, Any]) -> bytes:
-    """As `dump_json`, in a fifth of the time, for what is known to be JSON."""
+    """Encode like `dump_json`, in a fifth of the time, a document that is known to be JSON."""
     try:
         return to_json(document)
     except PydanticSerializationError:  # a lone surrogate
@@ -107,9 +107,9 @@ def load_json(data: bytes) -> Any:
 
 
 def require(value: object, *kinds: type | None) -> None:
-    """Raises TypeError where a value is of none of these kinds; True is no number."""
-    known = tuple(type(None) if kind is None else kind for kind in kinds)
-    if not isinstance(value, known) or isinstance(value, bool):
+    """Raise a TypeError if a value has none of these types; True is no number."""
+    types = tuple(type(None) if kind is None else kind for kind in kinds)
+    if not isinstance(value, types) or isinstance(value, bool):
         raise TypeError(f"not of the kind that was kept: {type(value).__name__}")
 
 
@@ -126,9 +126,9 @@ def unpack(data: bytes, size: int) -> bytes:
     return zlib.decompress(data) if len(data) < size else data
 
 
-def pack_json(value: Any, what: str) -> bytes:
-    """JSON, compressed where large: a JSON object begins with a brace, compressed data never do."""
-    return pack(dump_json(value, what))
+def pack_json(value: Any, subject: str) -> bytes:
+    """Encode as JSON, compressed if large: JSON begins with a brace, compressed data never do."""
+    return pack(dump_json(value, subject))
 
 
 def unpack_json(data: bytes) -> Any:
@@ -193,15 +193,15 @@ def _restore_calls(stored: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def restore_request(document: bytes, texts: Sequence[str]) -> Request:
-    """The request that `store_request` took apart; `texts` in the order of its `parts`."""
+    """Restore a request of `store_request`; `texts` are in the order of its `parts`."""
     stored: dict[str, Any] = load_json(document)
     messages: list[Message] = []
     position = 0
     for stored_message in stored.pop("messages"):
         message, position = _restore_message(stored_message, texts, position)
         messages.append(message)
-    left = iter(texts[position:])
-    extra = {name: next(left) if stored.pop(name, False) else None for name in EXTRA}
+    remaining = iter(texts[position:])
+    extra = {name: next(remaining) if stored.pop(name, False) else None for name in EXTRA}
     return Request(messages=tuple(messages), **extra, **stored)
 
 
@@ -304,11 +304,11 @@ def image_texts(case: Case) -> tuple[str, ...]:
 
 
 def image_keys(body: bytes) -> tuple[bytes, ...]:
-    """The hashes of the images that the body of a case names."""
+    """Return the hashes of the images that the body of a case names."""
     if body[:1] != IMAGES:
         return ()
-    first = 1 + _DIGITS
-    return split_hashes(body[first : first + HASH_BYTES * int(body[1:first])])
+    start = 1 + _DIGITS
+    return split_hashes(body[start : start + HASH_BYTES * int(body[1:start])])
 
 
 def split_hashes(joined: bytes) -> tuple[bytes, ...]:
@@ -317,7 +317,7 @@ def split_hashes(joined: bytes) -> tuple[bytes, ...]:
 
 
 def load_case(id: bytes, body: bytes, images: Mapping[bytes, str] | None = None) -> Case:
-    """The case as it was kept. `images`: its images by their hashes; None: it comes without."""
+    """Restore a case. `images`: its images by their hashes; None: restore it without images."""
     if not (keys := image_keys(body)):
         return _load_case(id, unpack_json(body))
     stored = unpack_json(body[1 + _DIGITS + 32 * len(keys) :])
@@ -328,8 +328,8 @@ def load_case(id: bytes, body: bytes, images: Mapping[bytes, str] | None = None)
     if images is None:
         return case
     urls = iter([images[key] for key in keys])
-    own, *of_each = [tuple(islice(urls, number)) for number in counts]
-    return replace(case, images=own, candidate_images=tuple(of_each))
+    case_images, *of_each = [tuple(islice(urls, number)) for number in counts]
+    return replace(case, images=case_images, candidate_images=tuple(of_each))
 
 
 def _load_case(id: bytes, stored: Mapping[str, Any]) -> Case:

@@ -99,8 +99,8 @@ def _erase(connection: Connection, texts: Sequence[str]) -> None:
             delete_where(connection, tables.texts, hash=hash)
         body = text_to_bytes(ERASED)
         tombstone = {"hash": hash_bytes(ERASED), "size": len(body), "body": body}
-        made = insert_into(connection, tables.texts).values(tombstone)
-        connection.execute(made.on_conflict_do_nothing())
+        insertion = insert_into(connection, tables.texts).values(tombstone)
+        connection.execute(insertion.on_conflict_do_nothing())
         connection.execute(sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'"))
 
 
@@ -128,20 +128,24 @@ def _list_words(text: str) -> list[str]:
 
 
 def _clean_call(row: Mapping[str, Any], holding: set[bytes], holds: Matcher) -> dict[str, Any]:
-    """The columns of a call that change; none where it has nothing of a text."""
+    """Return the changed columns of a call; none if it does not contain a text."""
     parts, answer, error = split_hashes(row["parts"]), row["response"], row["error"]
-    request, said = (_clean(row[name], holds) for name in ("request", "response"))
-    why = _clean(error, holds, plain=True)
-    if (request, said, why) == (row["request"], answer, error) and not holding.intersection(parts):
+    request, response = (_clean(row[name], holds) for name in ("request", "response"))
+    cleaned_error = _clean(error, holds, plain=True)
+    if (request, response, cleaned_error) == (
+        row["request"],
+        answer,
+        error,
+    ) and not holding.intersection(parts):
         return {}
     if answer is not None:
-        left = ("finish_reason", "calls", "seconds", "attempts", "member", "reasoning_tokens")
+        fields = ("finish_reason", "calls", "seconds", "attempts", "member", "reasoning_tokens")
         stored = load_json(unpack_json_bytes(answer))
-        stored = {"text": ERASED} | {name: stored[name] for name in left if name in stored}
+        stored = {"text": ERASED} | {name: stored[name] for name in fields if name in stored}
         answer = dump_json(stored, "an answer")
     mark = hash_bytes(ERASED)
     joined = b"".join(mark if part in holding else part for part in parts)
-    values = {"parts": joined, "request": request, "error": why, "response": answer}
+    values = {"parts": joined, "request": request, "error": cleaned_error, "response": answer}
     return {**values, "key": tables.ERASED_KEY}
 
 

@@ -16,7 +16,7 @@ from textevolve.errors import TakenError
 from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, Vector
 from textevolve.store.kinds import NAMESPACES, Kind, create
 from textevolve.store.memory_changes import Transaction, check_changes
-from textevolve.store.resource_rows import namespace_id, refuse_taken
+from textevolve.store.resource_rows import namespace_id, require_free_name
 
 
 @dataclass(eq=False)
@@ -40,16 +40,17 @@ class Exported:
 def require_free_names(
     connection: Connection, namespace: str, resources: Sequence[Exported]
 ) -> None:
-    """
+    """Check that the names of imported resources are free.
+
     Raises:
-        TakenError: a name is taken. NotFoundError: there is no such namespace.
+        TakenError: a name is taken. NotFoundError: the namespace does not exist.
     """
     for each in resources:
         try:
-            refuse_taken(connection, each.kind, each.spec.name, namespace)
+            require_free_name(connection, each.kind, each.spec.name, namespace)
         except TakenError as error:
-            taken = str(error).partition(";")[0]
-            raise TakenError(f"{taken}; --name gives it another name here") from None
+            message = str(error).partition(";")[0]
+            raise TakenError(f"{message}; --name gives it another name here") from None
         if each.kind is NAMESPACES:
             return  # a new namespace has no names yet
 
@@ -69,7 +70,7 @@ def store_all(connection: Connection, namespace: str, resources: Sequence[Export
 def _store_memories(
     connection: Connection, space: str, collection: Collection, each: Exported
 ) -> None:
-    """Add memories under new ids; those that rest on others come behind them."""
+    """Add memories under new ids; memories that cite others are added after them."""
     ids: dict[str, str] = {}
     plain = [memory for memory in each.memories if not memory.cites]
     for group in (plain, [memory for memory in each.memories if memory.cites]):
@@ -82,7 +83,7 @@ def _store_memories(
 
 
 def _as_new(memory: MemoryRecord, vector: Vector, ids: Mapping[str, str]) -> NewMemory:
-    names = {one.name for one in fields(NewMemory)} - {"embedding", "cites"}
+    names = {field.name for field in fields(NewMemory)} - {"embedding", "cites"}
     values = {name: getattr(memory, name) for name in names}
     cites = tuple(ids[id] for id in memory.cites if id in ids)
     return NewMemory(**values, embedding=vector, cites=cites)

@@ -21,7 +21,7 @@ from textevolve.errors import StoreError
 from textevolve.memory.record import Collection
 from textevolve.store.database import Database
 from textevolve.store.memories import StoredMemories
-from textevolve.store.memory_rows import Held, holds, read_held
+from textevolve.store.memory_rows import MemoryScope, in_scope, read_in_scope
 from textevolve.store.tables import memories, mentions
 
 _SCHEMA = (
@@ -70,11 +70,12 @@ class LadybugGraph:
         self,
         connection: Connection,
         collection: Collection,
-        held: Held,
+        scope: MemoryScope,
         starts: Sequence[int],
         hops: int,
     ) -> list[int]:
-        """`seq` of what shares entities with the starts or with what was reached, nearest first."""
+        """Return `seq` of memories that share entities with the starts, over `hops`, nearest
+        first."""
         with self._lock:
             try:
                 self._fill(connection, collection)
@@ -82,7 +83,7 @@ class LadybugGraph:
                 for _ in range(hops):
                     values = {"reached": newest, "collection": collection.id}
                     step = [seq for (seq,) in self._ask(_STEP, values) if seq not in reached]
-                    current = read_held(connection, held, step)
+                    current = read_in_scope(connection, scope, step)
                     newest = [seq for seq in step if seq in current]
                     order += newest
                     reached.update(newest)
@@ -90,30 +91,32 @@ class LadybugGraph:
             except RuntimeError as error:
                 raise self._explain(error) from error
 
-    def _ask(self, statement: str, given: dict[str, Any]) -> list[list[Any]]:
-        result: Any = self._graph.execute(statement, given)
+    def _ask(self, statement: str, values: dict[str, Any]) -> list[list[Any]]:
+        result: Any = self._graph.execute(statement, values)
         return list(result)
 
     def _fill(self, connection: Connection, collection: Collection) -> None:
-        """Make the graph of the collection's version, all or nothing."""
-        own = {"id": collection.id}
-        known = self._ask("MATCH (l:Loaded {collection: $id}) RETURN l.version", own)
-        if known == [[collection.version]]:
+        """Build the graph of the collection's version atomically."""
+        parameters = {"id": collection.id}
+        loaded_version = self._ask(
+            "MATCH (l:Loaded {collection: $id}) RETURN l.version", parameters
+        )
+        if loaded_version == [[collection.version]]:
             return
         pairs = select(mentions.c.seq, mentions.c.entity)
-        named = connection.execute(pairs.where(mentions.c.collection_id == collection.id)).all()
-        edges = [{"seq": seq, "id": f"{collection.id} {entity}"} for seq, entity in named]
+        rows = connection.execute(pairs.where(mentions.c.collection_id == collection.id)).all()
+        edges = [{"seq": seq, "id": f"{collection.id} {entity}"} for seq, entity in rows]
         nodes = [{"seq": seq} for seq in dict.fromkeys(edge["seq"] for edge in edges)]
         entities = [{"id": id} for id in dict.fromkeys(edge["id"] for edge in edges)]
         self._graph.execute("BEGIN TRANSACTION")
         try:
-            self._ask("MATCH (m:Memory {collection: $id}) DETACH DELETE m", own)
-            self._ask("MATCH (e:Entity {collection: $id}) DETACH DELETE e", own)
+            self._ask("MATCH (m:Memory {collection: $id}) DETACH DELETE m", parameters)
+            self._ask("MATCH (e:Entity {collection: $id}) DETACH DELETE e", parameters)
             if edges:
                 create = "UNWIND $rows AS r CREATE (:Memory {collection: $id, seq: r.seq})"
-                self._ask(create, {"rows": nodes, **own})
+                self._ask(create, {"rows": nodes, **parameters})
                 create = "UNWIND $rows AS r CREATE (:Entity {collection: $id, id: r.id})"
-                self._ask(create, {"rows": entities, **own})
+                self._ask(create, {"rows": entities, **parameters})
                 self._ask(
                     "UNWIND $rows AS r MATCH (m:Memory {seq: r.seq}), (e:Entity {id: r.id})"
                     " CREATE (m)-[:Mentions]->(e)",
@@ -121,7 +124,7 @@ class LadybugGraph:
                 )
             self._ask(
                 "MERGE (l:Loaded {collection: $id}) SET l.version = $version",
-                {**own, "version": collection.version},
+                {**parameters, "version": collection.version},
             )
             self._graph.execute("COMMIT")
         except BaseException:
@@ -129,10 +132,10 @@ class LadybugGraph:
             raise
 
     def _explain(self, error: Exception) -> StoreError:
-        said = " ".join(str(error).split())[:300]
+        details = " ".join(str(error).split())[:300]
         return StoreError(
-            f"graph {self.folder}: cannot be used ({said}); end the other process that uses it, or"
-            " delete the folder, which is made again"
+            f"graph {self.folder}: cannot be used ({details}); end the other process using it, or"
+            " delete the folder, which is rebuilt"
         )
 
 
@@ -152,10 +155,14 @@ class LadybugMemories(StoredMemories):
         self,
         connection: Connection,
         collection: Collection,
-        held: Held,
+        scope: MemoryScope,
         starts: Sequence[str],
         hops: int,
     ) -> list[int]:
-        own = select(memories.c.seq).where(memories.c.collection_id == collection.id, holds(held))
-        first = connection.execute(own.where(memories.c.id.in_(starts))).scalars().all()
-        return self._graph().reach(connection, collection, held, first, hops)
+        in_collection = select(memories.c.seq).where(
+            memories.c.collection_id == collection.id, in_scope(scope)
+        )
+        start_seqs = (
+            connection.execute(in_collection.where(memories.c.id.in_(starts))).scalars().all()
+        )
+        return self._graph().reach(connection, collection, scope, start_seqs, hops)

@@ -25,7 +25,7 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import ConflictError
 from textevolve.store import tables
 from textevolve.store.dialects import database_time
-from textevolve.store.lease import process_identity, see_process
+from textevolve.store.lease import process_identity, process_lives
 from textevolve.store.resource_rows import (
     ResourceTable,
     build,
@@ -75,8 +75,8 @@ class StoredJob:
 @dataclass(frozen=True, slots=True)
 class StoredJobRun:
     """One time that a job ran. `due`: the time that it was due; `ended` is None while it is not at
-    its end. `run_id`: the run that it made or went on with, empty before
-    there is one. `detail`: what there is to say of its end, such as why it failed."""
+    finished. `run_id`: the run that it started or resumed, empty before
+    there is one. `detail`: details of the outcome, such as the reason of a failure."""
 
     id: int
     job_id: str
@@ -135,17 +135,17 @@ def get_job(connection: Connection, namespace: str, name: str) -> StoredJob:
 
 
 def list_jobs(connection: Connection, namespace: str) -> list[StoredJob]:
-    """All of a namespace, by name."""
-    own, now = namespace_id(connection, namespace), database_time(connection)
-    query = _select().where(_jobs.c.namespace_id == own).order_by(_jobs.c.name)
+    """List the jobs of a namespace by name."""
+    namespace_key, now = namespace_id(connection, namespace), database_time(connection)
+    query = _select().where(_jobs.c.namespace_id == namespace_key).order_by(_jobs.c.name)
     return [_read(row, now) for row in connection.execute(query)]
 
 
 def delete_job(connection: Connection, namespace: str, name: str) -> None:
-    """Remove it with its history; the runs that it made stay, and whoever works on it is told.
+    """Delete a job with its history. Its runs stay; a scheduler that works on it loses its lease.
 
     Raises:
-        InputError: it is not there.
+        InputError: the job does not exist.
     """
     job = get_job(connection, namespace, name)
     delete_where(connection, _runs, job_id=job.id)
@@ -163,10 +163,10 @@ def pause_job(connection: Connection, namespace: str, name: str) -> StoredJob:
 
 
 def resume_job(connection: Connection, namespace: str, name: str, next_due: NextDue) -> StoredJob:
-    """Let it run again. Times that went by are left out; what was broken off is gone on with.
+    """Resume a paused job. Missed times are skipped; an unfinished run is resumed.
 
     Raises:
-        InputError: it is not there.
+        InputError: the job does not exist.
     """
     job = get_job(connection, namespace, name)
     update_row(connection, JOB, job.id, paused=False)
@@ -177,16 +177,16 @@ def resume_job(connection: Connection, namespace: str, name: str, next_due: Next
 
 
 def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
-    """Make it due now, for the next scheduler that looks.
+    """Make a job due now, for the next scheduler that looks.
 
     Raises:
-        InputError: it is not there. ConflictError: it is paused, or in work.
+        InputError: the job does not exist. ConflictError: it is paused, or running.
     """
     job = get_job(connection, namespace, name)
     if job.paused:
         raise ConflictError(f"job {name}: is paused; resume it first")
     if job.working:
-        raise ConflictError(f"job {name}: is in work already; its history shows how far it is")
+        raise ConflictError(f"job {name}: is running already; its history shows the progress")
     return _set_due(connection, job.id, lambda _job, now: now)
 
 
@@ -233,7 +233,7 @@ def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim |
 def renew_claim(connection: Connection, claim: JobClaim, seconds: float) -> bool:
     """Have the job for so many seconds from now; False where it is another's by now, or gone."""
     until = {"lease_until": database_time(connection) + seconds}
-    return update_where(connection, _jobs, until, **_own(claim)) == 1
+    return update_where(connection, _jobs, until, **_leased_row(claim)) == 1
 
 
 def note_job_run(connection: Connection, claim: JobClaim, run_id: str) -> None:
@@ -262,12 +262,12 @@ def end_claim(
     job, now = _get(connection, claim.job.id), database_time(connection)
     end = {"status": status, "detail": detail, "ended": now}
     update_where(connection, _runs, end, id=claim.run.id)
-    update_where(connection, _jobs, {"due": next_due(job, now), **_UNLEASED}, **_own(claim))
+    update_where(connection, _jobs, {"due": next_due(job, now), **_UNLEASED}, **_leased_row(claim))
 
 
 def release_claim(connection: Connection, claim: JobClaim) -> None:
-    """Give a job back in the middle of its work, which the next scheduler goes on with."""
-    update_where(connection, _jobs, _UNLEASED, **_own(claim))
+    """Release an unfinished job, which the next scheduler resumes."""
+    update_where(connection, _jobs, _UNLEASED, **_leased_row(claim))
 
 
 def _take_up(connection: Connection, job_id: str, due: float, now: float) -> StoredJobRun:
@@ -290,12 +290,12 @@ def _select() -> Select[Any]:
     return select(_jobs, space).join(namespaces, namespaces.c.id == _jobs.c.namespace_id)
 
 
-def _own(claim: JobClaim) -> dict[str, str]:
+def _leased_row(claim: JobClaim) -> dict[str, str]:
     return {"id": claim.job.id, "lease_token": claim.token}
 
 
 def _require_own(connection: Connection, claim: JobClaim) -> None:
-    if fetch_one(connection, _jobs, **_own(claim)) is None:
+    if fetch_one(connection, _jobs, **_leased_row(claim)) is None:
         raise ConflictError(
             f"job {claim.job.name}: another scheduler has it by now, or it was removed"
         )
@@ -305,7 +305,7 @@ def _is_free(row: Row[Any], now: float) -> bool:
     """Whether nobody works on a job: its lease has ended, or its process is seen to be gone."""
     if row.lease_token is None or row.lease_until < now:
         return True
-    return see_process(row.lease_host, row.lease_pid, row.lease_process) is False
+    return process_lives(row.lease_host, row.lease_pid, row.lease_process) is False
 
 
 def _get(connection: Connection, id: str) -> StoredJob:

@@ -30,6 +30,7 @@ from textevolve.store.documents import (
     bytes_to_text,
     dump_response,
     image_keys,
+    intact,
     load_response,
     require,
     restore_request,
@@ -37,7 +38,6 @@ from textevolve.store.documents import (
     store_request,
     text_to_bytes,
     unpack,
-    whole,
 )
 from textevolve.store.memory_rows import chunks
 from textevolve.store.resource_rows import build, mapping_of
@@ -93,85 +93,85 @@ class StoreJournal:
         self,
         run_id: str,
         writer: Writer,
-        read: Callable[[Callable[[Connection], Any]], Any],
+        run_read: Callable[[Callable[[Connection], Any]], Any],
         find: Callable[[str, list[str]], Rows],
         elsewhere: Executor | None,
     ) -> None:
-        """`find` looks up the answers under some keys for a run; `elsewhere`: what runs it where it
-        may take too long for an event loop."""
+        """`find` looks up the answers of some keys for a run; `elsewhere`: the executor that runs
+        it if it may take too long for an event loop."""
         self._run_id = run_id
         self._writer = writer
-        self._read = read
+        self._read = run_read
         self._find = find
         self._elsewhere = elsewhere
         self._looking = False
         self._wanted: list[Wanted] = []
 
     async def find(self, key: str) -> Response | None:
-        """The answer kept under `key`, marked as replayed, or None if there is none yet.
+        """Return the answer stored under `key`, marked as replayed, or None if there is none yet.
 
         Raises:
-            StoreError: another process has the run now, so that this one must ask no more.
+            StoreError: another process works on the run now, so this one must stop.
         """
         self._writer.check_lease(self._run_id)
         loop = asyncio.get_running_loop()
-        found: asyncio.Future[tuple[Any, ...] | None] = loop.create_future()
+        answer: asyncio.Future[tuple[Any, ...] | None] = loop.create_future()
         if not self._wanted and not self._looking:
             loop.call_soon(self._find_wanted)
-        self._wanted.append((key, found))
-        row = await found
+        self._wanted.append((key, answer))
+        row = await answer
         if row is None:
             return None
         _, id, *used, response, ours = row
         if not ours:
             self._writer.submit_reuse(self._run_id, id)
-        with whole(f"run {self._run_id}: the answer {id}"):
+        with intact(f"run {self._run_id}: the answer {id}"):
             return load_response(response, *used)
 
     def _find_wanted(self) -> None:
-        """Look up together what was wanted in one turn of the loop, or while the look-up before was
-        under way: a query gives up the interpreter's lock, and has to win it back from the thread
-        that writes."""
-        wanted, self._wanted = self._wanted, []
-        find = partial(self._find, self._run_id, [key for key, _ in wanted])
+        """Look up all keys of one turn of the loop, or of the time of the previous look-up,
+        together:
+        a query releases the interpreter's lock, and has to win it back from the writing thread."""
+        waiting, self._wanted = self._wanted, []
+        find = partial(self._find, self._run_id, [key for key, _ in waiting])
         if self._elsewhere is None:
-            self._settle(wanted, find)
+            self._settle(waiting, find)
             return
         try:
             under_way = asyncio.get_running_loop().run_in_executor(self._elsewhere, find)
         except RuntimeError:  # it is shut down: the store says that it is closed
-            self._settle(wanted, find)
+            self._settle(waiting, find)
             return
         self._looking = True
-        under_way.add_done_callback(partial(self._found, wanted))
+        under_way.add_done_callback(partial(self._found, waiting))
 
-    def _found(self, wanted: list[Wanted], done: asyncio.Future[Rows]) -> None:
+    def _found(self, waiting: list[Wanted], done: asyncio.Future[Rows]) -> None:
         self._looking = False
-        self._settle(wanted, done.result)
+        self._settle(waiting, done.result)
         if self._wanted:
             self._find_wanted()
 
-    def _settle(self, wanted: list[Wanted], find: Callable[[], Rows]) -> None:
-        """Give each who waits what was found."""
+    def _settle(self, waiting: list[Wanted], find: Callable[[], Rows]) -> None:
+        """Resolve the waiting futures with the answers."""
         try:
             best = {row[0]: row for row in find()}
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
-            for _, found in wanted:
-                if not found.done():
-                    found.set_exception(error)
+            for _, answer in waiting:
+                if not answer.done():
+                    answer.set_exception(error)
             return
-        for key, found in wanted:
-            if not found.done():
-                found.set_result(best.get(key))
+        for key, answer in waiting:
+            if not answer.done():
+                answer.set_result(best.get(key))
 
     def errors(self) -> dict[str, str]:
-        """Why calls of this run failed, by key, the latest failure of each; others' do not count.
+        """Return the latest failure of each key in this run.
 
-        A key may have an answer all the same, from another try.
+        A key may still have an answer, from another attempt.
         """
-        asked = {"run": self._run_id}
-        rows = self._read(lambda c: c.execute(sql(_ERRORS), asked).all())
-        with whole(f"run {self._run_id}: a failure"):
+        parameters = {"run": self._run_id}
+        rows = self._read(lambda c: c.execute(sql(_ERRORS), parameters).all())
+        with intact(f"run {self._run_id}: a failure"):
             return {key: bytes_to_text(error) for key, error in rows}
 
     async def append(self, entry: JournalEntry) -> None:
@@ -211,7 +211,7 @@ def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
     rows = reader.execute(sql(_PAGE), {"run": run_id, "after": after, "n": PAGE}).all()
     calls: list[StoredCall] = []
     for row in rows:
-        with whole(f"run {run_id}: call {row.id}"):
+        with intact(f"run {run_id}: call {row.id}"):
             calls.append(_row_to_call(row, run_id))
             if row.id <= after:  # the next page would be this one again
                 raise ValueError("out of its order")
@@ -235,7 +235,7 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
     for ids in chunks(id for id, hashes in parts.items() if hashes & holding):
         query = select(tables.calls).where(tables.calls.c.id.in_(ids)).order_by(tables.calls.c.id)
         for row in reader.execute(query):
-            with whole(f"run {run_id}: call {row.id}"):
+            with intact(f"run {run_id}: call {row.id}"):
                 calls.append(_row_to_call(row, run_id))
     return calls
 
@@ -280,11 +280,11 @@ def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
 def read_request(reader: Connection, call: StoredCall) -> Request:
     """The request of a call with all its texts."""
     hashes = split_hashes(call.parts)
-    with whole(f"call {call.id}: a text"):
+    with intact(f"call {call.id}: a text"):
         texts = _texts(reader, list(set(hashes)))
     if missing := len(set(hashes)) - len(texts):
         raise StoreError(f"call {call.id}: {missing} of its texts are missing; {CHECK}")
-    with whole(f"call {call.id}"):
+    with intact(f"call {call.id}"):
         return restore_request(call.document, [texts[hash] for hash in hashes])
 
 
@@ -303,9 +303,9 @@ class StoreLedger:
         self,
         run_id: str,
         writer: Writer,
-        read: Callable[[Callable[[Connection], list[KeptBatch]]], list[KeptBatch]],
+        run_read: Callable[[Callable[[Connection], list[KeptBatch]]], list[KeptBatch]],
     ) -> None:
-        self._run_id, self._writer, self._read = run_id, writer, read
+        self._run_id, self._writer, self._read = run_id, writer, run_read
 
     async def keep(self, batch: KeptBatch) -> None:
         """Note a job, or what is new of it; returns once that is durable."""

@@ -1,8 +1,8 @@
-"""The keys of a server's clients, the sessions of browsers that were begun with one, and the tokens
-that namespaces may take.
+"""The keys of a server's clients, the browser sessions started with them, and the token budgets of
+namespaces.
 
-Functions of a connection. Neither a key nor a session's token is kept, only SHA-256 of it; what is
-kept of a key is what it may do, and until when.
+All are functions of a connection. Keys and session tokens are stored as SHA-256 only, with their
+rights and their time of expiry.
 """
 
 from __future__ import annotations
@@ -44,27 +44,25 @@ KEY_BYTES = 32
 
 
 class KeyLimits(Frozen):
-    """What a key may take; None: as much as it likes."""
+    """The limits of a key; None: unlimited."""
 
-    requests_per_minute: int | None = option(None, "Requests that it may make a minute.", ge=1)
-    tokens_per_minute: int | None = option(
-        None, "Tokens that models may read and write for it a minute.", ge=1
-    )
-    streams: int | None = option(None, "Streams that it may hold open at once.", ge=1)
+    requests_per_minute: int | None = option(None, "Requests a minute.", ge=1)
+    tokens_per_minute: int | None = option(None, "Tokens a minute, prompt and answer.", ge=1)
+    streams: int | None = option(None, "Open streams at once.", ge=1)
 
 
 class KeySpec(Frozen):
-    """What a key may do. Without namespaces it sees all of them, and runs that belong to none."""
+    """The rights of a key. Without namespaces it sees all of them, and runs without a namespace."""
 
     scopes: tuple[KeyScope, ...] = option(
         ("read", "run"),
-        "What it may do: read (runs, agents, memories), run (models, chats, studies), label, or"
-        " admin, which is all of that, and resources and jobs too. Repeatable.",
+        "Its rights: read (runs, agents, memories), run (models, chats, studies), label, or admin"
+        " (all of these, and resources and jobs). Repeatable.",
         flag="--scope",
         min_length=1,
     )
     namespaces: tuple[ResourceName, ...] = option(
-        (), "A namespace that it sees; all where none is named. Repeatable.", flag="--namespace"
+        (), "A namespace that it sees; default: all. Repeatable.", flag="--namespace"
     )
     limits: KeyLimits = KeyLimits()
 
@@ -106,32 +104,32 @@ def add_key(
 
 
 def list_keys(connection: Connection) -> list[StoredKey]:
-    """All that ever were, the oldest first."""
+    """List all keys, also expired and revoked ones, the oldest first."""
     return [_read(row) for row in fetch_all(connection, api_keys, "created", "id")]
 
 
 def find_key(connection: Connection, text: str) -> StoredKey | None:
-    """The live key of this text; None where there is none."""
+    """Find the live key with this text; None if there is none."""
     return _alive(fetch_one(connection, api_keys, hash=digest(text)))
 
 
 def find_key_by_id(connection: Connection, id: str) -> StoredKey | None:
-    """As long as it is live."""
+    """Find a live key by its id; None if there is none."""
     return _alive(fetch_one(connection, api_keys, id=id))
 
 
 def require_key(connection: Connection, name: str) -> StoredKey:
-    """By its id, or by the name of a live one.
+    """Return a key by its id, or a live one by its name.
 
     Raises:
         InputError: there is none.
     """
-    found = list_keys(connection)
-    for one in found:
-        if one.id == name or (one.name == name and one.live):
-            return one
-    known = [one.name for one in found if one.live]
-    raise InputError(f"there is no live key '{name}'{suggest(name, known)}")
+    keys = list_keys(connection)
+    for key in keys:
+        if key.id == name or (key.name == name and key.live):
+            return key
+    names = [key.name for key in keys if key.live]
+    raise InputError(f"there is no live key '{name}'{suggest(name, names)}")
 
 
 def revoke_key(connection: Connection, name: str) -> StoredKey:
@@ -153,7 +151,7 @@ def note_used(connection: Connection, used: Mapping[str, float]) -> None:
 
 
 def add_session(connection: Connection, token: str, key_id: str, expires: float) -> None:
-    """A browser's session, by the token in its cookie. Those that are over are removed."""
+    """Store a browser's session by the token in its cookie, and delete expired ones."""
     now = time.time()
     connection.execute(delete(browser_sessions).where(browser_sessions.c.expires <= now))
     row = {"hash": digest(token), "key_id": key_id, "created": now, "expires": expires}

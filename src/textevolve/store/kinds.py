@@ -1,9 +1,8 @@
-"""Namespaces, agents, collections and users: one mechanism creates, reads, changes, lists and
-deletes them, and keeps their versions.
+"""Create, read, change, list and delete namespaces, agents, collections and users, with versions.
 
 A kind is a specification and a line in `KINDS`. All functions take a connection, and the namespace
-that a resource belongs to; nothing of another namespace is ever read or changed. The name of a
-namespace is unique in the store, and functions ignore which namespace they are called in.
+of a resource; resources of other namespaces are never read or changed. The name of a namespace is
+unique in the store; for namespaces themselves the argument is ignored.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from textevolve.store.resource_rows import (
     mapping_of,
     merge_spec,
     namespace_id,
-    refuse_taken,
+    require_free_name,
     require_row,
     update_row,
 )
@@ -106,7 +105,7 @@ def create(
         TakenError: the name is taken. InputError: the specification cannot be stored.
     """
     name = getattr(spec, "name")  # noqa: B009
-    refuse_taken(connection, kind, name, namespace)
+    require_free_name(connection, kind, name, namespace)
     kind.check(connection, namespace, spec)
     id = insert_row(connection, kind, spec, namespace, _columns(kind, spec))
     store_version(connection, id, SpecVersion(1, time.time(), _fields(spec), source))
@@ -195,16 +194,18 @@ def list_versions(
 
 
 def revert(connection: Connection, kind: Kind[S, R], namespace: str, name: str, version: int) -> R:
-    """Make an earlier version current once more, as the newest one. Fixed fields stay.
+    """Restore an earlier version as the newest one. Fixed fields stay.
 
     Raises:
-        NotFoundError: there is none of this name, or no such version. InputError: the version does
-            not fit the rest of the store any more.
+        NotFoundError: the resource or the version does not exist. InputError: the version does not
+            fit the store any more.
     """
     specs = {each.version: each.spec for each in list_versions(connection, kind, namespace, name)}
     if version not in specs:
-        known = ", ".join(map(str, specs))
-        raise NotFoundError(f"{kind.noun} '{name}': has no version {version}; there are: {known}")
+        versions = ", ".join(map(str, specs))
+        raise NotFoundError(
+            f"{kind.noun} '{name}': has no version {version}; there are: {versions}"
+        )
     fields = [n for n in kind.spec.model_fields if n not in kind.fixed and n in specs[version]]
     changes = {name: specs[version][name] for name in fields}
     return update(connection, kind, namespace, name, changes, f"back to version {version}")
@@ -244,19 +245,20 @@ def _delete_row(connection: Connection, kind: Kind[Any, Any], row: Row[Any]) -> 
 def require_unnamed(
     connection: Connection, kind: Kind[Any, Any], namespace: str, name: str
 ) -> None:
-    """
+    """Check that no agent uses a collection.
+
     Raises:
-        TakenError: it is a collection, and agents name it.
+        TakenError: agents use it.
     """
     agents = list_all(connection, AGENTS, namespace) if kind is COLLECTIONS else []
-    named = [
+    users = [
         agent.spec.name
         for agent in agents
         if name in (split_name(each, namespace)[1] for each in agent_collections(agent.spec))
     ]
-    if named:
+    if users:
         raise TakenError(
-            f"collection '{name}': is named by {', '.join(named)}; give them another one with"
+            f"collection '{name}': is named by {', '.join(users)}; give them another one with"
             " textevolve agents update, or delete it by force (--force, force=true)"
         )
 
@@ -287,10 +289,10 @@ def ensure_namespace(connection: Connection, name: str) -> None:
 def count_memories(connection: Connection, namespace: str) -> dict[str, int]:
     """Count the current memories of each collection, by its name."""
     table = tables.memories.c
-    held = select(table.collection_id, func.count().label("held")).where(
+    counted = select(table.collection_id, func.count().label("held")).where(
         table.namespace_id == namespace_id(connection, namespace), table.closed.is_(None)
     )
-    rows = connection.execute(held.group_by(table.collection_id)).all()
+    rows = connection.execute(counted.group_by(table.collection_id)).all()
     counts: dict[str, int] = {row.collection_id: row.held for row in rows}
     return {
         each.name: counts.get(each.id, 0) for each in list_all(connection, COLLECTIONS, namespace)

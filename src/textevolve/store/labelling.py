@@ -69,17 +69,18 @@ def _ascii(data: Any) -> str:
 
 
 def find_task(connection: Connection, namespace: str, name: str) -> StoredTask:
-    """
+    """Find a labelling task by name.
+
     Raises:
-        InputError: there is none of this name; names the nearest.
+        InputError: there is none; the message suggests the nearest name.
     """
-    found = {task.name: task for task in list_tasks(connection, namespace)}
-    if name not in found:
+    tasks = {task.name: task for task in list_tasks(connection, namespace)}
+    if name not in tasks:
         raise InputError(
             f"there is no labelling task '{name}' in the namespace '{namespace}'"
-            f"{suggest(name, list(found))}"
+            f"{suggest(name, list(tasks))}"
         )
-    return found[name]
+    return tasks[name]
 
 
 def get_task(connection: Connection, id: str) -> StoredTask:
@@ -94,7 +95,7 @@ def get_task(connection: Connection, id: str) -> StoredTask:
 
 
 def list_tasks(connection: Connection, namespace: str | None = None) -> list[StoredTask]:
-    """Those of a namespace, or all, the newest first."""
+    """List the tasks of a namespace, or all, the newest first."""
     query = _tasks().order_by(labelling_tasks.c.created.desc())
     if namespace is not None:
         query = query.where(labelling_tasks.c.namespace_id == namespace_id(connection, namespace))
@@ -157,24 +158,26 @@ def read_labels(connection: Connection, task: str, labeller: str | None = None) 
 
 
 def keep_label(connection: Connection, task: StoredTask, label: GivenLabel) -> GivenLabel:
-    """Keep what a person said of an item, in place of what they said of it before.
+    """Store a person's label of an item, replacing an earlier one.
 
     Raises:
         InputError: the task has no such item, or no such answer.
     """
     read_task_item(connection, task.id, label.position)
-    kept = replace(
+    checked = replace(
         label,
         labeller=check_labeller(label.labeller),
         answer=check_answer(task.spec, label.answer),
         note=check_note(label.note),
         created=label.created or time.time(),
     )
-    said = {"answer": kept.answer, "note": kept.note, "swapped": kept.swapped}
-    key = {"task_id": task.id, "position": kept.position, "labeller": kept.labeller}
+    label_data = {"answer": checked.answer, "note": checked.note, "swapped": checked.swapped}
+    key = {"task_id": task.id, "position": checked.position, "labeller": checked.labeller}
     delete_where(connection, labels, **key)
-    connection.execute(insert(labels).values(**key, created=kept.created, label=_ascii(said)))
-    return kept
+    connection.execute(
+        insert(labels).values(**key, created=checked.created, label=_ascii(label_data))
+    )
+    return checked
 
 
 def delete_task(connection: Connection, id: str) -> None:

@@ -56,13 +56,14 @@ def take(connection: Connection, run_id: str) -> str:
 
 
 def require_free(connection: Connection, row: Row[Any], advice: str) -> None:
-    """
+    """Check that no living process works on a run.
+
     Raises:
-        BusyError: a living process works on the run; names pid and host.
+        BusyError: one does; the message names its pid and host.
     """
     if is_held(connection, row):
         raise BusyError(
-            f"run {row.id}: is in work by process {row.lease_pid} on {row.lease_host}; {advice}"
+            f"run {row.id}: is run by process {row.lease_pid} on {row.lease_host}; {advice}"
         )
 
 
@@ -75,10 +76,10 @@ def release(connection: Connection, token: str) -> None:
 
 
 def renew(connection: Connection, tokens: Sequence[str]) -> set[str]:
-    """Say that this process lives; returns those of the tokens that are still in the database."""
-    own = runs.c.lease_token.in_(tokens)
-    connection.execute(update(runs).where(own).values(lease_heartbeat=database_time(connection)))
-    return set(connection.execute(select(runs.c.lease_token).where(own)).scalars())
+    """Renew the leases of this process; return the tokens that are still valid."""
+    leased = runs.c.lease_token.in_(tokens)
+    connection.execute(update(runs).where(leased).values(lease_heartbeat=database_time(connection)))
+    return set(connection.execute(select(runs.c.lease_token).where(leased)).scalars())
 
 
 def require(connection: Connection, run_id: str, token: str) -> None:
@@ -107,16 +108,20 @@ def is_held(connection: Connection, row: Row[Any]) -> bool:
     heartbeat where it is on another machine, in the database's time."""
     if row.lease_host is None or row.lease_pid is None:
         return False
-    alive = see_process(row.lease_host, row.lease_pid, row.lease_process)
+    alive = process_lives(row.lease_host, row.lease_pid, row.lease_process)
     if alive is not None:
         return alive
     return database_time(connection) - (row.lease_heartbeat or 0.0) < STALE_SECONDS
 
 
-def see_process(host: str, pid: int, process: str | None) -> bool | None:
-    """Whether a process lives; None where that cannot be seen from here."""
-    own = process_identity(os.getpid())
-    if process is not None and own is not None and process.split()[:2] == own.split()[:2]:
+def process_lives(host: str, pid: int, process: str | None) -> bool | None:
+    """Check whether a process lives; None if this machine cannot tell."""
+    this_process = process_identity(os.getpid())
+    if (
+        process is not None
+        and this_process is not None
+        and process.split()[:2] == this_process.split()[:2]
+    ):
         return process_identity(pid) == process
     if process is None and host == socket.gethostname() and not _exists(pid):
         return False
@@ -139,7 +144,7 @@ def process_identity(pid: int) -> str | None:
 
 
 def _exists(pid: int) -> bool:
-    """Where there is no /proc; True where that cannot be asked either (Windows)."""
+    """Check for a process on systems without /proc; True on Windows, where that is impossible."""
     if os.name != "posix":
         return True
     with suppress(PermissionError):

@@ -50,10 +50,10 @@ from textevolve.store.memory_changes import (
     search_of,
 )
 from textevolve.store.memory_rows import (
-    Held,
-    choose_held,
+    MemoryScope,
+    choose_scope,
     chunks,
-    holds,
+    in_scope,
     in_version,
     read_collection,
     read_cosines,
@@ -92,7 +92,7 @@ def _reads(
 def _writes(
     change: Callable[Concatenate[StoredMemories, Connection, P], T],
 ) -> Callable[Concatenate[StoredMemories, P], CoroutineType[Any, Any, T]]:
-    """Make an async method of a change, which is kept as a whole or not at all."""
+    """Make an async method of a change, which is written atomically."""
 
     @wraps(change)
     async def write(store: StoredMemories, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -118,48 +118,50 @@ class StoredMemories:
     def search(self, connection: Connection, query: MemoryQuery) -> Sequence[MemoryMatch]:
         if not query.text.strip() and query.embedding is None:
             raise InputError("a search for memories needs a text or an embedding")
-        collection, held = self._choose(connection, query)
+        collection, scope = self._choose(connection, query)
         index = search_of(connection)
         near: Sequence[tuple[int, float]] = ()
         if query.embedding is not None:
             if fault := find_vector_fault(query.embedding, collection.dimension):
                 raise InputError(f"collection {collection.full_name}: the search: {fault}")
-            near = index.find_near(connection, collection, held, query.embedding, query.limit)
+            near = index.find_near(connection, collection, scope, query.embedding, query.limit)
         worded: Sequence[int] = ()
         if query.text.strip():
-            worded = index.find_words(connection, collection, held, query.text, query.limit)
+            worded = index.find_words(connection, collection, scope, query.text, query.limit)
         dense = {seq: rank for rank, (seq, _) in enumerate(near, 1)}
         keyword = {seq: rank for rank, seq in enumerate(worded, 1)}
         rows = read_rows(connection, dict.fromkeys([*dense, *keyword]))
         cosines = dict(near)
         if query.embedding is not None:
-            others = [seq for seq in keyword if seq not in dense]
-            cosines |= read_cosines(connection, others, query.embedding)
+            keyword_only = [seq for seq in keyword if seq not in dense]
+            cosines |= read_cosines(connection, keyword_only, query.embedding)
         return [
             MemoryMatch(record, dense.get(row.seq), keyword.get(row.seq), cosines.get(row.seq))
-            for row, record in zip(rows, read_memory_records(connection, rows, held), strict=True)
+            for row, record in zip(rows, read_memory_records(connection, rows, scope), strict=True)
         ]
 
     @_reads
     def associate(
         self, connection: Connection, query: MemoryQuery, starts: Sequence[str], hops: int = 2
     ) -> Sequence[MemoryRecord]:
-        collection, held = self._choose(connection, query)
-        near = self._reach(connection, collection, held, starts[:MOST_STARTS], hops)[: query.limit]
+        collection, scope = self._choose(connection, query)
+        near = self._reach(connection, collection, scope, starts[:MOST_STARTS], hops)[: query.limit]
         rows = {row.seq: row for row in read_rows(connection, near)}
-        return read_memory_records(connection, [rows[seq] for seq in near], held)
+        return read_memory_records(connection, [rows[seq] for seq in near], scope)
 
     @_reads
     def graph(self, connection: Connection, collection: str) -> Sequence[Entity]:
         """Return the entities that the current memories mention, the most frequent first."""
-        known = read_collection(connection, self.namespace, collection)
+        stored = read_collection(connection, self.namespace, collection)
         query = select(mentions.c.entity, mentions.c.name, memories.c.id)
         query = query.join(memories, memories.c.seq == mentions.c.seq)
-        own = mentions.c.collection_id == known.id, memories.c.closed.is_(None)
+        conditions = mentions.c.collection_id == stored.id, memories.c.closed.is_(None)
         names: dict[str, str] = {}
         ids: defaultdict[str, list[str]] = defaultdict(list)
         entities: defaultdict[str, list[str]] = defaultdict(list)
-        for entity, name, id in connection.execute(query.where(*own).order_by(memories.c.seq)):
+        for entity, name, id in connection.execute(
+            query.where(*conditions).order_by(memories.c.seq)
+        ):
             names.setdefault(entity, name)
             ids[entity].append(id)
             entities[id].append(entity)
@@ -183,8 +185,8 @@ class StoredMemories:
     @_reads
     def history(self, connection: Connection, id: str) -> Sequence[MemoryRecord]:
         (row,) = self._require(connection, [id])
-        first = select(literal(row.id).label("id"), literal(row.superseded_by).label("by"))
-        chain = first.cte("chain", recursive=True)
+        start = select(literal(row.id).label("id"), literal(row.superseded_by).label("by"))
+        chain = start.cte("chain", recursive=True)
         near = or_(memories.c.superseded_by == chain.c.id, memories.c.id == chain.c.by)
         chain = chain.union(select(memories.c.id, memories.c.superseded_by).join(chain, near))
         query = select(memories).where(memories.c.id.in_(select(chain.c.id)))
@@ -202,11 +204,11 @@ class StoredMemories:
         closed: bool = False,
         newest_first: bool = False,
     ) -> Sequence[MemoryRecord]:
-        known = read_collection(connection, self.namespace, collection)
-        query, seq = select(memories).where(memories.c.collection_id == known.id), memories.c.seq
+        stored = read_collection(connection, self.namespace, collection)
+        query, seq = select(memories).where(memories.c.collection_id == stored.id), memories.c.seq
         query = query.order_by(seq.desc() if newest_first else seq).limit(limit)
         if after is not None:
-            place = self._place(connection, known, after)
+            place = self._place(connection, stored, after)
             query = query.where(seq < place if newest_first else seq > place)
         if version is None:
             query = query if closed else query.where(memories.c.closed.is_(None))
@@ -214,7 +216,7 @@ class StoredMemories:
         query = query.where(memories.c.added <= version)
         if not closed:
             query = query.where(in_version(version), memories.c.text != "")
-        return self._list(connection, query, choose_held(connection, known, version))
+        return self._list(connection, query, choose_scope(connection, stored, version))
 
     @_writes
     def apply(
@@ -224,19 +226,21 @@ class StoredMemories:
         changes: Sequence[Change],
         source: ChangeSource | None = None,
     ) -> Applied:
-        known = read_collection(connection, self.namespace, collection)
-        if source is not None and (applied := read_applied(connection, known, source.key)):
+        stored = read_collection(connection, self.namespace, collection)
+        if source is not None and (applied := read_applied(connection, stored, source.key)):
             return replace(applied, repeated=True)
-        check_changes(known, changes)
+        check_changes(stored, changes)
         space = namespace_id(connection, self.namespace)
         # A clock that was set back must not make versions go back.
-        now = max(time(), known.changed)
-        return Transaction(connection, space, known, known.version + 1, now).apply(changes, source)
+        now = max(time(), stored.changed)
+        return Transaction(connection, space, stored, stored.version + 1, now).apply(
+            changes, source
+        )
 
     @_reads
     def applied(self, connection: Connection, collection: str, key: str) -> Applied | None:
-        known = read_collection(connection, self.namespace, collection)
-        return read_applied(connection, known, key)
+        stored = read_collection(connection, self.namespace, collection)
+        return read_applied(connection, stored, key)
 
     @_writes
     def use(self, connection: Connection, ids: Sequence[str], time: float) -> None:
@@ -260,40 +264,40 @@ class StoredMemories:
         dimension: int,
         vectors: Mapping[str, Vector],
     ) -> Collection:
-        """Move a collection to another embedder, all or nothing. `base`: the version that was read;
-        `vectors`: an embedding for each of its memories by id, whether it is held still or not,
-        except for those that were erased.
+        """Move a collection to another embedder atomically. `base`: the version that was read;
+        `vectors`: an embedding for each of its memories by id, also superseded and forgotten ones,
+        except for erased ones.
 
         Raises:
             ConflictError: the collection has changed since.
             InputError: a vector is missing, or does not fit.
         """
-        known = read_collection(connection, self.namespace, collection)
-        if known.version != base:
+        stored = read_collection(connection, self.namespace, collection)
+        if stored.version != base:
             raise ConflictError(
-                f"collection {known.full_name}: has version {known.version} by now, not"
+                f"collection {stored.full_name}: has version {stored.version} by now, not"
                 f" {base}; embed what was added and try again"
             )
-        return move_collection(connection, known, embedder, dimension, vectors)
+        return move_collection(connection, stored, embedder, dimension, vectors)
 
-    def _choose(self, connection: Connection, query: MemoryQuery) -> tuple[Collection, Held]:
-        known = read_collection(connection, self.namespace, query.collection)
-        held = choose_held(connection, known, query.version, query.time, query.least_trust)
-        return known, held
+    def _choose(self, connection: Connection, query: MemoryQuery) -> tuple[Collection, MemoryScope]:
+        collection = read_collection(connection, self.namespace, query.collection)
+        scope = choose_scope(connection, collection, query.version, query.time, query.least_trust)
+        return collection, scope
 
     def _reach(
         self,
         connection: Connection,
         collection: Collection,
-        held: Held,
+        scope: MemoryScope,
         starts: Sequence[str],
         hops: int,
     ) -> list[int]:
-        """Return `seq` of the memories that share entities with the starts, or with those that do,
-        the nearest first."""
-        own = and_(memories.c.collection_id == collection.id, holds(held))
-        first = select(memories.c.seq.label("seq"), literal(0).label("hop"))
-        reached = first.where(own, memories.c.id.in_(starts)).cte("reached", recursive=True)
+        """Return `seq` of the memories that share entities with the starts, directly or over
+        `hops`, the nearest first."""
+        visible = and_(memories.c.collection_id == collection.id, in_scope(scope))
+        starting = select(memories.c.seq.label("seq"), literal(0).label("hop"))
+        reached = starting.where(visible, memories.c.id.in_(starts)).cte("reached", recursive=True)
         of, shared = mentions.alias(), mentions.alias()
         same = and_(shared.c.collection_id == collection.id, shared.c.entity == of.c.entity)
         step = (
@@ -302,7 +306,7 @@ class StoredMemories:
             .join(of, of.c.seq == reached.c.seq)
             .join(shared, same)
             .join(memories, memories.c.seq == shared.c.seq)
-            .where(own, reached.c.hop < hops)
+            .where(visible, reached.c.hop < hops)
         )
         reached = reached.union(step)
         hop = func.min(reached.c.hop)
@@ -310,16 +314,16 @@ class StoredMemories:
         return list(connection.execute(nearest.order_by(hop, reached.c.seq)).scalars())
 
     def _place(self, connection: Connection, collection: Collection, id: str) -> int:
-        own = memories.c.collection_id == collection.id, memories.c.id == id
-        seq = connection.execute(select(memories.c.seq).where(*own)).scalar_one_or_none()
+        conditions = memories.c.collection_id == collection.id, memories.c.id == id
+        seq = connection.execute(select(memories.c.seq).where(*conditions)).scalar_one_or_none()
         if seq is None:
             raise NotFoundError(f"no memory '{id}' in collection {collection.full_name}")
         return seq
 
     def _list(
-        self, connection: Connection, query: Select[Any], held: Held | None = None
+        self, connection: Connection, query: Select[Any], scope: MemoryScope | None = None
     ) -> list[MemoryRecord]:
-        return read_memory_records(connection, connection.execute(query).all(), held)
+        return read_memory_records(connection, connection.execute(query).all(), scope)
 
     def _find(self, connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
         space = namespace_id(connection, self.namespace)
@@ -341,9 +345,9 @@ class StoredMemories:
 def list_source_labels(
     connection: Connection, collection: Collection, prefix: str
 ) -> list[tuple[str, int]]:
-    """The labels that begin so of what a collection took in, newest first, each with the version of
-    the collection that it made."""
-    asked = (
+    """List the labels with this prefix of a collection's sources, newest first, each with the
+    version of the collection that it created."""
+    query = (
         select(sources.c.label, sources.c.version)
         .where(
             sources.c.collection_id == collection.id,
@@ -351,4 +355,4 @@ def list_source_labels(
         )
         .order_by(sources.c.created.desc(), sources.c.version.desc())
     )
-    return [(row.label, row.version) for row in connection.execute(asked)]
+    return [(row.label, row.version) for row in connection.execute(query)]

@@ -123,14 +123,14 @@ def _list_closed(change: Change) -> tuple[str, ...]:
 
 
 def read_applied(connection: Connection, collection: Collection, key: str) -> Applied | None:
-    asked = select(sources).where(sources.c.collection_id == collection.id, sources.c.key == key)
-    row = connection.execute(asked).one_or_none()
+    query = select(sources).where(sources.c.collection_id == collection.id, sources.c.key == key)
+    row = connection.execute(query).one_or_none()
     return None if row is None else Applied(tuple(json.loads(row.ids)), row.base, row.version)
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Where a change of a collection is written: the rows of the version that it makes."""
+    """Writes the rows of a new version of a collection."""
 
     connection: Connection
     namespace_id: str
@@ -164,8 +164,8 @@ class Transaction:
         return applied
 
     def _date(self, change: Change) -> Change:
-        """Set when an undated memory in the place of others begins to hold: when it was said, as
-        the others held until then."""
+        """Set the start of validity of an undated memory that supersedes others: the time of its
+        statement, as the others held until then."""
         if not isinstance(change, Supersede) or change.memory.valid_from is not None:
             return change
         created = change.memory.created
@@ -176,32 +176,32 @@ class Transaction:
         erased = {
             change.memory for change in changes if isinstance(change, Forget) and change.erase
         }
-        wanted = [id for change in changes for id in _list_closed(change)]
-        table, found = memories.c, dict[str, Row[Any]]()
-        for chunk in chunks(wanted):
-            asked = select(table.id, table.seq, table.closed).where(
+        ids = [id for change in changes for id in _list_closed(change)]
+        table, rows = memories.c, dict[str, Row[Any]]()
+        for chunk in chunks(ids):
+            query = select(table.id, table.seq, table.closed).where(
                 table.collection_id == self.collection.id, table.id.in_(chunk)
             )
-            found |= {row.id: row for row in self.connection.execute(asked)}
-        for id in wanted:
-            if id not in found:
+            rows |= {row.id: row for row in self.connection.execute(query)}
+        for id in ids:
+            if id not in rows:
                 raise InputError(f"no memory '{id}' in collection {self.collection.full_name}")
-            if found[id].closed is not None and id not in erased:
+            if rows[id].closed is not None and id not in erased:
                 raise ConflictError(
-                    f"memory {id} is not held any more by collection"
-                    f" {self.collection.full_name}; look again what is"
+                    f"memory {id} is not current any more in collection"
+                    f" {self.collection.full_name}; read the collection again"
                 )
-        return found
+        return rows
 
     def _check_cited(self, changes: Sequence[Change]) -> None:
         cited = list(dict.fromkeys(id for new in _list_new(changes) for id in new.cites))
-        found: set[str] = set()
+        existing: set[str] = set()
         for chunk in chunks(cited):
-            asked = select(memories.c.id).where(
+            query = select(memories.c.id).where(
                 memories.c.namespace_id == self.namespace_id, memories.c.id.in_(chunk)
             )
-            found.update(self.connection.execute(asked).scalars())
-        if missing := [id for id in cited if id not in found]:
+            existing.update(self.connection.execute(query).scalars())
+        if missing := [id for id in cited if id not in existing]:
             name = self.collection.namespace
             raise InputError(f"no memory '{missing[0]}' to cite in the namespace '{name}'")
 
@@ -237,7 +237,7 @@ class Transaction:
         }
 
     def connect(self, new: Sequence[tuple[int, NewMemory | MemoryRecord]]) -> None:
-        """The graph: whom and what memories speak of, and how those are related."""
+        """Store the graph: the entities that memories mention, and their relations."""
         edges = [
             {"seq": seq, "position": position, **asdict(edge)}
             for seq, memory in new
@@ -245,13 +245,13 @@ class Transaction:
         ]
         if edges:
             self.connection.execute(insert(relations), edges)
-        named = [
+        mention_rows = [
             {"collection_id": self.collection.id, "entity": entity, "seq": seq, **mention}
             for seq, memory in new
             for entity, mention in _list_mentions(memory).items()
         ]
-        if named:
-            self.connection.execute(insert(mentions), named)
+        if mention_rows:
+            self.connection.execute(insert(mentions), mention_rows)
 
     def _update(self, seqs: Sequence[int], **values: Any) -> None:
         for chunk in chunks(seqs):
@@ -271,13 +271,13 @@ class Transaction:
         self._update([row.seq], **values)
 
     def _note(self, applied: Applied, source: ChangeSource | None) -> None:
-        """The version that was made, and what it was made from."""
+        """Store the new version and its source."""
         id = self.collection.id
         if applied.version != applied.base:
             moved = update(collections).where(collections.c.id == id)
             self.connection.execute(moved.values(version=applied.version, changed=self.now))
-            made = {"collection_id": id, "version": applied.version, "changed": self.now}
-            self.connection.execute(insert(versions).values(made))
+            version_row = {"collection_id": id, "version": applied.version, "changed": self.now}
+            self.connection.execute(insert(versions).values(version_row))
         if source is not None:
             row = {"collection_id": id, "key": source.key, "label": source.label}
             row |= {"base": applied.base, "version": applied.version, "created": self.now}
@@ -285,14 +285,14 @@ class Transaction:
 
 
 def _list_mentions(memory: NewMemory | MemoryRecord) -> dict[str, dict[str, Any]]:
-    """Names by the form in which they are compared; those of relations have no place."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return names by the form in which they are compared; names in relations have no position."""
+    by_entity: dict[str, dict[str, Any]] = {}
     for position, name in enumerate(memory.entities):
-        found.setdefault(entity_of(name), {"position": position, "name": name})
+        by_entity.setdefault(entity_of(name), {"position": position, "name": name})
     for edge in memory.relations:
         for name in (edge.subject, edge.object):
-            found.setdefault(entity_of(name), {"position": None, "name": name})
-    return {entity: mention for entity, mention in found.items() if entity}
+            by_entity.setdefault(entity_of(name), {"position": None, "name": name})
+    return {entity: mention for entity, mention in by_entity.items() if entity}
 
 
 def entity_of(name: str) -> str:
@@ -301,7 +301,7 @@ def entity_of(name: str) -> str:
 
 
 def pack_vector(embedding: Vector) -> dict[str, Any]:
-    """As it is kept: of length 1 to the last digit, which the searches rely on."""
+    """Return the stored form of a vector, normalised to length 1, which the searches rely on."""
     wide = np.asarray(embedding, dtype=np.float64)
     unit = (wide / np.linalg.norm(wide)).astype("<f4")
     return {"dimension": len(unit), "vector": unit.tobytes()}
@@ -312,12 +312,12 @@ def search_of(connection: Connection) -> SearchIndex:
 
 
 def erase_collection(connection: Connection, collection_id: str) -> None:
-    """Delete a collection with all that belongs to it, index entries too."""
-    asked = select(collections).where(collections.c.id == collection_id)
-    search_of(connection).erase_all(connection, collection_of(connection.execute(asked).one(), ""))
-    own = select(memories.c.seq).where(memories.c.collection_id == collection_id)
+    """Delete a collection with all its rows and index entries."""
+    query = select(collections).where(collections.c.id == collection_id)
+    search_of(connection).erase_all(connection, collection_of(connection.execute(query).one(), ""))
+    seqs = select(memories.c.seq).where(memories.c.collection_id == collection_id)
     for table in (embeddings, relations, uses):
-        connection.execute(delete(table).where(table.c.seq.in_(own)))
+        connection.execute(delete(table).where(table.c.seq.in_(seqs)))
     for table in (mentions, sources, versions, memories):
         connection.execute(delete(table).where(table.c.collection_id == collection_id))
     connection.execute(delete(collections).where(collections.c.id == collection_id))
@@ -325,33 +325,33 @@ def erase_collection(connection: Connection, collection_id: str) -> None:
 
 def move_collection(
     connection: Connection,
-    found: Collection,
+    collection: Collection,
     embedder: str,
     dimension: int,
     vectors: Mapping[str, Vector],
 ) -> Collection:
-    """Give the memories of a collection other embeddings, by id, and all of them.
+    """Replace the embeddings of all memories of a collection, by id.
 
     Raises:
         InputError: a vector is missing, or does not fit.
     """
-    moved = replace(found, embedder=embedder, dimension=dimension)
-    kept = (
+    moved = replace(collection, embedder=embedder, dimension=dimension)
+    query = (
         select(memories)
         .join(embeddings, embeddings.c.seq == memories.c.seq)
-        .where(memories.c.collection_id == found.id)
+        .where(memories.c.collection_id == collection.id)
     )
-    rows = connection.execute(kept.order_by(memories.c.seq)).all()
+    rows = connection.execute(query.order_by(memories.c.seq)).all()
     for row in rows:
         if row.id not in vectors:
-            raise InputError(f"collection {found.full_name}: no vector for memory {row.id}")
+            raise InputError(f"collection {collection.full_name}: no vector for memory {row.id}")
         if fault := find_vector_fault(vectors[row.id], dimension):
-            raise InputError(f"collection {found.full_name}: memory {row.id}: {fault}")
-    search_of(connection).erase_all(connection, found)
+            raise InputError(f"collection {collection.full_name}: memory {row.id}: {fault}")
+    search_of(connection).erase_all(connection, collection)
     for row in rows:
         change = update(embeddings).where(embeddings.c.seq == row.seq)
         connection.execute(change.values(**pack_vector(vectors[row.id])))
-    changed = update(collections).where(collections.c.id == found.id)
+    changed = update(collections).where(collections.c.id == collection.id)
     connection.execute(changed.values(embedder=embedder, dimension=dimension, updated=time()))
     if rows:
         entries = [IndexEntry(row.seq, row.text, vectors[row.id]) for row in rows]

@@ -35,15 +35,15 @@ AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Which memories of a collection count: those of a version, those of a past time, or (neither)
-    those of now.
+class MemoryScope:
+    """The memories of a collection that a query covers: of a version, of a past time, or (neither)
+    the current ones.
 
     Attributes:
-        moment: When they have to be valid.
+        moment: The time at which they have to be valid.
         version: The version of the collection.
-        changed: When that version was made.
-        past: Whether the moment is a past one.
+        changed: The time of that version.
+        past: Whether the moment is in the past.
         least_trust: The least trust in their sources.
     """
 
@@ -56,7 +56,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """What search indexes keep of a memory, beside its row."""
+    """The entry of a memory in the search indexes."""
 
     seq: int
     text: str
@@ -65,7 +65,7 @@ class IndexEntry:
 
 class SearchIndex(Protocol):
     """The search of one database: a module for each, whose functions run within the transaction of
-    the rows. Matches are held, by `Held`, and of this collection alone."""
+    the rows. Matches are held, by `MemoryScope`, and of this collection alone."""
 
     def add(
         self, connection: Connection, collection: Collection, entries: Sequence[IndexEntry]
@@ -84,23 +84,28 @@ class SearchIndex(Protocol):
         self,
         connection: Connection,
         collection: Collection,
-        held: Held,
+        scope: MemoryScope,
         embedding: Vector,
         limit: int,
     ) -> Sequence[tuple[int, float]]:
-        """`seq` and cosine of the most similar, best first."""
+        """Return `seq` and cosine of the most similar memories, best first."""
         ...
 
     def find_words(
-        self, connection: Connection, collection: Collection, held: Held, text: str, limit: int
+        self,
+        connection: Connection,
+        collection: Collection,
+        scope: MemoryScope,
+        text: str,
+        limit: int,
     ) -> Sequence[int]:
-        """`seq` of those that have words of the text, best first."""
+        """Return `seq` of the memories with words of the text, best first."""
         ...
 
 
 def chunks(values: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:
-    rest = iter(values)
-    while chunk := list(islice(rest, size)):
+    remaining = iter(values)
+    while chunk := list(islice(remaining, size)):
         yield chunk
 
 
@@ -119,32 +124,33 @@ def collection_of(row: Row[Any], namespace: str) -> Collection:
     return build(Collection, {**mapping_of(row), "namespace": namespace})
 
 
-def choose_held(
+def choose_scope(
     connection: Connection,
     collection: Collection,
     version: int | None,
     moment: float | None = None,
     least_trust: float = 0.0,
-) -> Held:
-    """
+) -> MemoryScope:
+    """Return the scope of a version, of a past time, or of now.
+
     Raises:
         InputError: the collection has no such version.
     """
     if version is None:
         past = moment is not None
-        return Held(time() if moment is None else moment, past=past, least_trust=least_trust)
+        return MemoryScope(time() if moment is None else moment, past=past, least_trust=least_trust)
     changed = read_version_time(connection, collection, version)
     moment = changed if moment is None else moment
-    return Held(moment, version, changed, least_trust=least_trust)
+    return MemoryScope(moment, version, changed, least_trust=least_trust)
 
 
 def read_version_time(connection: Connection, collection: Collection, version: int) -> float:
     if version == 0:
         return collection.created
-    asked = select(versions.c.changed).where(
+    query = select(versions.c.changed).where(
         versions.c.collection_id == collection.id, versions.c.version == version
     )
-    changed = connection.execute(asked).scalar_one_or_none()
+    changed = connection.execute(query).scalar_one_or_none()
     if changed is None:
         raise InputError(
             f"collection {collection.full_name}: has no version {version}, its newest is"
@@ -153,30 +159,30 @@ def read_version_time(connection: Connection, collection: Collection, version: i
     return changed
 
 
-def holds(held: Held) -> ColumnElement[bool]:
-    """The condition on a row of `memories`, beside that of its collection."""
+def in_scope(scope: MemoryScope) -> ColumnElement[bool]:
+    """Return the SQL condition on a row of `memories`, without the one on its collection."""
     table = memories.c
     parts = [
-        or_(table.valid_from.is_(None), table.valid_from <= held.moment),
-        or_(table.valid_to.is_(None), table.valid_to > held.moment),
+        or_(table.valid_from.is_(None), table.valid_from <= scope.moment),
+        or_(table.valid_to.is_(None), table.valid_to > scope.moment),
     ]
-    if held.version is not None:
-        parts += [in_version(held.version), table.text != ""]
-    elif held.past:
+    if scope.version is not None:
+        parts += [in_version(scope.version), table.text != ""]
+    elif scope.past:
         parts += [
             ~table.forgotten,
-            or_(table.superseded_at.is_(None), table.superseded_at > held.moment),
+            or_(table.superseded_at.is_(None), table.superseded_at > scope.moment),
         ]
     else:
         parts.append(table.closed.is_(None))
-    if held.least_trust > 0:
-        parts.append(table.trust >= held.least_trust)
+    if scope.least_trust > 0:
+        parts.append(table.trust >= scope.least_trust)
     return and_(*parts)
 
 
-def read_held(connection: Connection, held: Held, seqs: Iterable[int]) -> set[int]:
-    """Return those of the memories that are held."""
-    query = select(memories.c.seq).where(holds(held))
+def read_in_scope(connection: Connection, scope: MemoryScope, seqs: Iterable[int]) -> set[int]:
+    """Return the memories that are in the scope."""
+    query = select(memories.c.seq).where(in_scope(scope))
     return {
         seq
         for chunk in chunks(seqs)
@@ -204,21 +210,21 @@ COPIED = (
 
 
 def read_memory_records(
-    connection: Connection, rows: Sequence[Row[Any]], held: Held | None = None
+    connection: Connection, rows: Sequence[Row[Any]], scope: MemoryScope | None = None
 ) -> list[MemoryRecord]:
-    """Return rows of `memories` as records, in their order. With a version in `held` they are as
+    """Return rows of `memories` as records, in their order. With a version in `scope` they are as
     they were then: later closings and uses are left out."""
     if not rows:
         return []
     seqs = [row.seq for row in rows]
-    named = select(collections.c.id, collections.c.name)
+    collection_query = select(collections.c.id, collections.c.name)
     ids = {row.collection_id for row in rows}
-    rows_named = connection.execute(named.where(collections.c.id.in_(ids)))
+    rows_named = connection.execute(collection_query.where(collections.c.id.in_(ids)))
     names = {row.id: row.name for row in rows_named}
     entities, edges = _read_entities(connection, seqs), _read_relations(connection, seqs)
     replaced = _read_superseded(connection, seqs)
-    version = None if held is None else held.version
-    used = None if held is None or version is None else _read_uses(connection, seqs, held.changed)
+    version = None if scope is None else scope.version
+    used = None if scope is None or version is None else _read_uses(connection, seqs, scope.changed)
     records: list[MemoryRecord] = []
     columns = rows[0]._fields  # pyright: ignore[reportPrivateUsage]  it is public
     for row in rows:
@@ -256,15 +262,15 @@ def read_rows(connection: Connection, seqs: Iterable[int]) -> list[Row[Any]]:
 
 
 def _read_listed(
-    connection: Connection, asked: str, seqs: Iterable[int], order: str = ""
+    connection: Connection, statement: str, seqs: Iterable[int], order: str = ""
 ) -> list[Any]:
-    """Rows whose numbers are listed. The list is a part of the statement, which spares most of the
-    time of a search: it need not be made into parameters."""
+    """Return the rows with these numbers, which are written into the statement: passing them as
+    parameters takes most of the time of a search."""
     return [
         row
         for chunk in chunks(seqs)
         for row in connection.exec_driver_sql(
-            f"{asked} ({', '.join(str(int(seq)) for seq in chunk)}) {order}"
+            f"{statement} ({', '.join(str(int(seq)) for seq in chunk)}) {order}"
         ).all()
     ]
 
@@ -314,7 +320,7 @@ def read_cosines(
 
 
 def cosines_with(vectors: Vector, embedding: Vector) -> Vector:
-    """Of each row, shape (memories, dimension), with the embedding; the same for a row whichever
-    others stand beside it. einsum, as the threads of a matrix product wait for each other: on a
-    busy machine it took 6.7 ms for 5,000 rows, and 0.36 this way."""
+    """Return the cosine of each row, shape (memories, dimension), with the embedding, independent
+    of the other rows. It uses einsum, as the threads of a matrix product wait for each other: on a
+    busy machine that took 6.7 ms for 5,000 rows, and einsum 0.36."""
     return np.einsum("ij,j->i", vectors, np.asarray(embedding, dtype=np.float32))

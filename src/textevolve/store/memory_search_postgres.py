@@ -16,7 +16,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
-from textevolve.store.memory_rows import Held, IndexEntry, holds
+from textevolve.store.memory_rows import IndexEntry, MemoryScope, in_scope
 from textevolve.store.memory_search_sqlite import MOST_WORDS, words_to_find
 from textevolve.store.tables import memories
 
@@ -31,20 +31,21 @@ def add(connection: Connection, collection: Collection, entries: Sequence[IndexE
         with cursor.copy("COPY memory_vectors FROM STDIN WITH (FORMAT BINARY)") as copy:
             copy.write(_pack_vectors(collection, entries))
         with cursor.copy("COPY memory_words FROM STDIN") as copy:
-            for one in entries:
-                words = _list_words(collection, one.text)[:MOST_INDEXED]
-                copy.write_row((one.seq, len(words), " ".join(words)))
+            for entry in entries:
+                words = _list_words(collection, entry.text)[:MOST_INDEXED]
+                copy.write_row((entry.seq, len(words), " ".join(words)))
 
 
 def _pack_vectors(collection: Collection, entries: Sequence[IndexEntry]) -> bytes:
-    """Rows in the binary format of COPY; a vector: its dimension, a zero, big-endian floats."""
+    """Pack rows in the binary format of COPY; a vector: its dimension, a zero, big-endian
+    floats."""
     id = collection.id.encode()
     size = 4 + 4 * collection.dimension
     rows = [b"PGCOPY\n\xff\r\n\0", bytes(8)]
-    for one in entries:
-        rows.append(struct.pack(">hiqi", 3, 8, one.seq, len(id)) + id)
+    for entry in entries:
+        rows.append(struct.pack(">hiqi", 3, 8, entry.seq, len(id)) + id)
         rows.append(struct.pack(">ihh", size, collection.dimension, 0))
-        rows.append(np.asarray(one.embedding, dtype=">f4").tobytes())
+        rows.append(np.asarray(entry.embedding, dtype=">f4").tobytes())
     return b"".join([*rows, struct.pack(">h", -1)])
 
 
@@ -54,10 +55,10 @@ def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -
 
 
 def erase_all(connection: Connection, collection: Collection) -> None:
-    own = {"id": collection.id}
-    connection.execute(sql("DELETE FROM memory_vectors WHERE collection_id = :id"), own)
+    parameters = {"id": collection.id}
+    connection.execute(sql("DELETE FROM memory_vectors WHERE collection_id = :id"), parameters)
     seqs = "SELECT seq FROM memories WHERE collection_id = :id"
-    connection.execute(sql(f"DELETE FROM memory_words WHERE seq IN ({seqs})"), own)
+    connection.execute(sql(f"DELETE FROM memory_words WHERE seq IN ({seqs})"), parameters)
 
 
 _NEAREST = """
@@ -68,12 +69,16 @@ _NEAREST = """
 
 
 def find_near(
-    connection: Connection, collection: Collection, held: Held, embedding: Vector, limit: int
+    connection: Connection,
+    collection: Collection,
+    scope: MemoryScope,
+    embedding: Vector,
+    limit: int,
 ) -> list[tuple[int, float]]:
     numbers = np.asarray(embedding, dtype=np.float32).tolist()
-    asked = "[" + ",".join(map(str, numbers)) + "]"
-    found: list[tuple[int, float]] = []
-    # Most memories are held, so that the nearest of all do; else all of them are gone through.
+    vector_text = "[" + ",".join(map(str, numbers)) + "]"
+    matches: list[tuple[int, float]] = []
+    # Most memories are in scope, so the nearest of all suffice; otherwise all are read.
     for most in (str(4 * limit), "ALL"):
         nearest = sql(_NEAREST.format(most=most)).columns(
             column("seq", BigInteger), column("distance", Float)
@@ -81,23 +86,23 @@ def find_near(
         near = nearest.subquery()
         chosen = (
             select(near.c.seq, near.c.distance)
-            .where(_is_held(near.c.seq, held))
+            .where(_is_in_scope(near.c.seq, scope))
             .order_by(near.c.distance, near.c.seq)
             .limit(limit)
         )
-        rows = connection.execute(chosen, {"asked": asked, "id": collection.id})
-        found = [(seq, -float(distance)) for seq, distance in rows]
-        if len(found) == limit:
+        rows = connection.execute(chosen, {"asked": vector_text, "id": collection.id})
+        matches = [(seq, -float(distance)) for seq, distance in rows]
+        if len(matches) == limit:
             break
-    return found
+    return matches
 
 
-def _is_held(
-    seq: ColumnElement[int], held: Held, *more: ColumnElement[bool]
+def _is_in_scope(
+    seq: ColumnElement[int], scope: MemoryScope, *more: ColumnElement[bool]
 ) -> ColumnElement[bool]:
-    """Looked up row by row until enough are found. Without OFFSET the planner may make a join of
-    it, and until it knows how many rows new tables have, a slow one."""
-    row = select(memories.c.seq).where(memories.c.seq == seq, holds(held), *more)
+    """Return a condition that is checked row by row. Without OFFSET the planner may turn it into a
+    join, which is slow until it knows the sizes of new tables."""
+    row = select(memories.c.seq).where(memories.c.seq == seq, in_scope(scope), *more)
     return row.offset(0).correlate_except(memories).exists()
 
 
@@ -119,23 +124,23 @@ _SCORED = """
 
 
 def find_words(
-    connection: Connection, collection: Collection, held: Held, text: str, limit: int
+    connection: Connection, collection: Collection, scope: MemoryScope, text: str, limit: int
 ) -> list[int]:
     words = _list_words(collection, text)[:MOST_WORDS]
     if not words:
         return []
     scored = sql(_SCORED).columns(column("seq", BigInteger), column("score")).subquery("scored")
-    own = memories.c.collection_id == collection.id
-    asked = (
+    in_collection = memories.c.collection_id == collection.id
+    query = (
         select(scored.c.seq)
-        .where(_is_held(scored.c.seq, held, own))
+        .where(_is_in_scope(scored.c.seq, scope, in_collection))
         .order_by(scored.c.score.desc(), scored.c.seq)
         .limit(limit)
     )
-    return list(connection.execute(asked, {"words": words}).scalars())
+    return list(connection.execute(query, {"words": words}).scalars())
 
 
-def _list_words(collection: Collection, said: str) -> list[str]:
-    """Each word once, quoted, and with a mark of the collection before it."""
+def _list_words(collection: Collection, text: str) -> list[str]:
+    """Return each word once, quoted, with the mark of the collection as a prefix."""
     mark = collection.id[-8:]
-    return [f"'{mark}{word[:LONGEST_WORD]}'" for word in dict.fromkeys(words_to_find(said))]
+    return [f"'{mark}{word[:LONGEST_WORD]}'" for word in dict.fromkeys(words_to_find(text))]

@@ -1,11 +1,11 @@
-"""How memories are found in SQLite: by words with FTS5, by meaning with the vectors in memory.
+"""Search memories in SQLite: by keywords with FTS5, by embedding with vectors in memory.
 
-The words of a memory are indexed together with a mark of its collection, so that a search reads the
-entries of this one collection alone.
+The words of a memory are indexed together with a mark of its collection, so a search only reads the
+entries of this collection.
 
-Searches by meaning are exact. A connection keeps the vectors of the collections that it was asked
-about, up to `MOST_BYTES` or those of one, and reads only those that were added since its last
-question; which of the nearest are held is then asked of their rows.
+Searches by embedding are exact. A connection caches the vectors of the collections that it
+searched, up to `MOST_BYTES` or one collection, and only reads vectors added since its last search;
+the scope of the nearest memories is then checked in their rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from sqlalchemy import Integer, Text, column, func, select, table
 from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
-from textevolve.store.memory_rows import Held, IndexEntry, cosines_with, holds, read_held
+from textevolve.store.memory_rows import (
+    IndexEntry,
+    MemoryScope,
+    cosines_with,
+    in_scope,
+    read_in_scope,
+)
 from textevolve.store.tables import collections, embeddings, memories
 
 WORDS = "memory_words"
@@ -56,15 +62,19 @@ class KeptVectors:
 
 
 def find_near(
-    connection: Connection, collection: Collection, held: Held, embedding: Vector, limit: int
+    connection: Connection,
+    collection: Collection,
+    scope: MemoryScope,
+    embedding: Vector,
+    limit: int,
 ) -> list[tuple[int, float]]:
-    kept = _load(connection, collection)
-    cosines = cosines_with(kept.vectors, embedding)
+    stored = _load(connection, collection)
+    cosines = cosines_with(stored.vectors, embedding)
     near, current = list[tuple[int, float]](), set[int]()
-    # Most memories are held, so that the nearest of all do; else all of them are gone through.
-    for most in (2 * limit, len(kept.seqs)):
-        near = _rank(kept.seqs, cosines, most)
-        current = read_held(connection, held, [seq for seq, _ in near])
+    # Most memories are in scope, so the nearest of all suffice; otherwise all are read.
+    for most in (2 * limit, len(stored.seqs)):
+        near = _rank(stored.seqs, cosines, most)
+        current = read_in_scope(connection, scope, [seq for seq, _ in near])
         if len(current) >= limit:
             break
     return [each for each in near if each[0] in current][:limit]
@@ -75,20 +85,20 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors:
     cache: OrderedDict[str, KeptVectors] = connection.info.setdefault("vectors", OrderedDict())
     query = select(collections.c.updated).where(collections.c.id == collection.id)
     updated = connection.execute(query).scalar_one()
-    kept = cache.pop(collection.id, None)
-    if kept is None or kept.updated != updated:
+    stored = cache.pop(collection.id, None)
+    if stored is None or stored.updated != updated:
         empty = np.empty((0, collection.dimension), dtype="<f4")
-        kept = KeptVectors(updated, np.empty(0, dtype=np.int64), empty)
-    newest = int(kept.seqs[-1]) if len(kept.seqs) else 0
+        stored = KeptVectors(updated, np.empty(0, dtype=np.int64), empty)
+    newest = int(stored.seqs[-1]) if len(stored.seqs) else 0
     seqs, vectors = _read_vectors(connection, collection, newest)
     if len(seqs):
-        kept = KeptVectors(
-            updated, np.concatenate([kept.seqs, seqs]), np.concatenate([kept.vectors, vectors])
+        stored = KeptVectors(
+            updated, np.concatenate([stored.seqs, seqs]), np.concatenate([stored.vectors, vectors])
         )
-    cache[collection.id] = kept
+    cache[collection.id] = stored
     while len(cache) > 1 and sum(each.vectors.nbytes for each in cache.values()) > MOST_BYTES:
         cache.popitem(last=False)  # the collection that was asked longest ago
-    return kept
+    return stored
 
 
 def _read_vectors(
@@ -139,40 +149,40 @@ def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -
 
 
 def erase_all(connection: Connection, collection: Collection) -> None:
-    own = select(memories.c.seq).where(memories.c.collection_id == collection.id)
-    erase(connection, collection, list(connection.execute(own).scalars()))
+    query = select(memories.c.seq).where(memories.c.collection_id == collection.id)
+    erase(connection, collection, list(connection.execute(query).scalars()))
 
 
 def find_words(
-    connection: Connection, collection: Collection, held: Held, text: str, limit: int
+    connection: Connection, collection: Collection, scope: MemoryScope, text: str, limit: int
 ) -> list[int]:
-    """By BM25 among the memories of the collection. Words that are in very many of them count only
-    where nothing is found by those that are rarer."""
+    """Rank the memories of the collection by BM25. Very frequent words are used only if rarer ones
+    match nothing."""
     words = list(dict.fromkeys(_mark(collection, text)))[:MOST_WORDS]
     if not words or not has_words(connection):
         return []
     marks = ", ".join("?" * len(words))
-    asked = f"SELECT term, doc FROM {WORDS}_counts WHERE term IN ({marks}) ORDER BY doc, term"
-    rest = [(str(w), int(n)) for w, n in connection.exec_driver_sql(asked, tuple(words))]
-    total = _count(connection, collection) if rest else 0
-    while rest:
-        sums = list(accumulate(n for _, n in rest))
-        taken = max(1, bisect_right(sums, MOST_READ))
-        scores = _score(connection, collection, held, rest[:taken], total)
+    statement = f"SELECT term, doc FROM {WORDS}_counts WHERE term IN ({marks}) ORDER BY doc, term"
+    remaining = [(str(w), int(n)) for w, n in connection.exec_driver_sql(statement, tuple(words))]
+    total = _count(connection, collection) if remaining else 0
+    while remaining:
+        sums = list(accumulate(n for _, n in remaining))
+        number = max(1, bisect_right(sums, MOST_READ))
+        scores = _score(connection, collection, scope, remaining[:number], total)
         if scores:
             return sorted(scores, key=lambda seq: (-scores[seq], seq))[:limit]
-        rest = rest[taken:]
+        remaining = remaining[number:]
     return []
 
 
 def _count(connection: Connection, collection: Collection) -> int:
-    """How many memories a collection has ever had, counted once a version: of 50,000 that takes
-    longer than the rest of a search by words."""
+    """Count the memories that a collection has ever had, once a version: for 50,000 that takes
+    longer than the rest of a keyword search."""
     counted: dict[str, tuple[int, int]] = connection.info.setdefault("counted", {})
     version, number = counted.get(collection.id, (-1, 0))
     if version != collection.version:
-        own = memories.c.collection_id == collection.id
-        number = connection.execute(select(func.count()).where(own)).scalar_one()
+        in_collection = memories.c.collection_id == collection.id
+        number = connection.execute(select(func.count()).where(in_collection)).scalar_one()
         counted[collection.id] = collection.version, number
     return number
 
@@ -180,41 +190,42 @@ def _count(connection: Connection, collection: Collection) -> int:
 def _score(
     connection: Connection,
     collection: Collection,
-    held: Held,
+    scope: MemoryScope,
     words: Sequence[tuple[str, int]],
     total: int,
 ) -> dict[int, float]:
-    """Robertson and Zaragoza (2009), with the mean length among the memories that have any of the
-    words. `words`: each with the number of memories that have it."""
+    """Compute BM25 (Robertson and Zaragoza, 2009), with the mean length of the memories that have
+    any of the words. `words`: each with the number of memories that have it."""
     weights = {word: math.log1p((total - number + 0.5) / (number + 0.5)) for word, number in words}
-    asked = (
+    query = (
         select(_places.c.term, memories.c.seq, func.count(), func.length(memories.c.text))
         .join(memories, memories.c.seq == _places.c.doc)
         .where(
             _places.c.term.in_(list(weights)),
             memories.c.collection_id == collection.id,
-            holds(held),
+            in_scope(scope),
         )
         .group_by(_places.c.term, memories.c.seq)
     )
-    found: list[Any] = list(connection.execute(asked).all())
-    lengths: dict[int, int] = {seq: length for _, seq, _, length in found}
+    rows: list[Any] = list(connection.execute(query).all())
+    lengths: dict[int, int] = {seq: length for _, seq, _, length in rows}
     mean = sum(lengths.values()) / max(1, len(lengths))
     scores: dict[int, float] = defaultdict(float)
-    for word, seq, times, length in found:
+    for word, seq, times, length in rows:
         norm = K1 * (1 - B + B * length / mean)
         scores[seq] += weights[word] * times * (K1 + 1) / (times + norm)
     return scores
 
 
-def words_to_find(said: str) -> list[str]:
-    """Words without accents and case; where a script has no spaces, each letter is one."""
-    if said.isascii():
-        return _WORD.findall(said.lower())
-    plain = unicodedata.normalize("NFKD", said.casefold())
+def words_to_find(text: str) -> list[str]:
+    """Split a text into words without accents and case; in scripts without spaces each letter is a
+    word."""
+    if text.isascii():
+        return _WORD.findall(text.lower())
+    plain = unicodedata.normalize("NFKD", text.casefold())
     return _WORD.findall("".join(c for c in plain if not unicodedata.combining(c)))
 
 
-def _mark(collection: Collection, said: str) -> list[str]:
+def _mark(collection: Collection, text: str) -> list[str]:
     mark = f"{zlib.crc32(collection.id.encode()):08x}"
-    return [mark + word for word in words_to_find(said)]
+    return [mark + word for word in words_to_find(text)]

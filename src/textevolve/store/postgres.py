@@ -176,8 +176,8 @@ class PostgresDatabase:
             raise
 
     def read(self, query: Callable[[Connection], T]) -> T:
-        """Run a function of a connection, again where that is lost; everything that it reads is of
-        one moment."""
+        """Run a function of a connection, again if the connection is lost; it reads one consistent
+        snapshot."""
 
         def attempt(connection: Connection) -> T:
             with _transaction(connection, _READING):
@@ -264,8 +264,8 @@ class PostgresDatabase:
         connection.exec_driver_sql("COMMIT")
 
     def _read_state(self, connection: Connection) -> tuple[str | None, bool]:
-        """Return the schema that the database has, None where it has nothing of ours; and whether
-        memories can be searched by meaning."""
+        """Return the revision of the database's schema, None if it has none of our tables; and
+        whether memories can be searched by embedding."""
         # In one statement, because others may be making the tables just now.
         query = (
             "SELECT count(*), count(*) FILTER (WHERE tablename = 'alembic_version'),"
@@ -306,10 +306,10 @@ class PostgresDatabase:
         state = error_state(error)
         if state in _UNDONE + _MADE_TWICE:
             return ConflictError(
-                f"the store: others change the same all the time; try again later ({text})"
+                f"the store: concurrent changes of the same rows; try again later ({text})"
             )
-        for known, advice in _ADVICE.items():
-            if state.startswith(known):
+        for prefix, advice in _ADVICE.items():
+            if state.startswith(prefix):
                 return StoreAwayError(f"store {self.location}: {advice} ({text})")
         name = type(cause).__name__
         return StoreAwayError(f"store {self.location}: cannot be used ({name}: {text})")
@@ -332,9 +332,9 @@ class PostgresSession:
         change: Callable[[Connection], T],
         undone: Collection[str] = _UNDONE,
     ) -> T:
-        """Make a change in a transaction; `begin`: its first two statements, of which the second
-        selects the transaction's number. Where the connection is lost, the number tells whether the
-        change was kept."""
+        """Make a change in a transaction; `begin`: its first two statements. The second one selects
+        the transaction's number, which tells after a lost connection whether the change was
+        committed."""
         number, result = "", list[T]()
 
         def attempt(connection: Connection) -> T:
@@ -464,8 +464,8 @@ def _read_address(address: StoreAddress) -> URL:
 
 
 def _create_vectors(connection: Connection) -> None:
-    """Create the tables in which memories are searched by meaning, where the server has pgvector:
-    nothing but memories needs it, and whoever adds some is told."""
+    """Create the tables for searching memories by embedding if the server has pgvector. Only
+    memories need it; without it, adding some is an error that says so."""
     connection.exec_driver_sql("SAVEPOINT vectors")
     try:
         for statement in (_EXTENSION, _SEARCH_PATH, *_VECTORS):
@@ -503,14 +503,16 @@ def _create_engine(url: URL) -> Engine:
 
 
 def error_state(error: Exception) -> str:
-    """The SQLSTATE of an error, empty where there is none."""
+    """Return the SQLSTATE of an error; empty if it has none."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     if state := getattr(cause, "sqlstate", None):
         return str(state)
-    said = str(cause)
-    if "Is the server running" in said:
+    message = str(cause)
+    if "Is the server running" in message:
         return "08"
-    if "connection failed" in said:
-        parts = (code for words, code in _CONNECTING.items() if words in said.partition("FATAL")[2])
+    if "connection failed" in message:
+        parts = (
+            code for words, code in _CONNECTING.items() if words in message.partition("FATAL")[2]
+        )
         return next(parts, "")
     return "08" if isinstance(error, DBAPIError) and error.connection_invalidated else ""

@@ -1,9 +1,9 @@
 """Records of runs: one row for each, which can be filtered, sorted, paged and counted.
 
-The journal is what a run goes on from; records are made from it, and can be made from it again.
-The columns that pages look at stand in one index (`records_in_order`), so that a run of any size is
-paged without reading its records. Every function takes a connection; those that change something
-are called inside a transaction.
+A run is resumed from the journal; records are derived from it, and can be rebuilt. One index
+(`records_in_order`) has the columns that pages use, so a run of any size is paged without reading
+its records. Every function takes a connection; functions that write are called inside a
+transaction.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sqlalchemy.engine import Connection, Row
 from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
     bytes_to_text,
+    intact,
     pack,
     text_to_bytes,
     unpack_json_bytes,
-    whole,
 )
 from textevolve.store.tables import records
 
@@ -42,9 +42,9 @@ By: TypeAlias = Literal["key", "case"]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A record as the store knows it; `body` is its JSON. `score`: in [0, 1], None where there is
-    none. `status`: scored, failed or skipped. `revision`: grows with each change of the run's
-    records; 0 before it is kept."""
+    """A stored record; `body` is its JSON. `score`: in [0, 1], None if it has none. `status`:
+    scored, failed or skipped. `revision`: grows with each change of the run's records; 0 before it
+    is stored."""
 
     key: str
     position: int
@@ -60,8 +60,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Which records are wanted: those of a `status`, those `below` a score, those of a `case`, of
-    a `variant`, and those that `passed` or did not."""
+    """A filter of records: by statuses, score `below` a limit, `case`, `variant`, and whether they
+    `passed`."""
 
     statuses: tuple[str, ...] = ()
     below: float | None = None
@@ -100,24 +100,24 @@ Place: TypeAlias = tuple[float | None, int, str]
 """Where a record stands in an order: its score, its position and its key."""
 
 
-def keep_records(connection: Connection, run_id: str, found: Sequence[Kept]) -> None:
-    # The time goes on where records were dropped, so that no revision is used twice.
+def keep_records(connection: Connection, run_id: str, new_records: Sequence[Kept]) -> None:
+    # The clock keeps revisions unique even after records were dropped.
     before = max(newest_revision(connection, run_id), int(time.time() * 1000))
     rows = [
         {
             "run_id": run_id,
-            "key": text_to_bytes(one.key),
-            "position": one.position,
-            "case_id": text_to_bytes(one.case),
-            "score": one.score,
-            "status": one.status,
-            "reason": text_to_bytes(one.reason),
-            "body": pack(one.body, PACK_FROM),
-            "variant": text_to_bytes(one.variant),
-            "passed": one.passed,
+            "key": text_to_bytes(record.key),
+            "position": record.position,
+            "case_id": text_to_bytes(record.case),
+            "score": record.score,
+            "status": record.status,
+            "reason": text_to_bytes(record.reason),
+            "body": pack(record.body, PACK_FROM),
+            "variant": text_to_bytes(record.variant),
+            "passed": record.passed,
             "revision": revision,
         }
-        for revision, one in enumerate(found, before + 1)
+        for revision, record in enumerate(new_records, before + 1)
     ]
     statement = insert_into(connection, records)
     changed = {name: statement.excluded[name] for name in rows[0] if name not in ("run_id", "key")}
@@ -125,7 +125,7 @@ def keep_records(connection: Connection, run_id: str, found: Sequence[Kept]) -> 
         statement.on_conflict_do_update(
             index_elements=["run_id", "key"],
             set_=changed,
-            # One that is found again as it was, as when a run is gone on with, is no change.
+            # An equal record, as when a run is resumed, is no change.
             where=(records.c.body != statement.excluded.body) | records.c.revision.is_(None),
         ),
         rows,
@@ -139,14 +139,14 @@ def drop_records(connection: Connection, run_id: str) -> None:
 def read_behind(
     connection: Connection,
     run_id: str,
-    wanted: Found,
+    criteria: Found,
     order: RecordOrder = "position",
     after: Place | None = None,
     limit: int = PAGE,
 ) -> list[Kept]:
-    """The next records behind a place, of those that are wanted: as quick at the end of a large
+    """Read the next records that match the criteria after a place, as fast at the end of a large
     run as at its beginning."""
-    query = _ordered(_select(run_id).where(*_conditions(wanted)), order).limit(limit)
+    query = _ordered(_select(run_id).where(*_conditions(criteria)), order).limit(limit)
     if after is not None:
         query = query.where(_behind(order, after))
     return _read(connection, query)
@@ -154,8 +154,8 @@ def read_behind(
 
 def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:
     score, position, key = after
-    own = records.c.key > text_to_bytes(key)
-    behind = (records.c.position > position) | ((records.c.position == position) & own)
+    later_key = records.c.key > text_to_bytes(key)
+    behind = (records.c.position > position) | ((records.c.position == position) & later_key)
     if order == "position":
         return behind
     if score is None:
@@ -221,7 +221,7 @@ def row_to_kept(row: Row[Any]) -> Kept:
     Raises:
         StoreError: it is damaged.
     """
-    with whole(f"run {row.run_id}: record {row.position}"):
+    with intact(f"run {row.run_id}: record {row.position}"):
         return Kept(
             bytes_to_text(row.key),
             row.position,
@@ -236,18 +236,18 @@ def row_to_kept(row: Row[Any]) -> Kept:
         )
 
 
-def _conditions(wanted: Found) -> list[ColumnElement[bool]]:
+def _conditions(criteria: Found) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
-    if wanted.statuses:
-        conditions.append(records.c.status.in_(wanted.statuses))
-    if wanted.below is not None:
-        conditions.append(records.c.score < wanted.below)
-    if wanted.case is not None:
-        conditions.append(records.c.case_id == text_to_bytes(wanted.case))
-    if wanted.variant is not None:
-        conditions.append(records.c.variant == text_to_bytes(wanted.variant))
-    if wanted.passed is not None:
-        conditions.append(records.c.passed == wanted.passed)
+    if criteria.statuses:
+        conditions.append(records.c.status.in_(criteria.statuses))
+    if criteria.below is not None:
+        conditions.append(records.c.score < criteria.below)
+    if criteria.case is not None:
+        conditions.append(records.c.case_id == text_to_bytes(criteria.case))
+    if criteria.variant is not None:
+        conditions.append(records.c.variant == text_to_bytes(criteria.variant))
+    if criteria.passed is not None:
+        conditions.append(records.c.passed == criteria.passed)
     return conditions
 
 
@@ -277,7 +277,7 @@ def _sum_up(groups: Sequence[Any], revision: int) -> Standing:
     for group in groups:
         statuses[group.status] += group.number
         variants.setdefault(bytes_to_text(group.variant or b""), []).append(group)
-    return Standing(statuses, {name: _score(own) for name, own in variants.items()}, revision)
+    return Standing(statuses, {name: _score(rows) for name, rows in variants.items()}, revision)
 
 
 def _score(groups: Sequence[Row[Any]]) -> VariantScore:
@@ -293,27 +293,27 @@ def _score(groups: Sequence[Row[Any]]) -> VariantScore:
 def find_rows(
     connection: Connection,
     run_id: str,
-    wanted: Found,
+    criteria: Found,
     by: By,
     order: RecordOrder,
     start: int,
     size: int,
 ) -> list[bytes]:
-    """Return the rows that a page shows: keys of records, or ids of cases, as they are kept."""
-    query = _select(run_id).where(*_conditions(wanted)).with_only_columns(_COLUMN_OF[by])
+    """Return the rows of a page: keys of records, or ids of cases, as stored."""
+    query = _select(run_id).where(*_conditions(criteria)).with_only_columns(_COLUMN_OF[by])
     if by == "key":  # without a group, so that the index alone gives the order
         query = _ordered(query, order)
     else:
         score = records.c.score
         best = func.max(score).desc() if order == "-score" else func.min(score).asc()
-        first = [] if order == "position" else [best.nulls_last()]
-        query = query.group_by(records.c.case_id).order_by(*first, func.min(records.c.position))
+        by_score = [] if order == "position" else [best.nulls_last()]
+        query = query.group_by(records.c.case_id).order_by(*by_score, func.min(records.c.position))
     return list(connection.execute(query.limit(size).offset(start)).scalars())
 
 
-def count_rows(connection: Connection, run_id: str, wanted: Found, by: By) -> int:
+def count_rows(connection: Connection, run_id: str, criteria: Found, by: By) -> int:
     number = func.count(_COLUMN_OF[by].distinct() if by == "case" else _COLUMN_OF[by])
-    query = select(number).where(records.c.run_id == run_id, *_conditions(wanted))
+    query = select(number).where(records.c.run_id == run_id, *_conditions(criteria))
     return connection.execute(query).scalar_one()
 
 

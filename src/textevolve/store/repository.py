@@ -1,8 +1,8 @@
-"""`Store`: everything that outlives the process, in one database. The SQL lives beside it.
+"""`Store`: all persistent data, in one database. The other modules of the package have the SQL.
 
 A store may be used from several threads and event loops at once, and by several processes. It opens
-its database with the first question. Runs are changed by one thread (`Writer`), in the order in
-which changes were handed over; namespaces and what belongs to them by transactions of their own.
+its database on first use. One thread (`Writer`) writes the changes of runs in their order; changes
+of namespaces and their resources are transactions of their own.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Store:
 
     Attributes:
         location: The path of an SQLite file, or a postgresql:// address.
-        has_journal: Whether records can be made anew from what it keeps.
+        has_journal: Whether records can be rebuilt from its journal.
     """
 
     has_journal = True
@@ -140,7 +140,7 @@ class Store:
 
     @property
     def place(self) -> str:
-        """Where its runs are, for people."""
+        """Return the location of its runs, for messages."""
         return str(self.location)
 
     def close(self) -> None:
@@ -324,7 +324,7 @@ class Store:
     list_chosen = _reads(served.list_found)
 
     def serve_run(self, run: ServedRun) -> None:
-        """Note a run as a server's, or how it goes on with one."""
+        """Store or update a run as a server's."""
         self.change(lambda c: served.keep_served(c, run), run.run_id)
 
     # Cases
@@ -360,15 +360,15 @@ class Store:
     read_changes = _reads(records.read_changes)
     count_records = _reads(records.count_records)
 
-    def keep_records(self, run_id: str, found: Sequence[Kept]) -> None:
-        """Keep what a run found; a record takes the place of an earlier one with its key."""
+    def keep_records(self, run_id: str, new_records: Sequence[Kept]) -> None:
+        """Store records of a run; a record replaces an earlier one with its key."""
 
         def change(connection: Connection) -> None:
-            records.keep_records(connection, run_id, found)
-            if any(one.status == "skipped" for one in found):
+            records.keep_records(connection, run_id, new_records)
+            if any(record.status == "skipped" for record in new_records):
                 runs.reopen_run(connection, run_id)
 
-        if found:
+        if new_records:
             self.change_own(run_id, change)
 
     def append(self, run_id: str, case: Case, record: Kept) -> None:
@@ -381,9 +381,9 @@ class Store:
 
         self.change_own(run_id, change)
 
-    def iterate_records(self, run_id: str, wanted: Found | None = None) -> Iterator[Kept]:
-        """Yield the records of a run that are wanted, in the order of their cases."""
+    def iterate_records(self, run_id: str, criteria: Found | None = None) -> Iterator[Kept]:
+        """Yield the records of a run that match the criteria, in the order of their cases."""
         after: Place | None = None
-        while page := self.read_records(run_id, wanted or Found(), "position", after):
+        while page := self.read_records(run_id, criteria or Found(), "position", after):
             yield from page
             after = page[-1].score, page[-1].position, page[-1].key

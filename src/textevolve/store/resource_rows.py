@@ -1,7 +1,7 @@
-"""Rows that have a name in a namespace: found, made, changed and removed, for every kind alike.
+"""Find, create, change and delete rows that have a name in a namespace, for every kind alike.
 
-Each query is bound to the namespace's id, so that it finds nothing of another one. What the rows
-mean is the business of the files beside this one.
+Each query is bound to the namespace's id, so it never returns rows of another one. Other modules of
+the package interpret the rows.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PARENTS = {"namespaces": "agents", "users": "agents", "collections": "memories"}
 
 @dataclass(frozen=True, slots=True)
 class ResourceTable:
-    """`noun`: what messages call one; `command`: the group of commands that works on them, of which
-    `make` and `change` are what their names say, with {} for the name."""
+    """`noun`: the word for one in messages; `command`: the group of commands for them; `make` and
+    `change`: the commands that create and change one, with {} for the name."""
 
     noun: str
     command: str
@@ -113,7 +113,7 @@ def list_rows(
     namespace: str,
     span: NameRange = EVERYTHING,
 ) -> list[Row[Any]]:
-    """Those of a namespace, by name."""
+    """List the rows of a namespace by name."""
     query = _among(kind, connection, namespace)
     if span.after:
         query = query.where(kind.table.c.name > span.after)
@@ -134,32 +134,35 @@ def insert_row(
     namespace: str,
     values: Mapping[str, Any],
 ) -> str:
-    """Make a row for what the spec names; its id.
+    """Create a row for a specification; return its id.
 
     Raises:
-        TakenError: the name is taken. InputError: a text cannot be kept.
+        TakenError: the name is taken. InputError: a text cannot be stored.
     """
     check_texts(spec)
-    own: dict[str, Any] = {"id": new_id(kind), "name": getattr(spec, "name")}  # noqa: B009
+    row: dict[str, Any] = {"id": new_id(kind), "name": getattr(spec, "name")}  # noqa: B009
     if kind.walled:
-        own["namespace_id"] = namespace_id(connection, namespace)
-    refuse_taken(connection, kind, own["name"], namespace)
+        row["namespace_id"] = namespace_id(connection, namespace)
+    require_free_name(connection, kind, row["name"], namespace)
     now = time.time()
     defaults = {"created": now, "updated": now, "changed": now, "version": 0}
-    own |= {column: value for column, value in defaults.items() if column in kind.table.c}
-    connection.execute(insert(kind.table).values({**own, **values}))
-    return own["id"]
+    row |= {column: value for column, value in defaults.items() if column in kind.table.c}
+    connection.execute(insert(kind.table).values({**row, **values}))
+    return row["id"]
 
 
-def refuse_taken(connection: Connection, kind: ResourceTable, name: str, namespace: str) -> None:
-    """
+def require_free_name(
+    connection: Connection, kind: ResourceTable, name: str, namespace: str
+) -> None:
+    """Check that a name is free.
+
     Raises:
         TakenError: the name is taken.
     """
-    taken = _among(kind, connection, namespace).where(kind.table.c.name == name)
-    if connection.execute(taken).one_or_none() is not None:
+    query = _among(kind, connection, namespace).where(kind.table.c.name == name)
+    if connection.execute(query).one_or_none() is not None:
         raise TakenError(
-            f"the {kind.noun} '{name}' is there already{kind.place(namespace)}; change it with:"
+            f"the {kind.noun} '{name}' exists already{kind.place(namespace)}; change it with:"
             f" textevolve {kind.command_path} {kind.change.format(kind.full_name(name, namespace))}"
         )
 
@@ -238,4 +241,4 @@ def _texts(values: Mapping[str, Any], before: str) -> Iterable[tuple[str, str]]:
             yield from _texts(cast(dict[str, Any], value), f"{before}{name}.")
         elif isinstance(value, tuple):
             several = cast(tuple[Any, ...], value)
-            yield from ((f"{before}{name}", one) for one in several if isinstance(one, str))
+            yield from ((f"{before}{name}", text) for text in several if isinstance(text, str))

@@ -1,6 +1,6 @@
-"""Runs and their cases: what was asked for, in which state it is, what it has used.
+"""Runs and their cases: specification, status and usage.
 
-Every function takes a connection; those that change something are called inside a transaction.
+Every function takes a connection; functions that write are called inside a transaction.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from textevolve.store.documents import (
     hash_bytes,
     image_keys,
     image_texts,
+    intact,
     load_case,
     load_json,
     pack,
     plain_text,
     require,
     unpack,
-    whole,
 )
 from textevolve.store.documents import text_to_bytes as to_bytes
 from textevolve.store.resource_rows import (
@@ -65,10 +65,10 @@ _LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run as the store knows it. Times are Unix times.
+    """A stored run. Times are Unix times.
 
-    `n_cases` is None until all cases have been taken in. A run whose process has died is
-    `interrupted`, whatever it said last. `source` says where the cases came from.
+    `n_cases` is None until all cases have been stored. A run whose process has died is
+    `interrupted`. `source`: the origin of the cases.
     """
 
     id: str
@@ -110,9 +110,9 @@ def create_run(
     name: str = "",
     source: str = "",
 ) -> RunRecord:
-    taken = find_run(connection, fingerprint)
-    if taken is not None:
-        raise StoreError(f"run {taken.id}: is this very run; resume it instead")
+    existing = find_run(connection, fingerprint)
+    if existing is not None:
+        raise StoreError(f"run {existing.id}: is the same run; resume it instead")
     id, now = _new_id(connection), time.time()
     run = RunRecord(id, name, fingerprint, now, now, "interrupted", source, None, spec)
     copy_run(connection, run)
@@ -148,34 +148,32 @@ def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
     return None if row is None else _read_whole(connection, row)
 
 
-def get_run(connection: Connection, which: str) -> RunRecord:
-    """The run with this id, start of an id, or name; `last` is the newest that has its cases,
-    which leaves out what servers, chats and memories asked.
+def get_run(connection: Connection, run_ref: str) -> RunRecord:
+    """Return the run with this id, start of an id, or name; `last` is the newest run with cases,
+    which excludes the calls of servers, chats and memories.
 
     Raises:
-        StoreError: there is none, or there are several.
+        StoreError: there is no such run, or there are several.
     """
-    if not which:
+    if not run_ref:
         raise StoreError("no run is named; see `textevolve runs list`")
-    for query in _queries(which):
-        found = connection.execute(query).all()
-        if len(found) == 1:
-            return row_to_record(connection, found[0])
-        if found:
-            ids = ", ".join(row.id for row in found)
-            raise StoreError(f"run {which}: there are several ({ids}); name one by its id")
-    raise StoreError(f"run {which}: is not in this store; see `textevolve runs list`")
+    for query in _queries(run_ref):
+        rows = connection.execute(query).all()
+        if len(rows) == 1:
+            return row_to_record(connection, rows[0])
+        if rows:
+            ids = ", ".join(row.id for row in rows)
+            raise StoreError(f"run {run_ref}: there are several ({ids}); name one by its id")
+    raise StoreError(f"run {run_ref}: is not in this store; see `textevolve runs list`")
 
 
-def _queries(which: str) -> Sequence[Select[Any]]:
+def _queries(run_ref: str) -> Sequence[Select[Any]]:
     newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
-    if which == "last":
+    if run_ref == "last":
         return [newest.where(runs.c.n_cases > 0).limit(1)]
-    wanted = plain_text(which)
-    starting = runs.c.id.startswith(wanted, autoescape=True)
-    return [
-        newest.where(c).limit(5) for c in (runs.c.id == wanted, runs.c.name == wanted, starting)
-    ]
+    text = plain_text(run_ref)
+    starting = runs.c.id.startswith(text, autoescape=True)
+    return [newest.where(c).limit(5) for c in (runs.c.id == text, runs.c.name == text, starting)]
 
 
 def list_runs(connection: Connection, limit: int = 50) -> list[RunRecord]:
@@ -225,7 +223,7 @@ def _read_whole(connection: Connection, row: Row[Any]) -> RunRecord:
     Raises:
         StoreError: the row is damaged.
     """
-    with whole(f"run {row.id}"):
+    with intact(f"run {row.id}"):
         values = mapping_of(row)
         values["spec"] = check_fields(values)
         if row.status == "running" and not lease.is_held(connection, row):
@@ -244,24 +242,25 @@ def reopen_run(connection: Connection, run_id: str) -> None:
 
 
 def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunRecord:
-    """Give a new run its fingerprint; where another run has it, that one, and the new one goes.
+    """Set the fingerprint of a new run. If another run has it, return that one and delete the new
+    run.
 
-    One that lacks cases, since its store was damaged, gets those of the new one; and the new one's
-    name, if it was given one.
+    The other run gets the name of the new one, if any, and its cases if it lacks them because its
+    store was damaged.
     """
-    run, taken = get_run(connection, run_id), find_run(connection, fingerprint)
-    if taken is None or taken.id == run_id:
+    run, existing = get_run(connection, run_id), find_run(connection, fingerprint)
+    if existing is None or existing.id == run_id:
         update_where(connection, runs, {"fingerprint": fingerprint}, id=run_id)
         return get_run(connection, run_id)
-    if taken.n_cases is None:
-        delete_where(connection, cases, run_id=taken.id)
-        update_where(connection, cases, {"run_id": taken.id}, run_id=run_id)
-        update_where(connection, runs, {"n_cases": run.n_cases}, id=taken.id)
+    if existing.n_cases is None:
+        delete_where(connection, cases, run_id=existing.id)
+        update_where(connection, cases, {"run_id": existing.id}, run_id=run_id)
+        update_where(connection, runs, {"n_cases": run.n_cases}, id=existing.id)
     if run.name:
-        update_where(connection, runs, {"name": run.name}, id=taken.id)
+        update_where(connection, runs, {"name": run.name}, id=existing.id)
     delete_where(connection, cases, run_id=run_id)
     delete_where(connection, runs, id=run_id)
-    return get_run(connection, taken.id)
+    return get_run(connection, existing.id)
 
 
 def start_cases(connection: Connection, run_id: str) -> None:
@@ -313,29 +312,29 @@ def append_case(connection: Connection, run_id: str, case: Case) -> None:
 
 
 def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[int, Case]]:
-    """The next cases from the index `start` on; empty at the end."""
+    """Return the next cases from the index `start`; empty at the end."""
     query = (
         select(cases.c.index, cases.c.id, cases.c.body)
         .where(cases.c.run_id == run_id, cases.c.index >= start)
         .order_by(cases.c.index)
         .limit(PAGE)
     )
-    found: list[tuple[int, Case]] = []
+    page: list[tuple[int, Case]] = []
     size = 0
     for index, id, body in connection.execute(query):
-        with whole(f"run {run_id}: case {index!r}"):
+        with intact(f"run {run_id}: case {index!r}"):
             require(index, int)
             images = {key: find_image(connection, key) for key in image_keys(body)}
             there = {key: url for key, url in images.items() if url is not None}
-            found.append((index, load_case(id, body, there)))
+            page.append((index, load_case(id, body, there)))
         size += sum(map(len, there.values()))
         if size >= PAGE_BYTES:
             break
-    return found
+    return page
 
 
 def find_image(connection: Connection, key: bytes) -> str | None:
-    """The data URL that is kept under a hash; None where there is none."""
+    """Return the data URL stored under a hash; None if there is none."""
     row = fetch_one(connection, texts, hash=key)
     return None if row is None else bytes_to_text(unpack(row.body, row.size))
 
@@ -352,11 +351,11 @@ FROM calls WHERE
 
 
 def run_totals(connection: Connection, run_id: str) -> RunTotals:
-    """What the run has spent and used; the sums are the database's."""
+    """Sum up the new and the replayed usage of a run, in the database."""
     totals: list[Usage] = []
     failed = 0
-    for own in ("run_id = :run", "id IN (SELECT call_id FROM reuses WHERE run_id = :run)"):
-        row = connection.execute(sql(f"{_SUMS} {own}"), {"run": run_id}).one()
+    for condition in ("run_id = :run", "id IN (SELECT call_id FROM reuses WHERE run_id = :run)"):
+        row = connection.execute(sql(f"{_SUMS} {condition}"), {"run": run_id}).one()
         *counts, unknown, saved, failures = row
         totals.append(Usage(*counts, saved=None if unknown else saved))
         failed = failed or failures

@@ -13,7 +13,7 @@ from textevolve.store import tables
 from textevolve.store.dialects import is_postgres
 
 OLDER_REVISIONS = ("0007", "0008")
-"""Those that are migrated."""
+"""The revisions of older stores that can be migrated."""
 
 
 def create_tables(connection: Connection) -> None:

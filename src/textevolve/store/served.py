@@ -1,7 +1,7 @@
-"""Runs that a server works on for its clients: whose they are, whether they are to go on, and lists
-of runs, found, counted and ordered in the database.
+"""Runs that a server performs for its clients, with their owners and wanted states, and lists of
+runs, filtered, counted and ordered in the database.
 
-Every function takes a connection; those that change something are called inside a transaction.
+Every function takes a connection; functions that write are called inside a transaction.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from textevolve.store.runs import RunRecord, row_to_record
 from textevolve.store.tables import runs, served_runs
 
 WantedState: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
-"""What is to become of a run: `running` ones are gone on with when a server starts. `limited`: its
-limits are reached. `failed`: no call can succeed."""
+"""The wanted state of a run: `running` ones are resumed when a server starts. `limited`: its limits
+are reached. `failed`: no call can succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedRun:
-    """`key_id`: of the key that began it; empty for this machine. `launch`: how it is run, as JSON.
-    `reason`: why it is not to go on."""
+    """`key_id`: of the key that started it; empty for this machine. `launch`: its launch options as
+    JSON. `reason`: why it is not to continue."""
 
     run_id: str
     namespace: str
@@ -46,11 +46,11 @@ class WantedRuns:
     text: str = ""
 
     def matches(self, run: RunRecord) -> bool:
-        said = f"{run.id} {run.name} {run.source} {json.dumps(dict(run.spec), ensure_ascii=False)}"
+        text = f"{run.id} {run.name} {run.source} {json.dumps(dict(run.spec), ensure_ascii=False)}"
         return (
             self.kind in ("", run.spec.get("kind"))
             and self.status in ("", run.status)
-            and self.text.lower() in said.lower()
+            and self.text.lower() in text.lower()
         )
 
 
@@ -58,17 +58,17 @@ Choose: TypeAlias = Callable[[RunRecord, ServedRun | None], bool]
 
 
 def keep_served(connection: Connection, served: ServedRun) -> None:
-    """Note a run as a server's, or how it goes on with one."""
+    """Store or update a run as a server's."""
     values = {**asdict(served), "launch": json.dumps({**served.launch, "reason": served.reason})}
     del values["reason"]
     row = insert_into(connection, served_runs).values(values)
     connection.execute(row.on_conflict_do_update(index_elements=["run_id"], set_=values))
 
 
-def want(connection: Connection, run_id: str, wanted: WantedState, reason: str = "") -> None:
-    """Change what is to become of a run, if it is a server's."""
+def want(connection: Connection, run_id: str, state: WantedState, reason: str = "") -> None:
+    """Set the wanted state of a run, if it is a server's."""
     if (served := find_served(connection, run_id)) is not None:
-        keep_served(connection, replace(served, wanted=wanted, reason=reason))
+        keep_served(connection, replace(served, wanted=state, reason=reason))
 
 
 def find_served(connection: Connection, run_id: str) -> ServedRun | None:
@@ -97,9 +97,9 @@ def list_found(
     choose: Choose,
     limit: int | None,
 ) -> list[tuple[RunRecord, ServedRun | None]]:
-    """The newest runs that are chosen, newest first, with what a server knows of them.
-    `namespaces`: None: all, and those of none. `after`: the time and the id of the last one of the
-    page before. Most of what they are chosen by stands in no column, so they are read one by one.
+    """Return the newest chosen runs, newest first, with their server's rows. `namespaces`: None:
+    all, and runs without one. `after`: the time and the id of the last run of the previous page.
+    Most criteria are in no column, so runs are read one by one.
     """
     query = select(runs).where(runs.c.fingerprint.not_like("draft-%"))
     if namespaces is not None:
@@ -109,7 +109,7 @@ def list_found(
         created, id = after
         later = (runs.c.created == created) & (runs.c.id > id)
         query = query.where((runs.c.created < created) | later)
-    served = {one.run_id: one for one in all_served(connection)}
+    served = {entry.run_id: entry for entry in all_served(connection)}
     chosen: list[tuple[RunRecord, ServedRun | None]] = []
     for row in connection.execute(query.order_by(runs.c.created.desc(), runs.c.id)):
         run = row_to_record(connection, row)

@@ -1,7 +1,7 @@
 """Chats with agents: sessions and their messages, each within one namespace.
 
-A message is appended at the position that its writer expects; where another process was first, the
-position is taken, and the writer is told.
+A message is appended at the position that its writer expects; if another process was first, the
+position is taken, and the writer gets an error.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class StoredSessions:
     def list(
         self, connection: Connection, *, agent_id: str | None = None, limit: int = 20
     ) -> list[ChatSession]:
-        """Those that were gone on with last come first."""
+        """List sessions, the most recently continued first."""
         query = self._select(connection, agent_id).limit(limit)
         return [self._session(row) for row in connection.execute(query)]
 
@@ -117,11 +117,11 @@ class StoredSessions:
 
     @_writes
     def append(self, connection: Connection, id: str, message: SessionMessage) -> None:
-        """Keep a message; it is durable when this returns.
+        """Store a message; it is durable when this returns.
 
         Raises:
             InputError: there is no such session.
-            ConflictError: the session has been gone on with elsewhere.
+            ConflictError: another client has continued the session.
         """
         self._require(connection, id)
         row = {name: getattr(message, name) for name in ("position", "role", "created")}
@@ -133,8 +133,8 @@ class StoredSessions:
         # Another process may be first by a moment.
         if not expected or connection.execute(insertion).rowcount == 0:
             raise ConflictError(
-                f"session {id}: has been gone on with elsewhere meanwhile; open it again to see"
-                " what was said, or begin a new one"
+                f"session {id}: another client has continued it; open it again to see the new"
+                " messages, or start a new session"
             )
         update_where(connection, _sessions, {"updated": message.created}, id=id)
 
@@ -152,15 +152,15 @@ class StoredSessions:
 
     @_reads
     def pending_turns(self, connection: Connection, agent_id: str) -> list[FinishedTurn]:
-        """The turns of an agent's chats of which memories are still to be made, oldest first."""
-        space, said = namespace_id(connection, self.namespace), _messages.alias()
-        before = (said.c.session_id == _messages.c.session_id) & (
-            said.c.position == _messages.c.position - 1
+        """Return the turns of an agent's chats whose memories are not created yet, oldest first."""
+        space, question = namespace_id(connection, self.namespace), _messages.alias()
+        before = (question.c.session_id == _messages.c.session_id) & (
+            question.c.position == _messages.c.position - 1
         )
         query = (
-            select(_messages, _sessions.c.user, said.c.text.label("said"))
+            select(_messages, _sessions.c.user, question.c.text.label("said"))
             .join(_sessions, _sessions.c.id == _messages.c.session_id)
-            .join(said, before)
+            .join(question, before)
             .where(_sessions.c.namespace_id == space, _sessions.c.agent_id == agent_id)
             .where(_messages.c.details.contains(_PENDING, autoescape=True))
             .order_by(_messages.c.created)

@@ -430,8 +430,8 @@ served_runs = Table(
     Column("wanted", Text, nullable=False),
     Column("launch", Text, nullable=False),
 )
-"""Runs that a server works on. `wanted`: running or cancelled; a server that starts goes on with
-those that are to run and are not finished. `launch`: limits and name, as JSON."""
+"""Runs of a server. `wanted`: running or cancelled; a server resumes unfinished ones that should
+run at its start. `launch`: limits and name, as JSON."""
 
 jobs = Table(
     "jobs",

@@ -83,11 +83,11 @@ def scrub_store(location: StoreLocation) -> None:
 
 @dataclass(frozen=True)
 class Findings:
-    """`whole`: how many rows of each table are whole. `unreadable`: rows of each table that are
-    not, and places that cannot be read. `incomplete`: the runs of which something is known to be
-    lost. `complaint`: a fault of the file that SQLite reports, or empty."""
+    """`intact`: the number of intact rows of each table. `unreadable`: of damaged rows of each
+    table, and of unreadable places. `incomplete`: the runs that have lost rows. `complaint`: a
+    fault of the file that SQLite reports, or empty."""
 
-    whole: dict[str, int]
+    intact: dict[str, int]
     unreadable: dict[str, int]
     incomplete: tuple[str, ...]
     complaint: str = ""
@@ -122,30 +122,30 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
 
 
 def _check_rows(
-    read: Callable[[Table], Iterable[dict[str, Any]]],
+    read_table: Callable[[Table], Iterable[dict[str, Any]]],
     keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
 ) -> Findings:
-    """Check all rows, and keep those that are whole, unless the run that they belong to is lost."""
-    whole, unreadable, n_cases = Counter[str](), Counter[str](), Counter[str]()
+    """Check all rows, and copy the intact ones, unless their run is lost."""
+    intact, unreadable, n_cases = Counter[str](), Counter[str](), Counter[str]()
     incomplete, runs = set[str](), dict[str, int]()
     for table in (tables.runs, *(each for each in copied_tables() if each is not tables.runs)):
-        for row in read(table):
+        for row in read_table(table):
             run_id = str(row["id"] if table is tables.runs else row.get("run_id"))
-            known = table not in OF_RUNS or run_id in runs
-            if not known or not _is_whole(table, row) or not keep(table, row):
+            has_run = table not in OF_RUNS or run_id in runs
+            if not has_run or not _is_whole(table, row) or not keep(table, row):
                 unreadable[table.name] += 1
                 if table is tables.runs or "run_id" in row:
                     incomplete.add(run_id)
                 continue
-            whole[table.name] += 1
+            intact[table.name] += 1
             if table is tables.runs:
                 runs[run_id] = row["n_cases"] or 0
             elif table is tables.calls:
-                whole["erased calls"] += row["key"] == tables.ERASED_KEY
+                intact["erased calls"] += row["key"] == tables.ERASED_KEY
             elif table is tables.cases:
                 n_cases[run_id] += 1
     incomplete |= {run_id for run_id, number in runs.items() if n_cases[run_id] < number}
-    return Findings(dict(+whole), dict(unreadable), tuple(sorted(incomplete)))
+    return Findings(dict(+intact), dict(unreadable), tuple(sorted(incomplete)))
 
 
 def _is_whole(table: Table, row: Mapping[str, Any]) -> bool:
@@ -258,9 +258,9 @@ def _check_file(
     file: _DamagedFile,
     keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
 ) -> Findings:
-    found = _check_rows(file.read_rows, keep)
-    unreadable = dict(Counter(found.unreadable) + file.gaps)
-    return replace(found, unreadable=unreadable, complaint=file.complaint)
+    findings = _check_rows(file.read_rows, keep)
+    unreadable = dict(Counter(findings.unreadable) + file.gaps)
+    return replace(findings, unreadable=unreadable, complaint=file.complaint)
 
 
 def _salvage(file: _DamagedFile, target: Path) -> Findings:
@@ -268,11 +268,11 @@ def _salvage(file: _DamagedFile, target: Path) -> Findings:
         raise StoreError(f"store {target}: is there already; name a new file")
 
     def write(connection: Connection) -> Findings:
-        found = _check_file(file, partial(_copy_row, connection))
-        if found.damaged:
+        findings = _check_file(file, partial(_copy_row, connection))
+        if findings.damaged:
             _interrupt_runs(connection)
         finish_copy(connection)
-        return found
+        return findings
 
     try:
         with closing(SQLiteDatabase(target)) as database:
@@ -290,7 +290,8 @@ def _copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool
 
 
 def _interrupt_runs(connection: Connection) -> None:
-    """Let all runs be resumed, and those that lack cases take them in again."""
+    """Mark all runs as interrupted, so they can be resumed, and runs that lack cases read them
+    again."""
     runs, served, cases = tables.runs, tables.served_runs, tables.cases
     connection.execute(delete(served).where(served.c.run_id.not_in(select(runs.c.id))))
     finished = update(runs).where(runs.c.status == "finished")

@@ -100,15 +100,15 @@ class Writer:
         changes nothing but what belongs to this run, so that other processes need not wait.
 
         Raises:
-            StoreError: the change was refused, or could not be written; nothing of it stays.
+            StoreError: the change was rejected, or could not be written; it is rolled back.
         """
         done: Future[T] = Future()
         self._put(WriteJob(change, run_id, done))
         return done.result()
 
     def give_lease_back(self, run_id: str) -> None:
-        """Where that cannot be done now, it is with a later heartbeat, lest a process that goes on
-        living keeps the run from all others.
+        """Release the lease of a run. If that fails now, a later heartbeat does it, so a process
+        that stays alive does not block the run.
 
         Raises:
             StoreError: it cannot be written now.
@@ -162,7 +162,7 @@ class Writer:
                 return
 
     def _take_group(self) -> list[WrittenCall | Reuse | WriteJob | None]:
-        """All that waits, up to a group; nothing where a heartbeat is due first."""
+        """Take the waiting writes, up to a group; none if a heartbeat is due first."""
         try:
             items = [self._queue.get(timeout=lease.BEAT_SECONDS)]
         except queue.Empty:
@@ -225,31 +225,31 @@ class Writer:
             job.done.set_exception(error)
 
     def _beat(self) -> None:
-        """Renew the leases that this process holds, and note those that are others' by now."""
+        """Renew the leases of this process, and note the lost ones."""
         now = time.monotonic()
         if now - self._last_beat < lease.BEAT_SECONDS:
             return
         self._last_beat = now
-        held, owed = dict(self.leases), set(self._owed)
-        if not (held or owed) or self._failure is not None:
+        leases, owed = dict(self.leases), set(self._owed)
+        if not (leases or owed) or self._failure is not None:
             return
         with suppress(TextEvolveError):  # the next entry is told what is wrong
-            lost = self._database.change(lambda connection: _renew(connection, held, owed), "")
+            lost = self._database.change(lambda connection: _renew(connection, leases, owed), "")
             self._owed -= owed
             self._lost |= {run: error for run, error in lost.items() if run in self.leases}
 
 
 def _renew(
-    connection: Connection, held: Mapping[str, str], owed: Collection[str]
+    connection: Connection, leases: Mapping[str, str], owed: Collection[str]
 ) -> dict[str, BusyError]:
-    """Renew leases by their runs, and give back those that are `owed`; which of them are lost, and
-    to whom."""
+    """Renew leases by their runs, and release the `owed` ones; return the lost ones with their new
+    holders."""
     for token in owed:
         lease.release(connection, token)
-    kept = lease.renew(connection, list(held.values()))
+    renewed = lease.renew(connection, list(leases.values()))
     lost = dict[str, BusyError]()
-    for run_id, token in held.items():
-        if token not in kept:
+    for run_id, token in leases.items():
+        if token not in renewed:
             try:
                 lease.require(connection, run_id, token)
             except BusyError as error:
