@@ -38,7 +38,7 @@ from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import FORMS, Endpoint, resolve
-from textevolve.llm.refusals import refuse_unfit
+from textevolve.llm.refusals import check_request_fits
 from textevolve.llm.target_calls import open_target_model
 from textevolve.llm.targets import Target
 from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying
@@ -408,7 +408,7 @@ class _Opening:
         from textevolve.llm.opening import open_gatherer, open_model
 
         settings, listener = self._settings, self._listener
-        refuse_unfit(resolve(self.name, settings), request)  # before weights are fetched
+        check_request_fits(resolve(self.name, settings), request)  # before weights are fetched
         if self._batches is not None:
             return await open_gatherer(self.name, self._batches)
         model = await open_model(self.name, settings, self._stack, listener, self._limits)

@@ -34,7 +34,7 @@ from textevolve.errors import (
 from textevolve.evaluation import Usage, check_text
 from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, Role, ToolCall
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.token_count import count_tokens
@@ -432,7 +432,7 @@ class AgentChat:
         calls = response.tool_calls if self.parts.asking.tools is not None else ()
         unwanted = not calls and not response.text.strip()
         if unwanted and (response.tool_calls or response.reasoning):
-            raise AnswerError(f"{self.parts.model.name}: {why_without_text(response)}")
+            raise AnswerError(f"{self.parts.model.name}: {describe_missing_text(response)}")
         if not calls:
             await self._end_turn(response.text, response.finish_reason)
         return ChatAnswer(

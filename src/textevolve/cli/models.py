@@ -14,7 +14,7 @@ import typer
 from textevolve.errors import InputError
 from textevolve.llm import weights
 from textevolve.llm.providers import LOCAL, PROVIDERS
-from textevolve.llm.quantize import Quantized, quantize_file, quantized_name, refuse_target
+from textevolve.llm.quantize import Quantized, check_target, quantize_file, quantized_name
 from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
 from textevolve.settings import Settings, read_settings
 
@@ -131,7 +131,7 @@ def quantize(
     folder = source.parent if output is None else Path(output).expanduser()
     targets = {name: folder / quantized_name(source, name) for name in types}
     for into in targets.values():  # before the first takes its time
-        refuse_target(source, into, force=force)
+        check_target(source, into, force=force)
     for name, into in targets.items():
         with draw_transfer() as report:
             _tell(quantize_file(source, name, into, force=force, report=report), settings)

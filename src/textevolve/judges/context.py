@@ -40,7 +40,7 @@ from textevolve.llm.decision_wires import wire_of
 from textevolve.llm.decisions import Answer, Question, decide, predicate
 from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request, text_hash
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.spec import Frozen
@@ -271,7 +271,7 @@ class JudgeContext:
             )
         )
         if not response.text.strip():
-            raise AnswerError(why_without_text(response, "the judge's own answer"))
+            raise AnswerError(describe_missing_text(response, "the judge's own answer"))
         return response.text.strip()
 
     async def choose(self, messages: tuple[Message, ...], one: str, other: str) -> float:

@@ -26,7 +26,7 @@ from textevolve.llm.case_images import fence_with, image_rules, images_of, name_
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.fence import fence, sanitize
 from textevolve.llm.model import Message, Request, Response
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 
 WORDS = 20
 """The judge reads back so many words of an instruction. Fewer changed verdicts when measured."""
@@ -151,7 +151,7 @@ def read_surprise(response: Response, target: str) -> float:
         AnswerError: the answer came empty.
     """
     if not response.text:
-        raise AnswerError(why_without_text(response))
+        raise AnswerError(describe_missing_text(response))
     if not response.logprobs or response.text != target:
         raise CapabilityError(
             "the endpoint does not force a text and give the log-probabilities of its tokens, which"

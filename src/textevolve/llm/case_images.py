@@ -41,33 +41,34 @@ def image_rules(case: Case) -> tuple[str, ...]:
 
 
 def images_of(case: Case, candidates: Iterable[int]) -> tuple[str, ...]:
-    """The images of a message that shows the input and these candidates, in this order."""
-    own = case.candidate_images
-    if not own:
+    """Return the images of a message with the input and these candidates, in this order."""
+    candidate_images = case.candidate_images
+    if not candidate_images:
         return case.images
-    return (*case.images, *(url for j in candidates for url in own[j]))
+    return (*case.images, *(url for j in candidates for url in candidate_images[j]))
 
 
 def user_message(case: Case, parts: tuple[str, ...], candidates: Iterable[int]) -> Message:
-    """What shows the input and these candidates."""
+    """Build the message with the input and these candidates."""
     return Message("user", parts, images_of(case, candidates))
 
 
 def name_images(case: Case, candidate: int | None = None, before: Iterable[int] = ()) -> str:
-    """What the images of the input, or of a candidate, are called in a message that shows the
-    candidates `before` it: `image 1`, `images 2 to 3`; empty where it has none."""
+    """Name the images of the input, or of a candidate, in a message with the candidates `before`
+    it:
+    `image 1`, `images 2 to 3`; empty if there are none."""
     if candidate is None:
-        return _say(1, len(case.images))
+        return _name_range(1, len(case.images))
     if not case.candidate_images:
         return ""
-    first = 1 + len(images_of(case, before))
-    return _say(first, len(case.candidate_images[candidate]))
+    start = 1 + len(images_of(case, before))
+    return _name_range(start, len(case.candidate_images[candidate]))
 
 
-def _say(first: int, number: int) -> str:
+def _name_range(start: int, number: int) -> str:
     if number < 2:
-        return f"image {first}" if number else ""
-    return f"images {first} to {first + number - 1}"
+        return f"image {start}" if number else ""
+    return f"images {start} to {start + number - 1}"
 
 
 def fence_with(name: str, text: str, nonce: str, images: str) -> str:

@@ -23,7 +23,7 @@ PROVIDER = "local"
 """What specs of the models here begin with."""
 SUFFIX = ".gguf"
 RUNS_WITH, EMBEDS_WITH = ("xllamacpp", "gguf"), ("onnxruntime", "tokenizers")
-"""Packages that local models need, those that answer and those that embed."""
+"""Packages that local models need, chat models and embedders."""
 
 # What is read from the catalogue becomes file names, addresses and arguments of pip.
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -74,12 +74,12 @@ class WeightsFile(_Entry):
 
 
 class Weights(WeightsFile):
-    """A model: a file of weights, and a second one with its tokeniser where the first has none.
+    """A model: a file of weights, and a second one with its tokeniser if the first has none.
 
-    `decides`: a decision model, which answers typed questions and does not chat. `dimension`: of a
-    model that embeds texts and does nothing else, how many numbers an embedding has. `context`:
-    tokens that a state and a question may have together, where that is less than the file's header
-    says; of a model that embeds, the tokens that it reads of a text.
+    `decides`: a decision model, which answers typed questions and does not chat. `dimension`: of an
+    embedder, the dimension of its embeddings. `context`: of a decision model, the tokens of state
+    and question together, if that is less than in the file's header; of an embedder, the tokens
+    that it reads of a text.
     """
 
     licence: str
@@ -118,7 +118,7 @@ def read_catalogue() -> dict[str, Weights]:
 
 
 def locate(name: str, folder: Path) -> Located:
-    """The file for a name of the catalogue, the stem of a file in `folder`, or a path.
+    """Locate a file by its name in the catalogue, by the stem of a file in `folder`, or by a path.
 
     Raises:
         SettingsError: the name is unknown, or there is no such file.
@@ -127,19 +127,19 @@ def locate(name: str, folder: Path) -> Located:
         return Located(entry.name, folder / entry.file, entry)
     if "/" in name or "\\" in name or name.startswith("~"):
         return _locate_path(name)
-    own = folder / (name if name.endswith(SUFFIX) else name + SUFFIX)
-    if own.is_file():
-        return Located(own.stem, own, None)
+    user_file = folder / (name if name.endswith(SUFFIX) else name + SUFFIX)
+    if user_file.is_file():
+        return Located(user_file.stem, user_file, None)
     if name.endswith(SUFFIX) and Path(name).is_file():
         return _locate_path(name)
     raise SettingsError(_unknown(name, folder))
 
 
 def embedder_of(spec: str) -> Weights | None:
-    """The entry that a model's spec such as `local/minilm` names, where that embeds."""
+    """Return the entry of a model's spec such as `local/minilm`, if it is an embedder."""
     provider, _, name = spec.strip().partition("/")
-    found = _find_entry(name) if provider == PROVIDER else None
-    return found if found is not None and found.embeds else None
+    entry = _find_entry(name) if provider == PROVIDER else None
+    return entry if entry is not None and entry.embeds else None
 
 
 def find_missing_package(spec: str) -> str:
@@ -166,20 +166,20 @@ def require_packages(spec: str) -> None:
 
 
 def _find_entry(name: str) -> Weights | None:
-    """By its name, its file or the stem of that."""
-    known = read_catalogue()
-    named = (e for e in known.values() if name in (e.file, Path(e.file).stem))
-    return known.get(name) or next(named, None)
+    """Find an entry by its name, its file or the file's stem."""
+    entries = read_catalogue()
+    matches = (e for e in entries.values() if name in (e.file, Path(e.file).stem))
+    return entries.get(name) or next(matches, None)
 
 
 def user_files(folder: Path) -> list[Located]:
-    """The files in the folder that the catalogue does not know, in order of their names."""
-    known = {entry.file for entry in read_catalogue().values()}
+    """List the files in the folder that are not in the catalogue, by name."""
+    catalogue_files = {entry.file for entry in read_catalogue().values()}
     try:
-        found = sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
+        paths = sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
     except OSError:
         return []
-    return [Located(path.stem, path, None) for path in found if path.name not in known]
+    return [Located(path.stem, path, None) for path in paths if path.name not in catalogue_files]
 
 
 def _locate_path(name: str) -> Located:
@@ -194,7 +194,7 @@ def _locate_path(name: str) -> Located:
 
 
 def _unknown(name: str, folder: Path) -> str:
-    names = [*read_catalogue(), *(own.name for own in user_files(folder))]
+    names = [*read_catalogue(), *(user_file.name for user_file in user_files(folder))]
     return (
         f"local/{name}: no such weights{suggest(name, names)}; a GGUF file of your"
         f" own is named by its path (local//path/to/file.gguf), or is put into {folder}"

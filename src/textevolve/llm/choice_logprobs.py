@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.llm.model import Response, TokenLogprobs
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.refusals import NO_LOGPROBS
 
 TOP_LOGPROBS = 20
@@ -20,14 +20,14 @@ UNSURE = 1e-6
 """The least distance of a probability to 0 and 1 where a log-odds is made of it."""
 
 
-def read_log_odds(response: Response, one: str = "yes", other: str = "no") -> float:
-    """The log-odds of `one` against `other` in the first token of an answer.
+def read_log_odds(response: Response, label: str = "yes", other: str = "no") -> float:
+    """Return the log-odds of `label` against `other` in the first token of an answer.
 
     Raises:
         CapabilityError, AnswerError: as `first_token` and `read_labels`.
     """
-    first, second = read_labels(first_token(response), (one, other))
-    return first - second
+    log_probability, other_log_probability = read_labels(first_token(response), (label, other))
+    return log_probability - other_log_probability
 
 
 def first_token(response: Response) -> TokenLogprobs:
@@ -37,7 +37,9 @@ def first_token(response: Response) -> TokenLogprobs:
         AnswerError: the answer is empty.
     """
     if not response.text and not response.logprobs:
-        raise AnswerError(why_without_text(response, "the answer to a question with given options"))
+        raise AnswerError(
+            describe_missing_text(response, "the answer to a question with given options")
+        )
     if not response.logprobs:
         raise CapabilityError(
             f"{NO_LOGPROBS}, which reading a choice needs; take a model that does"
@@ -46,7 +48,7 @@ def first_token(response: Response) -> TokenLogprobs:
 
 
 def read_labels(token: TokenLogprobs, labels: Sequence[str]) -> list[float]:
-    """The log-probability of each label in place of a token.
+    """Return the log-probability of each label at the position of a token.
 
     Spellings ("Yes", " yes", "YES.") are added up. A label that is not among the alternatives is
     given the probability of the last one listed, which bounds it from above.
@@ -62,8 +64,10 @@ def read_labels(token: TokenLogprobs, labels: Sequence[str]) -> list[float]:
         if word in shares:
             shares[word] += math.exp(logprob)
     if not any(shares.values()):
-        known = f"neither {labels[0]} nor {labels[1]}" if len(labels) == 2 else "none of the labels"
-        raise AnswerError(f"answered {known}, but {token.token!r}")
+        missing = (
+            f"neither {labels[0]} nor {labels[1]}" if len(labels) == 2 else "none of the labels"
+        )
+        raise AnswerError(f"answered {missing}, but {token.token!r}")
     least = min(math.exp(p) for p in listed.values())
     return [math.log(max(share, min(least, 1e-3), 1e-12)) for share in shares.values()]
 
@@ -77,14 +81,15 @@ def probability(log_odds: float) -> float:
 
 
 def log_odds(share: float) -> float:
-    """Of a probability, or a score in [0, 1]; those near 0 and 1 stay finite."""
+    """Return the log-odds of a probability, or of a score in [0, 1]; they stay finite at 0 and
+    1."""
     bounded = min(max(share, UNSURE), 1 - UNSURE)
     return math.log(bounded) - math.log1p(-bounded)
 
 
 def softmax(logs: Sequence[float]) -> list[float]:
-    """Probabilities in the proportion of the exponentials."""
+    """Return the softmax: probabilities proportional to the exponentials."""
     most = max(logs)
-    powers = [math.exp(one - most) for one in logs]
-    whole = math.fsum(powers)
-    return [power / whole for power in powers]
+    powers = [math.exp(log - most) for log in logs]
+    total = math.fsum(powers)
+    return [power / total for power in powers]

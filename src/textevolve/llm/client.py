@@ -74,7 +74,7 @@ LEFT_OUT = {
     "temperature": "a temperature, so that answers are drawn at its own",
     "schema": "a JSON schema, so that the prompt alone asks for the form of an answer",
 }
-"""What is told, once, of fields that a model is asked without."""
+"""The warning, given once, about fields that an endpoint does not accept."""
 
 
 class OpenAIClient:
@@ -83,12 +83,11 @@ class OpenAIClient:
     `name` is the spec that names the model everywhere. `extra` are fields added to each chat body,
     such as `{"cache_prompt": True}`. Without a price the cost of a call is unknown, except on
     loopback without a key, where it is 0. With `watched` the server is llama.cpp's inside this
-    process: a call may take as long as it gets on.
-    `decisions`: the wire for requests with questions. `chats`: False for a model
-    that only decides. `decision_price`: of decisions, where it is not that of chats. `wire`: the
-    one on which text is asked for. `prompt_cache`: how it is told which beginnings of prompts come
-    again. `headers`: as of `Http`. `reports_cost`: what LiteLLM's proxy says of a call's cost is
-    taken.
+    process: a call may take as long as it makes progress. `decisions`: the wire for requests with
+    questions. `chats`: False for a model that only decides. `decision_price`: of decisions, if it
+    differs from that of chats. `wire`: the one for text. `prompt_cache`: how shared prefixes of
+    prompts are marked. `headers`: as of `Http`. `reports_cost`: use the cost that LiteLLM's proxy
+    reports for a call.
 
     Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
     `TooLongError`, `RejectedError`, or `AnswerError` where more than `largest_answer` MiB come.
@@ -288,28 +287,28 @@ class OpenAIClient:
         return None
 
     async def _force(self, request: Request, tokens: list[Token]) -> Response | None:
-        """The answer in these tokens; None where the endpoint does not keep to a grammar of tokens,
-        as older servers, so that it is asked by schema from then on."""
+        """Return the answer in these tokens; None if the endpoint ignores grammars of tokens, as
+        older servers do: a schema is used from then on."""
         grammar, most = token_grammar(tokens)
-        asked = replace(request, schema=None, max_tokens=most)
+        forced_request = replace(request, schema=None, max_tokens=most)
         try:
-            completion, seconds = await self._chat(asked, {"grammar": grammar})
+            completion, seconds = await self._chat(forced_request, {"grammar": grammar})
         except RejectedError as error:
             if self._forces or isinstance(error, TooLongError):
                 raise
             self._forces = False
             return None
-        response = self._response(completion, asked, seconds)
+        response = self._response(completion, forced_request, seconds)
         forced = forced_response(response, completion, tokens, request.forced or "")
         self._forces = self._forces or forced is not None
         return forced
 
     def _listen(self, body: Mapping[str, Any]) -> EventStream | None:
         """Return the reader of a streamed answer; None if none is asked for."""
-        told = telling() if "stream" in body else None
-        if told is None:
+        heard = telling() if "stream" in body else None
+        if heard is None:
             return None
-        return EventStream(self.name, told, self._http.without_key, self._wire.read_event)
+        return EventStream(self.name, heard, self._http.without_key, self._wire.read_event)
 
     async def _post(
         self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
@@ -356,9 +355,9 @@ class OpenAIClient:
         return await self._http.exchange("GET" if sent is None else "POST", url, sent)
 
     async def models(self) -> list[str]:
-        """The names of the models that the endpoint serves."""
-        found = await self._ask("GET", "/models", None, ModelList)
-        return [one.id for one in found.data or found.models or ()]
+        """List the names of the models that the endpoint serves."""
+        model_list = await self._ask("GET", "/models", None, ModelList)
+        return [model.id for model in model_list.data or model_list.models or ()]
 
     def _body(self, request: Request) -> dict[str, Any]:
         swap = self._max_tokens_field == "max_tokens" and "max_tokens" in self._refused
@@ -386,7 +385,7 @@ class OpenAIClient:
                 completion = self._wire.read(raw)
         if completion is None or not (completion.error or completion.choices):
             raise UnavailableError(
-                f"{self.name}: a 200 without {self._wire.answer}: {self._http.say(raw)}"
+                f"{self.name}: a 200 without {self._wire.answer}: {self._http.describe_body(raw)}"
             )
         if not completion.error:
             return completion
@@ -419,14 +418,14 @@ class OpenAIClient:
         status, headers, raw = await self._http.exchange(method, url, body)
         if status != 200:
             raise self._http.failure(status, read_refusal(raw), headers)
-        found = None
+        parsed = None
         with suppress(ValidationError):
-            found = shape.model_validate_json(raw)
-        if found is None:
+            parsed = shape.model_validate_json(raw)
+        if parsed is None:
             raise UnavailableError(
-                f"{self.name}: {path} answered what it should not: {self._http.say(raw)}"
+                f"{self.name}: {path} sent an invalid answer: {self._http.describe_body(raw)}"
             )
-        return found
+        return parsed
 
 
 def connect(
@@ -492,45 +491,45 @@ def read_tokens(raw: bytes) -> list[Token] | None:
 
 
 def can_force(tokens: list[Token], text: str) -> bool:
-    """Whether the tokens write the text, after the space with which some tokenisers begin each
-    text, and none is empty or begins with NUL: llama.cpp lets no grammar have such tokens."""
+    """Check whether the tokens form the text, perhaps after the space that some tokenisers add, and
+    none is empty or begins with NUL, which llama.cpp's grammars do not allow."""
     joined = b"".join(token.bytes for token in tokens)
-    whole = joined in (text.encode(), b" " + text.encode())
-    return whole and all(token.bytes[:1].strip(b"\0") for token in tokens)
+    matches = joined in (text.encode(), b" " + text.encode())
+    return matches and all(token.bytes[:1].strip(b"\0") for token in tokens)
 
 
 def token_grammar(tokens: list[Token]) -> tuple[str, int]:
-    """The grammar that lets nothing but these tokens come, and how many come at most.
+    """Return the grammar that allows only these tokens, and their largest number.
 
-    A token without one whole character cannot stand in a grammar; where some token of a character
-    is such a one, the character is given as itself, and the model writes it in tokens of its own.
+    A token without a whole character cannot be in a grammar; such a character is written as itself,
+    and the model chooses its tokens.
     """
     signs: list[str] = []
-    most, held = 0, list[Token]()
+    most, pending = 0, list[Token]()
     for token in tokens:
-        held.append(token)
-        joined = b"".join(part.bytes for part in held)
+        pending.append(token)
+        joined = b"".join(part.bytes for part in pending)
         try:
             characters = joined.decode()
         except UnicodeDecodeError:
             continue
-        most += 1 if len(held) == 1 else len(joined)
+        most += 1 if len(pending) == 1 else len(joined)
         escaped = "".join(f"\\U{ord(character):08X}" for character in characters)
-        signs.append(f"<[{token.id}]>" if len(held) == 1 else f'"{escaped}"')
-        held.clear()
+        signs.append(f"<[{token.id}]>" if len(pending) == 1 else f'"{escaped}"')
+        pending.clear()
     return f"root ::= {' '.join(signs)}", most
 
 
 def forced_response(
     response: Response, completion: Completion, tokens: list[Token], text: str
 ) -> Response | None:
-    """The response with the text that was forced and its tokens alone; None where it is another
-    text, as from a server that takes a grammar and does not keep to it."""
+    """Return the response with the forced text and its tokens alone; None if it has another text,
+    as from a server that accepts a grammar and ignores it."""
     logprobs = completion.choices[0].logprobs
-    wanted, written = b"".join(token.bytes for token in tokens), b""
+    expected, written = b"".join(token.bytes for token in tokens), b""
     for number, token in enumerate((logprobs and logprobs.content) or (), 1):
         written += token.token.encode() if token.bytes is None else bytes(token.bytes)
-        if written == wanted:
+        if written == expected:
             return replace(
                 response, text=text, finish_reason="stop", logprobs=response.logprobs[:number]
             )

@@ -60,11 +60,11 @@ class Http:
         largest_answer: int = LARGEST_ANSWER,
         headers: Mapping[str, Key] | None = None,
     ) -> None:
-        """`headers`: sent with each request. Their values are secrets unless they stand in the
-        settings and are short, as a provider's name is, which answers may well hold as a word."""
+        """`headers`: sent with each request. Their values are secrets, except short ones from the
+        settings, such as a provider's name, which may occur in answers as a word."""
         self.name = name
         values = headers or {}
-        self._headers = {n: _header_text(name, one.secret, n) for n, one in values.items()}
+        self._headers = {n: _header_text(name, value.secret, n) for n, value in values.items()}
         self.secrets = tuple(
             text
             for n, text in self._headers.items()
@@ -99,7 +99,7 @@ class Http:
         parts of a 200's body as they come, with whatever keys stand in them."""
         limit = self._limit(None) if unbounded else None
         answer = await self._send(method, url, body, extra, limit)
-        return answer.status, answer.headers, await answer.whole(hears)
+        return answer.status, answer.headers, await answer.read_all(hears)
 
     async def begin(
         self,
@@ -154,18 +154,19 @@ class Http:
     async def read(
         self, answer: aiohttp.ClientResponse, hears: Callable[[bytes], None] | None
     ) -> bytes:
-        """The body, counted as it is unpacked. Of a refusal that is too large its beginning."""
+        """Read the body, with its size counted after unpacking. A refusal that is too large is
+        cut."""
         content = answer.content
         if hears is None:  # nearly always all of it is there with the first part
-            first = await content.readany()
-            if content.at_eof() and len(first) <= self._largest:
-                return first
+            first_part = await content.readany()
+            if content.at_eof() and len(first_part) <= self._largest:
+                return first_part
         else:
-            first = b""
-        whole = bytearray(first)
+            first_part = b""
+        body = bytearray(first_part)
         async for part in answer.content.iter_any():
-            whole += part
-            if len(whole) > self._largest:
+            body += part
+            if len(body) > self._largest:
                 answer.close()  # else the rest of it would be waited for
                 if answer.status >= 300:
                     break
@@ -175,7 +176,7 @@ class Http:
                 )
             if hears is not None and answer.status == 200:
                 hears(part)
-        return bytes(whole[: self._largest])
+        return bytes(body[: self._largest])
 
     def read_json(self, path: str, raw: bytes) -> Any:
         """
@@ -186,7 +187,7 @@ class Http:
             return json.loads(raw)
         except (ValueError, RecursionError):
             pass  # raised below, so that no error of ours refers to one that holds the answer
-        raise UnavailableError(f"{self.name}: {path} answered no JSON: {self.say(raw)}")
+        raise UnavailableError(f"{self.name}: {path} answered no JSON: {self.describe_body(raw)}")
 
     def failure(
         self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None, **more: bool
@@ -210,23 +211,25 @@ class Http:
         return self._session
 
     def unreachable(self, error: Exception) -> ModelError:
-        address, said = self._base.authority, self.scrub(str(error))
+        address, details = self._base.authority, self.scrub(str(error))
         where = f"{self.name}: {address}"
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return AccessError(f"{where}: its certificate is not trusted: {said}")
+            return AccessError(f"{where}: its certificate is not trusted: {details}")
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             reason = f"no connection in {self._timeouts.connect:g} s"
             return UnavailableError(f"{where}: {reason}", address=address)
         if isinstance(error, TimeoutError):
-            read, total = self._timeouts.read, self._timeouts.total
+            read_seconds, total = self._timeouts.read, self._timeouts.total
             return UnavailableError(
-                f"{where}: no whole answer in time (read {read:g} s, total {total:g} s)"
+                f"{where}: no whole answer in time (read {read_seconds:g} s, total {total:g} s)"
             )
         if isinstance(error, aiohttp.ClientConnectorError):
-            return UnavailableError(f"{where}: cannot connect: {said}", address=address)
+            return UnavailableError(f"{where}: cannot connect: {details}", address=address)
         if isinstance(error, aiohttp.ClientPayloadError):
             return UnavailableError(f"{where}: the answer broke off")
-        return UnavailableError(f"{where}: the connection failed: {said or type(error).__name__}")
+        return UnavailableError(
+            f"{where}: the connection failed: {details or type(error).__name__}"
+        )
 
     def without_key(self, raw: bytes) -> bytes:
         """An endpoint that repeats the key must not bring it into an answer, and the journal."""
@@ -235,7 +238,7 @@ class Http:
                 raw = raw.replace(secret.encode(), b"[key]")
         return raw
 
-    def say(self, raw: bytes) -> str:
+    def describe_body(self, raw: bytes) -> str:
         return self.scrub(raw[:2000].decode("utf-8", "replace")) or "nothing"
 
     def scrub(self, text: str) -> str:
@@ -267,8 +270,9 @@ class BegunAnswer:
             self.close()
         raise failed
 
-    async def whole(self, hears: Callable[[bytes], None] | None = None) -> bytes:
-        """
+    async def read_all(self, hears: Callable[[bytes], None] | None = None) -> bytes:
+        """Read the whole body.
+
         Raises:
             AnswerError: it is larger than answers may be. UnavailableError: it broke off.
         """
@@ -285,13 +289,13 @@ class BegunAnswer:
 
 
 def _header_text(name: str, key: SecretStr, header: str = "") -> str:
-    """The key, or the value of another header, checked to be fit for one."""
+    """Return the text of the key or another header, after a check that it is valid in a header."""
     text = key.get_secret_value().strip()
     fit = text and text.isascii() and text.isprintable() and (header or " " not in text)
     if not fit:
-        what = f"the header {header}" if header else "the key"
+        subject = f"the header {header}" if header else "the key"
         raise SettingsError(
-            f"{name}: {what} is empty or has characters that it cannot have; copy it again"
+            f"{name}: {subject} is empty or has characters that it cannot have; copy it again"
         )
     return text
 
@@ -365,10 +369,10 @@ class JsonService:
         self, path: str, status: int, refusal: Refusal, headers: Mapping[str, str]
     ) -> ModelError:
         if status in (404, 405, 501) and self._reached:
-            said = self._http.scrub(refusal.message) or "no reason given"
-            return RejectedError(f"{self.name}{path}: refused ({status}): {said}")
-        named = replace(refusal, message=f"{path}: {refusal.message}")
-        return self._http.failure(status, named, headers)
+            message = self._http.scrub(refusal.message) or "no reason given"
+            return RejectedError(f"{self.name}{path}: refused ({status}): {message}")
+        located = replace(refusal, message=f"{path}: {refusal.message}")
+        return self._http.failure(status, located, headers)
 
 
 SERVICE_CONNECTIONS = 128
@@ -427,9 +431,11 @@ class Relay:
 
     async def refusal_of(self, answer: BegunAnswer) -> Refused:
         """Read the refusal in an answer whose status is not 200."""
-        found = read_refusal(await answer.whole())
-        said = self._http.scrub(found.message) or "no reason given"
-        return Refused(answer.status, replace(found, message=said), retry_after(answer.headers))
+        refusal = read_refusal(await answer.read_all())
+        message = self._http.scrub(refusal.message) or "no reason given"
+        return Refused(
+            answer.status, replace(refusal, message=message), retry_after(answer.headers)
+        )
 
 
 class UsageReader:
@@ -449,11 +455,11 @@ class UsageReader:
 
     @property
     def usage(self) -> Usage:
-        """The usage as reported. Streams often report none: then a token is counted for each
-        event, and the prompt by its length."""
+        """Return the reported usage. Streams often report none: then each event counts as a token,
+        and the prompt is estimated by its length."""
         for line in (self._said, *reversed(self._said.splitlines())) if self._said else ():
-            if (said := _usage_in(line)) is not None:
-                return usage_of(said, self._price)
+            if (reported := _usage_in(line)) is not None:
+                return usage_of(reported, self._price)
         prompt = count_tokens(json.dumps(self._body.get("messages") or self._body.get("input")))
         counted = ReportedUsage(prompt_tokens=prompt, completion_tokens=self._events)
         return usage_of(counted, self._price)
@@ -461,7 +467,7 @@ class UsageReader:
 
 def _usage_in(line: bytes) -> ReportedUsage | None:
     try:
-        found: Any = from_json(line.removeprefix(b"data:"))
-        return ReportedUsage.model_validate(found["usage"])
+        body: Any = from_json(line.removeprefix(b"data:"))
+        return ReportedUsage.model_validate(body["usage"])
     except (ValueError, KeyError, TypeError):
         return None

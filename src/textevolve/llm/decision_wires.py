@@ -83,7 +83,7 @@ class DecisionAnswer(BaseModel):
 
 
 def most_characters(endpoint: Endpoint) -> int | None:
-    """How many characters a state and a question may have together, where that is known."""
+    """Return how many characters a state and a question may have together, if known."""
     return None if endpoint.context is None else CHARACTERS_PER_TOKEN * endpoint.context
 
 
@@ -145,17 +145,17 @@ WIRES: Mapping[Wire, DecisionWire] = {
 def decision_body(
     wire: Wire, model: str, state: str, questions: Sequence[Question]
 ) -> dict[str, Any]:
-    """The request as the wire has it."""
+    """Return the request body of the wire."""
     bodies = [WIRES[wire].question(question) for question in questions]
     if wire == "systemone":
-        named = {question.name: body for question, body in zip(questions, bodies, strict=True)}
-        return {"model": model, "state": state, "questions": named}
+        by_name = {question.name: body for question, body in zip(questions, bodies, strict=True)}
+        return {"model": model, "state": state, "questions": by_name}
     return {"model": model, "input": state, "questions": bodies}
 
 
 def read_answers(answers: dict[str, Any] | list[Any], questions: Sequence[Question]) -> str:
-    """The text of a response (`dump_answers`): a row for each question that was answered, and why
-    the others were not. What the endpoint itself says of its confidence is left out."""
+    """Return the text of a response (`dump_answers`): a row for each answered question, and the
+    failures of the others. The endpoint's own confidence is ignored."""
     by_name = _by_name(answers, questions)
     rows: dict[str, _Row] = {}
     failed: dict[str, str] = {}
@@ -171,31 +171,31 @@ def read_answers(answers: dict[str, Any] | list[Any], questions: Sequence[Questi
 def _by_name(
     answers: dict[str, Any] | list[Any], questions: Sequence[Question]
 ) -> Mapping[str, Any]:
-    """A list's answers have the names of their questions, or else stand in the questions' order."""
+    """Return answers by name; answers in a list without names are in the order of the questions."""
     if isinstance(answers, dict):
         return answers
     in_order = len(answers) == len(questions)
-    named: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for number, answer in enumerate(answers):
         name = cast("dict[str, Any]", answer).get("name") if isinstance(answer, dict) else None
         if isinstance(name, str) or (name is None and in_order):
-            named[name or questions[number].name] = answer
-    return named
+            by_name[name or questions[number].name] = answer
+    return by_name
 
 
 def _read_answer(question: Question, answer: Any) -> _Row:
-    """The probabilities of the options: of a predicate one number, else by option, by the number of
-    a level, or in a list of entries.
+    """Return the probabilities of the options: one number for a predicate, otherwise by option, by
+    the number of a level, or in a list of entries.
 
     Raises:
         _UnansweredError: there are none.
     """
     if not isinstance(answer, dict):
         raise _UnansweredError(f"the answer is no object: {answer!r:.80}")
-    said = cast("dict[str, Any]", answer)
-    kind = said.get("type")
+    fields = cast("dict[str, Any]", answer)
+    kind = fields.get("type")
     if kind == "refusal":
-        reason = said.get("refusal") or said.get("reason") or said.get("message")
+        reason = fields.get("refusal") or fields.get("reason") or fields.get("message")
         more = f": {reason!r:.200}" if isinstance(reason, str) else ""
         raise _UnansweredError(f"the model refuses to answer this question{more}")
     if ("predicate" if kind == "noul" else kind) != question.kind:
@@ -203,9 +203,9 @@ def _read_answer(question: Question, answer: Any) -> _Row:
             f"the answer is of the type {kind!r:.40}, asked was a {question.kind}"
         )
     keys = [option.value for option in question.options]
-    shares = said.get("probabilities")
+    shares = fields.get("probabilities")
     if question.kind == "predicate":
-        yes = said.get("noul", said.get("probability"))
+        yes = fields.get("noul", fields.get("probability"))
         if not _is_probability(yes):
             raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
         return (1.0 - yes, yes)
@@ -282,7 +282,7 @@ class DecisionCalls:
     async def _ask(
         self, wire: Wire, state: str, questions: Sequence[Question]
     ) -> tuple[int, DecisionAnswer | None, ModelError]:
-        """The status, the answer, and the error to raise where that cannot be used."""
+        """Return the status, the answer, and the error to raise if the answer is unusable."""
         body = encode(decision_body(wire, self.model, state, questions))
         status, headers, raw = await self.post(URL(self.base_url + WIRES[wire].path), body)
         if status != 200:
@@ -294,8 +294,12 @@ class DecisionCalls:
             refusal = error_object(answer.error)
             status = status_of(refusal, 502)
             return status, None, self.http.failure(status, refusal, headers)
-        said = "" if answer is not None and answer.answers is not None else self.http.say(raw)
-        return status, answer, UnavailableError(f"{self.name}: a 200 without decisions: {said}")
+        details = (
+            ""
+            if answer is not None and answer.answers is not None
+            else self.http.describe_body(raw)
+        )
+        return status, answer, UnavailableError(f"{self.name}: a 200 without decisions: {details}")
 
     def _usage(self, answer: DecisionAnswer, state: str) -> Usage:
         """No text is written, so where no output is counted there was none."""
@@ -360,14 +364,13 @@ def wire_of(model: object) -> Wire | None:
 
 
 def let_decide(model_of: Callable[[str], Model], settings: Settings) -> Callable[[str], Model]:
-    """The same models by the same specs, each of which decides: on its endpoint's wire, or by chat
-    calls."""
+    """Make the models answer decision questions, on their endpoint's wire or by chat calls."""
 
     @cache
     def deciding(spec: str) -> Model:
         try:
             endpoint = resolve(spec, settings, asks=False)
-        except SettingsError:  # it is told when the model is opened, if it is not an object's name
+        except SettingsError:  # reported when the model is opened, unless it is an object's name
             return Deciding(model_of(spec))
         return Deciding(model_of(spec), endpoint.decisions, most_characters(endpoint))
 
@@ -375,8 +378,8 @@ def let_decide(model_of: Callable[[str], Model], settings: Settings) -> Callable
 
 
 def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
-    """The request with a state of so many characters at most, half of them from each end, and how
-    many were left out."""
+    """Return the request with the state cut to `most` characters, half of them from each end, and
+    the number of omitted ones."""
     (state,) = request.messages
     if most is None:
         return request, 0
@@ -387,41 +390,42 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
     most = max(most - longest, SHORTEST_STATE)
     if len(state.text) <= most:
         return request, 0
-    shown = Message(state.role, (excerpt(state.text, most),), state.images)
-    return replace(request, messages=(shown,)), len(state.text) - 2 * (most // 2)
+    shortened = Message(state.role, (excerpt(state.text, most),), state.images)
+    return replace(request, messages=(shortened,)), len(state.text) - 2 * (most // 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """A question as a chat model sees it. `labels` in the order of the question's options, `shown`
-    in the order in which they are listed, with `lines`."""
+    """A question as a chat model sees it. `labels`: in the order of the question's options;
+    `listed`:
+    in the order of the prompt, with `lines`."""
 
     question: Question
     labels: tuple[str, ...]
-    shown: tuple[str, ...]
+    listed: tuple[str, ...]
     lines: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        unit = {"predicate": "word", "score": "number" if self.shown[0].isdigit() else "letter"}
+        unit = {"predicate": "word", "score": "number" if self.listed[0].isdigit() else "letter"}
         return _prompt("decide").render(
             instructions=self.question.instructions,
             options=self.lines,
             unit=unit.get(self.question.kind, "letter"),
-            answers=f"{', '.join(self.shown[:-1])} or {self.shown[-1]}",
+            answers=f"{', '.join(self.listed[:-1])} or {self.listed[-1]}",
         )
 
 
 async def emulate(model: Model, request: Request) -> Response:
-    """The response to a request with questions, made of chat calls. A question that cannot be read
-    out of its answers is without one, and says why.
+    """Answer a request with questions by chat calls. A question whose answers are unreadable has a
+    failure instead.
 
     Each way of showing a question is a call: answers to several questions in one object were tried,
     and a small model's answers copied each other ("2", "2", "2", ...).
 
     Raises:
-        InputError: a question has more options than can be told apart.
-        CapabilityError: the endpoint gives no log-probabilities.
+        InputError: a question has too many options.
+        CapabilityError: the endpoint returns no log-probabilities.
         ModelError: a call failed.
     """
     questions = load_questions(request.questions or "[]")
@@ -430,18 +434,22 @@ async def emulate(model: Model, request: Request) -> Response:
     async def ask(showing: Showing) -> Response:
         return await model(_chat(request, showing))
 
-    first = await ask(calls[0])  # alone, so that the others find the state in the server's cache
-    rest = await gather_bounded([lambda call=call: ask(call) for call in calls[1:]], CONCURRENCY)
-    responses = [first, *rest]
-    read: dict[str, list[list[float]]] = {}
+    first_response = await ask(
+        calls[0]
+    )  # alone, so that the others find the state in the server's cache
+    other_responses = await gather_bounded(
+        [lambda call=call: ask(call) for call in calls[1:]], CONCURRENCY
+    )
+    responses = [first_response, *other_responses]
+    shares: dict[str, list[list[float]]] = {}
     failed: dict[str, str] = {}
     for showing, response in zip(calls, responses, strict=True):
         name = showing.question.name
         try:
-            read.setdefault(name, []).append(read_labels(first_token(response), showing.labels))
+            shares.setdefault(name, []).append(read_labels(first_token(response), showing.labels))
         except AnswerError as error:
             failed[name] = str(error)
-    answers = {name: _average(rows) for name, rows in read.items() if name not in failed}
+    answers = {name: _average(rows) for name, rows in shares.items() if name not in failed}
     return Response(
         text=dump_answers(answers, failed, emulated=True),
         finish_reason="stop",
@@ -452,11 +460,11 @@ async def emulate(model: Model, request: Request) -> Response:
 
 
 def show(question: Question) -> tuple[Showing, ...]:
-    """The ways in which a question is asked: one of a predicate, two where options are listed."""
+    """Return the ways to show a question: one for a predicate, two for listed options."""
     if question.kind == "predicate":
         no, yes = question.options
-        told = [(label, one.description) for label, one in (("Yes", yes), ("No", no))]
-        lines = tuple(f"{label}: {text}" for label, text in told if text)
+        labelled = [("Yes", yes.description), ("No", no.description)]
+        lines = tuple(f"{label}: {text}" for label, text in labelled if text)
         return (Showing(question, ("No", "Yes"), ("Yes", "No"), lines),)
     count = len(question.options)
     if count > MOST_OPTIONS:

@@ -59,16 +59,16 @@ def predicate(name: str, instructions: str, *, yes: str = "", no: str = "") -> Q
 
 
 def choice(name: str, instructions: str, options: Mapping[str, str] | Sequence[str]) -> Question:
-    """Which of these? `options`: names, or names with descriptions; at least two.
+    """Return a question with a choice. `options`: names, or names with descriptions; at least two.
 
     Raises:
         InputError: there are fewer, or two have the same name.
     """
-    named = dict.fromkeys(options, "") if isinstance(options, Sequence) else options
-    made = tuple(Option(value, description) for value, description in named.items())
-    if len(made) < max(2, len(options)):
+    descriptions = dict.fromkeys(options, "") if isinstance(options, Sequence) else options
+    choices = tuple(Option(value, description) for value, description in descriptions.items())
+    if len(choices) < max(2, len(options)):
         raise InputError(f"question '{name}': a choice needs two options or more, each once")
-    return Question(name, "choice", instructions, made)
+    return Question(name, "choice", instructions, choices)
 
 
 def score(name: str, instructions: str, levels: Sequence[str]) -> Question:
@@ -97,23 +97,23 @@ class Answer:
 
     @property
     def share(self) -> float:
-        """Where the answer lies between the first option (0) and the last (1): P(yes) of a
-        predicate, the expected level of a score by its highest."""
+        """Return the position of the answer between the first option (0) and the last (1): P(yes)
+        of a predicate, the expected level of a score divided by the highest."""
         most = len(self.probabilities) - 1
         expected = sum(n * p for n, p in enumerate(self.probabilities))
         return min(max(expected / most, 0.0), 1.0)
 
     @property
     def log_odds(self) -> float:
-        """Of `share`."""
+        """Return the log-odds of `share`."""
         return log_odds(self.share)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one state. `answers` has an entry for each question, by its name;
-    what the model refused or left out is a failure. `emulated`: read out of a chat model.
-    `cut`: characters of the state that were left out, since the model's context is smaller."""
+    """The answers about one state. `answers` has an entry for each question, by its name; refused
+    and missing ones are failures. `emulated`: derived from a chat model. `cut`: omitted characters
+    of the state, if the model's context is too small."""
 
     answers: Mapping[str, Answer | Failure]
     emulated: bool = False
@@ -122,14 +122,15 @@ class Decision:
     seconds: float = 0.0
 
     def answer(self, name: str) -> Answer:
-        """
+        """Return the answer to a question.
+
         Raises:
-            AnswerError: the question has no answer.
+            AnswerError: it has none.
         """
-        found = self.answers[name]
-        if isinstance(found, Failure):
-            raise AnswerError(f"question '{name}': {found.reason}")
-        return found
+        entry = self.answers[name]
+        if isinstance(entry, Failure):
+            raise AnswerError(f"question '{name}': {entry.reason}")
+        return entry
 
 
 async def decide(
@@ -186,12 +187,12 @@ def dump_questions(questions: Sequence[Question]) -> str:
 def load_questions(text: str) -> tuple[Question, ...]:
     return tuple(
         Question(
-            one["name"],
-            one["kind"],
-            one["instructions"],
-            tuple(Option(**option) for option in one["options"]),
+            question["name"],
+            question["kind"],
+            question["instructions"],
+            tuple(Option(**option) for option in question["options"]),
         )
-        for one in json.loads(text)
+        for question in json.loads(text)
     )
 
 
@@ -202,42 +203,46 @@ def dump_answers(
     emulated: bool = False,
     cut: int = 0,
 ) -> str:
-    """The text of a response to questions. `failed`: why a question has no answer, by its name."""
-    said: dict[str, Any] = {
+    """Write the text of a response to questions. `failed`: reasons of missing answers, by name."""
+    body: dict[str, Any] = {
         "answers": {name: [float(f"{p:.9g}") for p in row] for name, row in probabilities.items()}
     }
     if failed:
-        said["failed"] = dict(failed)
+        body["failed"] = dict(failed)
     if emulated:
-        said["emulated"] = True
+        body["emulated"] = True
     if cut:
-        said["cut"] = cut
-    return json.dumps(said, ensure_ascii=False)
+        body["cut"] = cut
+    return json.dumps(body, ensure_ascii=False)
 
 
 def read_decision(response: Response, questions: Sequence[Question]) -> Decision:
-    """What a response says; a distribution that is none is a failure of its question."""
-    said = json.loads(response.text)
-    given, failed = said["answers"], said.get("failed", {})
+    """Read the decision in a response; an invalid distribution is a failure of its question."""
+    body = json.loads(response.text)
+    rows, failed = body["answers"], body.get("failed", {})
     answers: dict[str, Answer | Failure] = {}
     for question in questions:
-        if question.name in given:
-            answers[question.name] = _read_answer(question, given[question.name])
+        if question.name in rows:
+            answers[question.name] = _read_answer(question, rows[question.name])
         else:
             reason = failed.get(question.name, "the model left this question without an answer")
             answers[question.name] = Failure("failed", reason)
     return Decision(
         answers,
-        emulated=said.get("emulated", False),
-        cut=said.get("cut", 0),
+        emulated=body.get("emulated", False),
+        cut=body.get("cut", 0),
         usage=response.usage,
         seconds=response.seconds,
     )
 
 
-def _read_answer(question: Question, given: Sequence[float]) -> Answer | Failure:
-    total = sum(given)
-    usable = len(given) == len(question.options) and all(0 <= p <= 1 + SUM_TOLERANCE for p in given)
+def _read_answer(question: Question, probabilities: Sequence[float]) -> Answer | Failure:
+    total = sum(probabilities)
+    usable = len(probabilities) == len(question.options) and all(
+        0 <= p <= 1 + SUM_TOLERANCE for p in probabilities
+    )
     if not usable or not abs(total - 1) <= SUM_TOLERANCE:
-        return Failure("failed", f"the probabilities are no distribution: {list(given)!r:.80}")
-    return Answer(tuple(p / total for p in given))
+        return Failure(
+            "failed", f"the probabilities are no distribution: {list(probabilities)!r:.80}"
+        )
+    return Answer(tuple(p / total for p in probabilities))

@@ -21,7 +21,7 @@ from textevolve.llm.embeddings import probe_dimension
 from textevolve.llm.minilm import MiniLM
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.settings import Provider, Settings, Timeouts
 
 if TYPE_CHECKING:
@@ -47,36 +47,36 @@ class Choice:
 
 
 async def discover_model(settings: Settings, environ: Mapping[str, str] | None = None) -> Choice:
-    """The model to use when the caller names none."""
+    """Return the model to use when the caller names none."""
     environ = os.environ if environ is None else environ
     if settings.model:
         return Choice(settings.model, "it is configured")
-    known = known_providers(settings)
+    providers = known_providers(settings)
     keyed = {
         name: provider
-        for name, provider in known.items()
+        for name, provider in providers.items()
         if provider.key_env and environ.get(provider.key_env) and not provider.keyless
         if provider.chats
     }
     for name, provider in keyed.items():
         if provider.default_model:
             return Choice(f"{name}/{provider.default_model}", f"{provider.key_env} is set")
-    for name, models in await _ask_servers(known):
+    for name, models in await _ask_servers(providers):
         chat = [
             model for model in models if not any(part in model.lower() for part in NOT_FOR_CHAT)
         ]
         if chat:
-            return Choice(f"{name}/{chat[0]}", f"a server answers at {known[name].base_url}")
+            return Choice(f"{name}/{chat[0]}", f"a server answers at {providers[name].base_url}")
     local = f"{LOCAL}/{PROVIDERS[LOCAL].default_model}"
     return Choice(local, "no model is configured and no server answers on this machine")
 
 
-async def _ask_servers(known: Mapping[str, Provider]) -> list[tuple[str, list[str]]]:
-    """The usual servers of this machine with what each serves, all asked at once."""
+async def _ask_servers(providers: Mapping[str, Provider]) -> list[tuple[str, list[str]]]:
+    """Ask the usual servers of this machine, all at once, for their models."""
     from textevolve.llm.client import OpenAIClient
 
     async def ask(name: str) -> tuple[str, list[str]]:
-        async with OpenAIClient(known[name].base_url, "", timeouts=QUICK) as client:
+        async with OpenAIClient(providers[name].base_url, "", timeouts=QUICK) as client:
             with suppress(ModelError):
                 return name, await client.models()
         return name, []
@@ -107,7 +107,7 @@ class EndpointCapabilities:
 
 
 async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
-    """Asks at most six short questions. What the endpoint refuses is a finding, not an error."""
+    """Probe an endpoint with at most six short calls. Refusals are findings, not errors."""
     if isinstance(client, MiniLM):
         return EndpointCapabilities(await _probe_embedder(client), (), {})
     models: tuple[str, ...] = ()
@@ -122,15 +122,15 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
         answer = await client(_question("Say hello."))
     except ModelError as error:
         answers = Finding(False, str(error))
-        if isinstance(error, RejectedError) and (found := await _probe_embedder(client)).value:
-            answers = found
+        if isinstance(error, RejectedError) and (embeds := await _probe_embedder(client)).value:
+            answers = embeds
         return EndpointCapabilities(answers, models, {})
     for capability, probe in PROBES.items():
         try:
             findings[capability] = await probe(client, findings)
         except ModelError as error:
             findings[capability] = Finding(None, str(error))
-    answers = Finding(True, "it answers" if answer.text else why_without_text(answer))
+    answers = Finding(True, "it answers" if answer.text else describe_missing_text(answer))
     return EndpointCapabilities(answers, models, findings, tuple(sorted(client.refused)))
 
 
@@ -159,7 +159,7 @@ async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Fin
     except CapabilityError as error:
         return Finding(False, str(error))
     if not answer.logprobs:
-        return Finding(None, why_without_text(answer))
+        return Finding(None, describe_missing_text(answer))
     return Finding(True, f"{len(answer.logprobs[0].top)} alternatives a token")
 
 

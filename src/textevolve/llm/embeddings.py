@@ -19,18 +19,18 @@ class _Answer(BaseModel):
 
 
 async def embed(model: Model, text: str) -> list[float]:
-    """The embedding of a text, as the model gives it. Some models read only the beginning of a long
-    text: where that is known, the response in the journal says so (see `minilm`).
+    """Return the model's embedding of a text. Some models read only the beginning of a long text:
+    if that is known, the response in the journal says so (see `minilm`).
 
     Raises:
-        AnswerError: what came is no vector. ModelError: nothing came.
+        AnswerError: the answer is not a vector. ModelError: there is no answer.
     """
-    asked = Request(messages=(Message("user", (text.strip(),)),), max_tokens=1, embeds=True)
-    response = await model(asked)
+    request = Request(messages=(Message("user", (text.strip(),)),), max_tokens=1, embeds=True)
+    response = await model(request)
     try:
         return _Answer.model_validate_json(response.text).embedding
     except ValidationError:
-        raise AnswerError(f"{model.name}: what came is no embedding") from None
+        raise AnswerError(f"{model.name}: the answer is not an embedding") from None
 
 
 async def probe_dimension(model: Model) -> int:
@@ -45,17 +45,22 @@ async def probe_dimension(model: Model) -> int:
 async def embed_texts(
     model: Model, texts: Sequence[str], concurrency: int = 32
 ) -> list[npt.NDArray[np.float32]]:
-    """The embeddings of texts, in their order, each of length 1. Equal texts are asked once.
+    """Return the embeddings of texts, in order, each of length 1. Equal texts are embedded once.
 
     Raises:
-        AnswerError: what came is no vector, is 0, or they differ in length.
+        AnswerError: an answer is not a vector, is 0, or the dimensions differ.
     """
     distinct = list(dict.fromkeys(texts))
-    found = await gather_bounded([lambda text=t: embed(model, text) for t in distinct], concurrency)
-    sizes = {len(one) for one in found}
+    embeddings = await gather_bounded(
+        [lambda text=t: embed(model, text) for t in distinct], concurrency
+    )
+    sizes = {len(embedding) for embedding in embeddings}
     if len(sizes) > 1:
         raise AnswerError(f"{model.name}: its embeddings have different dimensions: {sizes}")
-    vectors = {text: unit(one, model.name) for text, one in zip(distinct, found, strict=True)}
+    vectors = {
+        text: unit(embedding, model.name)
+        for text, embedding in zip(distinct, embeddings, strict=True)
+    }
     return [vectors[text] for text in texts]
 
 

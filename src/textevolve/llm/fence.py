@@ -32,14 +32,15 @@ JOINER = "\u2060"
 
 
 def draw_nonce(texts: Iterable[str], seed: int) -> str:
-    """A code that depends on the texts and the seed alone, and stands in none of the texts."""
-    kept = tuple(texts)
+    """Draw a nonce that depends on the texts and the seed alone, and occurs in none of the
+    texts."""
+    all_texts = tuple(texts)
     digest = hashlib.sha256(str(seed).encode())
-    for text in kept:
+    for text in all_texts:
         digest.update(b"\0" + text.encode("utf-8", "surrogatepass"))
     while True:
         nonce = digest.hexdigest()[:NONCE_LENGTH]
-        if not any(nonce in text.lower() for text in kept):
+        if not any(nonce in text.lower() for text in all_texts):
             return nonce
         digest.update(b"again")
 
@@ -51,15 +52,15 @@ def literal_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def sanitize(text: str, nonce: str, markers: tuple[str, ...] = ()) -> tuple[str, int]:
-    """The text with forged marks broken up by an invisible character, and how many there were.
+    """Return the text with forged marks broken up by an invisible character, and their number.
 
-    `markers`: those of the format in use, `ChatFormat.markers`, where prompts are written here and
-    not by the server. Time is linear in the text."""
-    found = 0
+    `markers`: the markers of the chat format (`ChatFormat.markers`), if prompts are rendered here
+    and not by the server. Time is linear in the text."""
+    count = 0
 
     def split(match: re.Match[str]) -> str:
-        nonlocal found
-        found += 1
+        nonlocal count
+        count += 1
         return match[0][0] + JOINER + match[0][1:]
 
     text = _FORGED.sub(split, text)
@@ -67,10 +68,10 @@ def sanitize(text: str, nonce: str, markers: tuple[str, ...] = ()) -> tuple[str,
         text = literal_pattern(markers).sub(split, text)
     # A model can be talked into repeating the nonce that it saw; candidates cannot know it.
     if nonce.lower() not in text.lower():  # nearly always, and a pattern costs more than this
-        return text, found
+        return text, count
     leaked = re.compile(re.escape(nonce), re.IGNORECASE)
     text, leaks = leaked.subn(lambda match: match[0][0] + JOINER + match[0][1:], text)
-    return text, found + leaks
+    return text, count + leaks
 
 
 def fence(name: str, text: str, nonce: str) -> str:

@@ -129,12 +129,12 @@ def _read_header(path: Path, _changed: int) -> GgufHeader:
         value = read_field(reader, f"{architecture}.{name}")
         return value if isinstance(value, int) and value > 0 else 0
 
-    def of_layers(name: str) -> Sequence[int]:
+    def per_layer(name: str) -> Sequence[int]:
         value: Any = read_field(reader, f"{architecture}.{name}")
         return value if isinstance(value, list) else [value or 0] * number("block_count")  # pyright: ignore[reportUnknownVariableType]
 
-    heads = of_layers("attention.head_count")
-    kv_heads = of_layers("attention.head_count_kv")
+    heads = per_layer("attention.head_count")
+    kv_heads = per_layer("attention.head_count_kv")
     head_size = number("embedding_length") // (max(heads, default=0) or 1)
     key_size = number("attention.key_length") or head_size
     value_size = number("attention.value_length") or head_size

@@ -1,5 +1,5 @@
-"""What this machine can give to a local model: memory and cores, container limits respected; and
-how much else it has to do."""
+"""Measure the memory and cores that a local model may use, within container limits, and the load of
+the machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _read(path: Path) -> str:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers in a file of lines `name: number` or `name number`."""
-    found: dict[str, int] = {}
+    """Read the numbers in a file of lines `name: number` or `name number`."""
+    numbers: dict[str, int] = {}
     for line in _read(path).splitlines():
         words = line.replace(":", " ").split()
         if len(words) >= 2 and words[1].isdigit():
-            found[words[0]] = int(words[1])
-    return found
+            numbers[words[0]] = int(words[1])
+    return numbers
 
 
 def available_memory() -> int | None:
@@ -74,8 +74,8 @@ def free_cores() -> int:
 
 
 def _idle_seconds() -> float | None:
-    """For how long all cores together have stood idle."""
-    first = _read(Path("/proc/stat")).split("\n", 1)[0].split()
-    if len(first) < 6 or first[0] != "cpu" or not all(word.isdigit() for word in first[4:6]):
+    """Return the total idle time of all cores, in seconds."""
+    fields = _read(Path("/proc/stat")).split("\n", 1)[0].split()
+    if len(fields) < 6 or fields[0] != "cpu" or not all(word.isdigit() for word in fields[4:6]):
         return None
-    return (int(first[4]) + int(first[5])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")

@@ -157,23 +157,23 @@ class Limited:
             raise
 
     def _admit(self) -> None:
-        """Lets those in who may go, the first first, and comes back when the next one may."""
+        """Admit waiting calls in order, and schedule the next time that one may be admitted."""
         while self._waiting and self.in_flight < int(self.limit):
-            first = self._waiting[0]
-            if first.place.done():  # cancelled
+            caller = self._waiting[0]
+            if caller.place.done():  # cancelled
                 self._waiting.popleft()
                 continue
-            wait, reason = self.held(first.tokens)
+            wait, reason = self.held(caller.tokens)
             if wait > self._patience:
                 self._waiting.popleft()
-                first.place.set_exception(self._refuse(wait, reason))
+                caller.place.set_exception(self._refusal(wait, reason))
             elif wait > 0:
                 self._come_back(asyncio.get_running_loop(), wait, reason)
                 return
             else:
                 self._waiting.popleft()
-                self._begin(first.tokens)
-                first.place.set_result(None)
+                self._begin(caller.tokens)
+                caller.place.set_result(None)
 
     def _come_back(self, loop: asyncio.AbstractEventLoop, wait: float, reason: str) -> None:
         if self._timer is not None:
@@ -183,9 +183,9 @@ class Limited:
             self._announced = loop.time() + wait
             self._listener(CallHeld(self.name, wait, reason))
 
-    def _refuse(self, wait: float, reason: str) -> UnavailableError:
-        said = f"{self.name}: {reason} lets the next call through in {wait:.0f} s only"
-        return UnavailableError(said, status=429, retry_after=wait)
+    def _refusal(self, wait: float, reason: str) -> UnavailableError:
+        message = f"{self.name}: {reason} lets the next call through in {wait:.0f} s only"
+        return UnavailableError(message, status=429, retry_after=wait)
 
     def _increase(self) -> None:
         if self.in_flight >= int(self.limit):
@@ -198,7 +198,7 @@ class Limited:
 
 
 hearing_limits: ContextVar[Limited | None] = ContextVar("hearing_limits", default=None)
-"""The limits around a call, which are told the headers of its answer."""
+"""The limits around a call, which read the headers of its answer."""
 
 
 def note_headers(headers: Mapping[str, str]) -> None:
@@ -282,9 +282,9 @@ def read_reset(text: str, now: float) -> float | None:
     spans = _SPAN.findall(text)
     if spans and "".join(number + unit for number, unit in spans) == text:
         return sum_spans(text)
-    for read in (datetime.fromisoformat, parsedate_to_datetime):
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
         try:
-            moment = read(text)
+            moment = parse(text)
             return max(0.0, moment.timestamp() - now) if moment.tzinfo else None
         except (ValueError, OverflowError):
             continue
@@ -307,9 +307,9 @@ class RateBucket:
 
     def __init__(self, limit: float, kind: str) -> None:
         self.kind, self.limit = kind, limit
-        whole = 1.0 if kind == "requests" else 0.0
-        self.capacity = max(whole, limit * BURST)
-        self.rate = (limit - self.capacity + whole) / MINUTE
+        least = 1.0 if kind == "requests" else 0.0
+        self.capacity = max(least, limit * BURST)
+        self.rate = (limit - self.capacity + least) / MINUTE
         self._level, self._at = self.capacity, math.inf
 
     def _fill(self, now: float) -> float:
@@ -331,7 +331,7 @@ class RateBucket:
 
 
 def make_buckets(requests: float | None, tokens: float | None) -> tuple[RateBucket, ...]:
-    """The limits a minute that there are."""
+    """Return a bucket for each limit a minute that is set."""
     limits = {"requests": requests, "tokens": tokens}
     return tuple(RateBucket(limit, kind) for kind, limit in limits.items() if limit is not None)
 
@@ -341,7 +341,7 @@ FAILURES = 3
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
 """Seconds for which it is left out, twice as long each time, and at most."""
 HOMES = 8192
-"""Beginnings of prompts of which is known which member has them."""
+"""Prefixes of prompts whose member is remembered."""
 
 
 class Member:
@@ -394,9 +394,9 @@ class Member:
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
 
     def describe(self, now: float) -> str:
-        """Say why it does not answer."""
-        left = f", left out for {self.pause_left(now):.0f} s" if self.down else ""
-        return f"{self.failed or self.name + ' is being tried'}{left}"
+        """Describe why the member does not answer."""
+        pause = f", left out for {self.pause_left(now):.0f} s" if self.down else ""
+        return f"{self.failed or self.name + ' is being tried'}{pause}"
 
 
 class Pool:
@@ -443,8 +443,8 @@ class Pool:
         self, key: str | None, tried: Mapping[Member, ModelError], now: float
     ) -> Member | None:
         ready = [m for m in self.members if m not in tried and not m.pause_left(now)]
-        held = {member: member.model.held()[0] for member in ready}
-        free = [member for member in ready if not held[member]]
+        waits = {member: member.model.held()[0] for member in ready}
+        free = [member for member in ready if not waits[member]]
         if not ready or (tried and not free):
             return None
         home = self._homes.get(key or "")
@@ -453,7 +453,7 @@ class Pool:
         elif free:
             chosen = min(free, key=self._rank)
         else:
-            chosen = min(ready, key=held.__getitem__)
+            chosen = min(ready, key=waits.__getitem__)
         self._turn = max(chosen.turn, self._turn)
         chosen.turn = self._turn + 1.0 / chosen.weight
         if key is not None:

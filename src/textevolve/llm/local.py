@@ -162,8 +162,8 @@ def _choose_context(weights: Path, local: Local) -> int:
 
 
 def _start(module: ModuleType, key: _Key) -> _Shared:
-    weights, slots, context, wanted = key
-    threads = wanted or free_cores()
+    weights, slots, context, requested_threads = key
+    threads = requested_threads or free_cores()
     cache = _plan_memory(weights, slots, context)
     api_key = secrets.token_urlsafe(24)
     params = module.CommonParams()
@@ -247,13 +247,13 @@ def _cut_connections(port: int) -> None:
 
 
 def _open_sockets() -> list[int]:
-    found: list[int] = []
+    sockets: list[int] = []
     with suppress(OSError):
         for number in (int(name) for name in os.listdir("/dev/fd") if name.isdigit()):
             with suppress(OSError):
                 if stat.S_ISSOCK(os.fstat(number).st_mode):
-                    found.append(number)
-    return found
+                    sockets.append(number)
+    return sockets
 
 
 @atexit.register

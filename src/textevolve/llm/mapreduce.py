@@ -1,11 +1,9 @@
-"""Texts of any length brought into a budget of tokens: shortened in parts, and the parts again.
+"""Shorten texts of any length to a budget of tokens with a model, in parts and in several levels.
 
-A text is cut into chunks at its seams, all chunks are shortened side by side, and what comes is
-taken for the next text until the budget is kept. Every prompt begins with the same words and ends
-with its material, so servers keep the beginning in their cache. What is lost on the way is counted:
-chunks without an answer, and what had to be cut off because a model did not keep its length.
-
-Not here: reading files, and what is done with the result.
+A text is split into chunks at its seams, all chunks are shortened concurrently, and the joined
+results are the next text until the budget is met. Every prompt begins with the same words and ends
+with its material, so servers keep the prefix in their cache. Losses are counted: chunks without an
+answer, and characters cut because a model exceeded its length.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from textevolve.errors import (
 from textevolve.evaluation import Usage
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.llm.usage_meter import UsageMeter
@@ -41,12 +39,12 @@ KEEP = (
     "Keep what somebody who has to work with it needs: who and what it is about, names, numbers,"
     " dates, decisions and their reasons, and what is still open."
 )
-"""The instruction where none is given."""
+"""The default instruction."""
 FOCUS = "Above all keep what bears on this: "
 CONTEXT = 8192
 """Tokens of the model's context where nothing else is known."""
 SHRINK = 6
-"""In one step a chunk is shortened to this part of it, or to less where that is the end."""
+"""The fraction to which a chunk is shortened in one step, or less in the last one."""
 SMALLEST_BUDGET = 16
 SMALLEST_CHUNK = 400
 """Characters: a chunk that does not fit into the model's context is halved as long as halves have
@@ -61,8 +59,8 @@ REFUSAL = "refusal"
 
 @dataclass(frozen=True, slots=True)
 class FailedChunk:
-    """A piece of the text of which no answer came, so that nothing of it is in the result.
-    `level`: 1 is the text itself. `skipped`: it was not asked, because of a limit."""
+    """A chunk without an answer, which is missing in the result. `level`: 1 is the text itself.
+    `skipped`: a limit was reached before its call."""
 
     level: int
     characters: int
@@ -72,9 +70,9 @@ class FailedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Losses other than by the model's own shortening. `asked_again`: answers that were too
-    long at first; `cuts`: those that were still too long and lost their end, at a sentence where
-    there was one, in all `cut_characters`."""
+    """Losses other than the model's own shortening. `asked_again`: answers that were too long at
+    first; `cuts`: answers that were still too long and were cut, at the end of a sentence if
+    possible, by `cut_characters` in total."""
 
     failed: tuple[FailedChunk, ...] = ()
     asked_again: int = 0
@@ -143,18 +141,19 @@ async def compress(
     concurrency: int = 8,
     seed: int = 0,
 ) -> Compressed:
-    """The texts, one behind the other, in at most `budget` tokens as `count_tokens` has them.
+    """Shorten the joined texts to at most `budget` tokens of `count_tokens`.
 
-    What fits as it is comes back unchanged and without a call. `instruction`: whole sentences that
-    say what to keep. `context`: the tokens of the model's context; a chunk takes about a quarter.
+    Texts that fit are returned unchanged, without a call. `instruction`: full sentences on what to
+    keep. `context`: the tokens of the model's context; a chunk takes about a quarter.
 
     Raises:
         InputError: the budget is below 16, or the context too small for a chunk.
-        AnswerError, BudgetError: no chunk of a level has an answer. FatalModelError: none can come.
+        AnswerError, BudgetError: no chunk of a level has an answer. FatalModelError: no call can
+            succeed.
     """
     size = _chunk_size(budget, context, instruction)
-    given = [texts] if isinstance(texts, str) else [text for text in texts if text.strip()]
-    text = given[0] if len(given) == 1 else JOINT.join(given)
+    parts = [texts] if isinstance(texts, str) else [text for text in texts if text.strip()]
+    text = parts[0] if len(parts) == 1 else JOINT.join(parts)
     characters, meter = len(text), UsageMeter(model)
     task = _Task(meter, instruction.strip(), draw_nonce([text], seed), seed)
     dropped, levels = Dropped(), 0
@@ -201,7 +200,7 @@ def _most_chunks(characters: int, size: int) -> int:
 async def _shorten_all(
     task: _Task, text: str, budget: int, size: int, level: int, concurrency: int
 ) -> _Part:
-    """One level: the text's chunks, each shortened, joined in their order."""
+    """Run one level: shorten each chunk of the text, and join them in order."""
     room = budget * CHARACTERS_A_TOKEN
     joints = len(JOINT) * (_most_chunks(len(text), size) - 1)
     is_last = _is_last(len(text), room, size)
@@ -210,25 +209,25 @@ async def _shorten_all(
     async def shorten(chunk: str) -> _Part:
         return await _shorten(task, chunk, max(1, int(share * len(chunk))), level)
 
-    kept: list[str] = []
+    shortened: list[str] = []
     dropped = Dropped()
     parts = stream(split_text(text, size), shorten, concurrency)
     async with aclosing(parts):
         async for part in parts:
             dropped += part.dropped
             if part.text:
-                kept.append(part.text)
-    if not kept:
+                shortened.append(part.text)
+    if not shortened:
         failed = dropped.failed[0]
         raise (BudgetError if failed.skipped else AnswerError)(
-            f"nothing of the text could be shortened: {failed.reason}"
+            f"no part of the text could be shortened: {failed.reason}"
         )
-    return _Part(JOINT.join(kept), dropped)
+    return _Part(JOINT.join(shortened), dropped)
 
 
 async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
-    """A chunk in at most `size` characters. It is asked for once more where it is longer, and then
-    cut. A chunk that does not fit into the model's context is halved."""
+    """Shorten a chunk to at most `size` characters. A longer answer is asked for once more, and
+    then cut. A chunk that does not fit into the model's context is halved."""
     if len(chunk) <= size or not chunk.strip():
         return _Part(chunk.strip(), Dropped())
     request = _ask(task, chunk, size)
@@ -247,21 +246,21 @@ async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
     again = await _ask_again(task, request, answer, size)
     if again.fits(size):
         return _Part(again.text, Dropped(asked_again=1))
-    shorter = min(answer, again, key=lambda one: len(one.text))
-    kept = cut_at_seam(shorter.text, min(size, len(shorter.text) - shorter.is_cut))
-    return _Part(kept, Dropped((), 1, 1, len(shorter.text) - len(kept)))
+    shorter = min(answer, again, key=lambda candidate: len(candidate.text))
+    cut = cut_at_seam(shorter.text, min(size, len(shorter.text) - shorter.is_cut))
+    return _Part(cut, Dropped((), 1, 1, len(shorter.text) - len(cut)))
 
 
 async def _shorten_halves(task: _Task, chunk: str, size: int, level: int) -> _Part:
-    kept: list[str] = []
+    shortened: list[str] = []
     dropped = Dropped()
     halves = list(split_text(chunk, (len(chunk) + 2) // 2 + 1))
     room = size - len(JOINT) * (len(halves) - 1)
     for half in halves:
         part = await _shorten(task, half, max(1, room * len(half) // len(chunk)), level)
         dropped += part.dropped
-        kept += [part.text] if part.text else []
-    return _Part(JOINT.join(kept), dropped)
+        shortened += [part.text] if part.text else []
+    return _Part(JOINT.join(shortened), dropped)
 
 
 def _lost(chunk: str, level: int, error: ModelError | BudgetError) -> _Part:
@@ -288,7 +287,7 @@ async def _ask_again(task: _Task, request: Request, answer: _Answer, size: int) 
 
 
 async def _read(task: _Task, request: Request) -> _Answer:
-    """The answer without marks of ours.
+    """Return the answer without our marks.
 
     Raises:
         AnswerError: it is empty, or the model refuses.
@@ -297,8 +296,8 @@ async def _read(task: _Task, request: Request) -> _Answer:
     text = re.sub(rf"\[\[/?{task.nonce}[^\]\n]*\]\]", "", response.text).strip()
     if response.finish_reason == REFUSAL or not text:
         refused = response.finish_reason == REFUSAL
-        why = "the answer was refused" if refused else why_without_text(response)
-        raise AnswerError(f"{task.model.name}: {why}")
+        reason = "the answer was refused" if refused else describe_missing_text(response)
+        raise AnswerError(f"{task.model.name}: {reason}")
     return _Answer(text, response.finish_reason == "length")
 
 

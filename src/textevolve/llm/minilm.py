@@ -2,12 +2,12 @@
 
 Every other local model is served on loopback and called like an endpoint (`local`). This one is the
 exception: it has no state between two calls and an embedding takes some ten milliseconds, so a
-server would only add a hop. Journal, budget and limits stand around it as around any model.
+server would only add a hop. Journal, budget and limits wrap it like any model.
 
-Texts that wait at the same time are computed together where they have equally many tokens: without
-padding nothing is computed in vain, and no embedding can depend on what stands beside it.
+Texts that wait at the same time are computed in one batch if they have equally many tokens: without
+padding no computation is wasted, and no embedding depends on the other texts.
 
-Pooling, normalising and the 256 tokens are those of the card of all-MiniLM-L6-v2.
+Pooling, normalising and the limit of 256 tokens follow the card of all-MiniLM-L6-v2.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class _Waiting:
 
 
 class MiniLM:
-    """A `Model` that answers requests for embeddings and refuses all others.
+    """A `Model` that answers requests for embeddings and rejects all others.
 
-    Of a text that is longer than `context` tokens the beginning is read. Its response has the
-    finish reason "length", as an answer that was cut has it, and beside the embedding
-    `characters_read`; the first such text is told in the log. Usage counts the tokens read, at no
-    cost. Use it in `async with`, or call `aclose` at the end.
+    Only the first `context` tokens of a longer text are read. Its response has the finish reason
+    "length", like a truncated answer, and `characters_read` in addition to the embedding; the first
+    such text is logged. Usage counts the tokens read, at no cost. Use it in `async with`, or call
+    `aclose` at the end.
     """
 
     def __init__(
@@ -83,35 +83,41 @@ class MiniLM:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Ends when what is being computed is done; who still waits is told."""
-        for waiting in (one for group in self._waiting.values() for one in group):
+        """Finish the running computation, and cancel the waiting ones."""
+        for waiting in (entry for group in self._waiting.values() for entry in group):
             waiting.outcome.cancel()
         self._waiting.clear()
         if self._work is not None:
             await asyncio.gather(self._work, return_exceptions=True)
 
     async def __call__(self, request: Request, /) -> Response:
-        """
+        """Embed the text of a request.
+
         Raises:
-            CapabilityError: no embedding is asked for. FatalModelError: onnxruntime fails.
+            CapabilityError: the request is not for an embedding. FatalModelError: onnxruntime
+                fails.
         """
         if not request.embeds:
             raise embeds_only(self.name)
         started = perf_counter()
         text = request.messages[-1].text
-        tokens, read = await asyncio.to_thread(self._read, text)
+        tokens, characters_read = await asyncio.to_thread(self._read, text)
         outcome: asyncio.Future[npt.NDArray[np.float32]]
         outcome = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(len(tokens), []).append(_Waiting(tokens, outcome))
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._compute_waiting())
         vector = await outcome
-        cut = read < len(text)
+        cut = characters_read < len(text)
         if cut:
-            self._tell_cut(len(text), read)
-        said = dump_vector(vector.tolist(), **({"characters_read": read} if cut else {}))
+            self._warn_truncated(len(text), characters_read)
+        vector_text = dump_vector(
+            vector.tolist(), **({"characters_read": characters_read} if cut else {})
+        )
         usage = Usage(1, len(tokens), 0, 0, 0.0)
-        return Response(said, "length" if cut else "stop", usage, seconds=perf_counter() - started)
+        return Response(
+            vector_text, "length" if cut else "stop", usage, seconds=perf_counter() - started
+        )
 
     def _read(self, text: str) -> tuple[Tokens, int]:
         """The tokens of the part that is read, and how many characters that part has."""
@@ -121,38 +127,38 @@ class MiniLM:
             return encoded.ids, encoded.offsets[-2][1]  # the last is the mark of the end
         return encoded.ids, len(text)
 
-    def _tell_cut(self, characters: int, read: int) -> None:
+    def _warn_truncated(self, characters: int, characters_read: int) -> None:
         if not self._told:
             logging.getLogger("textevolve").warning(
                 "%s reads %d tokens of a text: of one with %d characters it read %d (said once)",
                 self.name,
                 self.context,
                 characters,
-                read,
+                characters_read,
             )
         self._told = True
 
     async def _compute_waiting(self) -> None:
-        """One group of equal length after the other, that of the longest wait first."""
+        """Compute one group of equal length after the other, the longest-waiting one first."""
         while self._waiting:
             size = next(iter(self._waiting))
-            group = [one for one in self._waiting.pop(size) if not one.outcome.done()]
-            group, rest = group[:TOGETHER], group[TOGETHER:]
-            if rest:
-                self._waiting[size] = rest
+            group = [entry for entry in self._waiting.pop(size) if not entry.outcome.done()]
+            group, remaining = group[:TOGETHER], group[TOGETHER:]
+            if remaining:
+                self._waiting[size] = remaining
             if not group:
                 continue
             try:
-                vectors = await asyncio.to_thread(self._compute, [one.tokens for one in group])
+                vectors = await asyncio.to_thread(self._compute, [entry.tokens for entry in group])
             except Exception as error:  # noqa: BLE001 - onnxruntime's own errors have no common root
                 failed = FatalModelError(f"{self.name}: onnxruntime fails: {error}")
-                for one in group:
-                    if not one.outcome.done():
-                        one.outcome.set_exception(failed)
+                for entry in group:
+                    if not entry.outcome.done():
+                        entry.outcome.set_exception(failed)
                 continue
-            for one, vector in zip(group, vectors, strict=True):
-                if not one.outcome.done():
-                    one.outcome.set_result(vector)
+            for entry, vector in zip(group, vectors, strict=True):
+                if not entry.outcome.done():
+                    entry.outcome.set_result(vector)
 
     def _compute(self, group: Sequence[Tokens]) -> Vectors:
         """Unit vectors (texts, dimension): the mean over all tokens, which have one length."""

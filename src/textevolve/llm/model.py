@@ -1,6 +1,6 @@
-"""What a model is: an async callable from a `Request` to a `Response`.
+"""The type of models: an async callable from a `Request` to a `Response`.
 
-A wrapper (retry, limit, budget, journal) is a `Model` around another. A message is kept as parts
+A wrapper (retry, limit, budget, journal) is a `Model` around another. A message consists of parts
 that are joined when it is sent: turns of a debate share their first parts, so the journal stores
 each of them once.
 """
@@ -153,8 +153,9 @@ def _describe_message(message: Message) -> list[Any]:
 
 
 def message_extra(message: Message, images: Any) -> dict[str, Any]:
-    """What a message has besides its role and text, as JSON-ready data: {} for most. `images`
-    stands for its pictures, whatever they are described by."""
+    """Return the fields of a message besides role and text as JSON-ready data: {} for most.
+    `images`:
+    a description of its images, in any form."""
     more: dict[str, Any] = {"images": images} if message.images else {}
     if message.tool_calls:
         more["tool_calls"] = [[call.id, call.name, call.arguments] for call in message.tool_calls]

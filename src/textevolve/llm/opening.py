@@ -58,35 +58,37 @@ async def open_model(
     listener: Listener = silence,
     limits: dict[str, tuple[RateBucket, ...]] | None = None,
 ) -> Limited | Pool:
-    """The model that a spec names within its limits; of a pool all members, each within its own.
-    `limits`: those a minute of providers, by their names, which all their models share."""
+    """Open the model of a spec within its limits, or all members of a pool, each within its own.
+    `limits`: limits a minute by provider, which all its models share."""
     endpoint, shared = resolve(spec, settings), {} if limits is None else limits
     if not endpoint.members:
         return await _open_limited(
             endpoint, PoolMember(model=spec), settings, stack, listener, shared
         )
     members: list[Member] = []
-    for one, said in zip(endpoint.members, settings.pools[endpoint.model].members, strict=True):
-        model = await _open_limited(one, said, settings, stack, listener, shared)
-        members.append(Member(model, said.weight))
+    for member_endpoint, pool_member in zip(
+        endpoint.members, settings.pools[endpoint.model].members, strict=True
+    ):
+        model = await _open_limited(member_endpoint, pool_member, settings, stack, listener, shared)
+        members.append(Member(model, pool_member.weight))
     return Pool(endpoint.spec, members, listener)
 
 
 async def _open_limited(
     endpoint: Endpoint,
-    said: PoolMember,
+    pool_member: PoolMember,
     settings: Settings,
     stack: AsyncExitStack,
     listener: Listener,
     shared: dict[str, tuple[RateBucket, ...]],
 ) -> Limited:
     client, start, most = await _open_endpoint(endpoint, settings, stack)
-    if said.concurrency is not None:
-        start, most = min(start, said.concurrency), said.concurrency
-    buckets = make_buckets(said.requests_per_minute, said.tokens_per_minute)
+    if pool_member.concurrency is not None:
+        start, most = min(start, pool_member.concurrency), pool_member.concurrency
+    buckets = make_buckets(pool_member.requests_per_minute, pool_member.tokens_per_minute)
     if not buckets:
-        whole = make_buckets(endpoint.requests_per_minute, endpoint.tokens_per_minute)
-        buckets = shared.setdefault(endpoint.provider, whole)
+        default_buckets = make_buckets(endpoint.requests_per_minute, endpoint.tokens_per_minute)
+        buckets = shared.setdefault(endpoint.provider, default_buckets)
     return Limited(
         client,
         start,
@@ -119,11 +121,11 @@ async def _open_endpoint(
 
 
 async def open_relay(spec: str, settings: Settings, stack: AsyncExitStack) -> Relay:
-    """What passes requests on to the endpoint that a spec names; of a local model the server that
-    chats have, too; of a pool its first member.
+    """Open the relay to the endpoint of a spec: for a local model to its server, for a pool to its
+    first member.
 
     Raises:
-        CapabilityError: the model is no endpoint, but embeds inside this process.
+        CapabilityError: the model has no endpoint, but embeds inside this process.
     """
     endpoint = resolve(spec, settings)
     endpoint = endpoint.members[0] if endpoint.members else endpoint
@@ -153,11 +155,13 @@ async def _start_server(
 async def _open_embedder(
     endpoint: Endpoint, weights: Weights, settings: Settings, stack: AsyncExitStack
 ) -> tuple[MiniLM, int, int]:
-    first = await _fetch_weights(endpoint, settings)
+    weights_file = await _fetch_weights(endpoint, settings)
     assert weights.tokenizer is not None  # the catalogue is read with a check of that
     assert weights.context is not None
-    second, threads = first.with_name(weights.tokenizer.file), settings.local.threads
-    model = await asyncio.to_thread(MiniLM, endpoint.spec, first, second, weights.context, threads)
+    tokenizer_file, threads = weights_file.with_name(weights.tokenizer.file), settings.local.threads
+    model = await asyncio.to_thread(
+        MiniLM, endpoint.spec, weights_file, tokenizer_file, weights.context, threads
+    )
     return await stack.enter_async_context(model), IN_FLIGHT, IN_FLIGHT
 
 

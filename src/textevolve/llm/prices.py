@@ -1,11 +1,10 @@
-"""What a model's calls cost: prices of the user's own, or else those that genai-prices has.
+"""Prices of models and costs of calls: from the settings, or from the package genai-prices.
 
-That package carries a list of prices, kept by its makers. Nothing is fetched: its means of bringing
-itself up to date are never started, so a price is as old as the package that is installed.
+The package has a list of prices. Its updates over the network are never started, so a price is as
+old as the installed package.
 
-Usage that endpoints report, and the `Usage` and cost that follow from it, are here as well, with
-the field types for lenient validation: a field that an answer can do without is None where it
-cannot be read.
+The module also reads reported usage, with field types for lenient validation: an optional field is
+None if it is unreadable.
 """
 
 from __future__ import annotations
@@ -73,17 +72,17 @@ def find_price(endpoint: Endpoint, decides: bool = False) -> Price | None:
 
 
 def _dearest(prices: Sequence[Price | None]) -> Price | None:
-    """What a call of a pool costs at most; what it did cost is known by the member that
-    answered."""
-    known = [price for price in prices if price is not None]
-    if len(known) < len(prices):
+    """Return the highest price in a pool; the actual cost follows from the member that answered."""
+    known_prices = [price for price in prices if price is not None]
+    if len(known_prices) < len(prices):
         return None
-    return Price(input=max(p.input for p in known), output=max(p.output for p in known))
+    return Price(
+        input=max(p.input for p in known_prices), output=max(p.output for p in known_prices)
+    )
 
 
 def describe_price_source(endpoint: Endpoint) -> str | None:
-    """Where the costs of an endpoint's calls come from, and of what date; None where there are
-    none."""
+    """Return the source and date of an endpoint's prices; None if it has none."""
     if endpoint.members:
         sources = [describe_price_source(member) for member in endpoint.members]
         return "; ".join(dict.fromkeys(source for source in sources if source)) or None
@@ -102,7 +101,8 @@ def _package() -> str:
 
 
 def _list_of(base_url: str, lists: Mapping[str, str]) -> str | None:
-    """By the address, so that a provider that the settings put elsewhere has no price."""
+    """Find the price list by address, so a provider whose address the settings change has no
+    price."""
     for name, listed in lists.items():
         if normalise_url(PROVIDERS[name].base_url) == base_url:
             return listed
@@ -115,13 +115,13 @@ def price_of(spec: str, settings: Settings) -> Price | None:
 
 
 def sources_of_prices(models: Iterable[str], settings: Settings) -> tuple[str, ...]:
-    """Where the costs of these models come from, each source once; none where nothing costs."""
-    found: dict[str, None] = {}
+    """Return the distinct sources of these models' prices; none if they are free."""
+    sources: dict[str, None] = {}
     for spec in models:
-        with suppress(SettingsError):  # it is said when the model is asked, if it ever is
+        with suppress(SettingsError):  # reported when the model is called
             if source := describe_price_source(resolve(spec, settings, asks=False)):
-                found[source] = None
-    return tuple(found)
+                sources[source] = None
+    return tuple(sources)
 
 
 @cache
@@ -131,20 +131,20 @@ def _listed(listed: str | None, model: str, decides: bool) -> Price | None:
     from genai_prices.data_snapshot import get_snapshot
 
     try:
-        _, found = get_snapshot().find_provider_model(model, None, listed, None)
+        _, match = get_snapshot().find_provider_model(model, None, listed, None)
     except LookupError:
         return None
-    return _read(found.get_prices(datetime.now(UTC)), decides)
+    return _read(match.get_prices(datetime.now(UTC)), decides)
 
 
-def _read(found: ModelPrice, decides: bool) -> Price | None:
+def _read(listed_price: ModelPrice, decides: bool) -> Price | None:
     """Return the price of texts, without the surcharge that some models have for long prompts; None
     where the list lacks a part of a chat's price."""
     parts: dict[str, Any] = {
-        "input": found.input_mtok,
-        "output": 0 if decides else found.output_mtok,
-        "cached_input": found.cache_read_mtok,
-        "cache_write": found.cache_write_mtok,
+        "input": listed_price.input_mtok,
+        "output": 0 if decides else listed_price.output_mtok,
+        "cached_input": listed_price.cache_read_mtok,
+        "cache_write": listed_price.cache_write_mtok,
     }
     if parts["input"] is None or parts["output"] is None:
         return None
@@ -174,21 +174,21 @@ KnownText = Annotated[str | None, READABLE]
 KnownCount = Annotated[Annotated[int, Field(strict=True, ge=0, lt=2**53)] | None, READABLE]
 
 
-def read_loosely(read: Callable[[bytes], Read], body: bytes) -> Read:
+def read_loosely(parse: Callable[[bytes], Read], body: bytes) -> Read:
     """Read a body, and once more without bytes that are no text if that fails.
 
     Raises:
         ValueError: it is not what it should be, all the same.
     """
     try:
-        return read(body)
+        return parse(body)
     except _UNREADABLE:
         # Bytes that are not UTF-8 and lone surrogates come from tokens that are parts of characters
         # and must not cost the whole answer.
         loose = json.loads(body.decode("utf-8", "replace"))
-        whole = mend_text(json.dumps(loose, ensure_ascii=False)).encode()
+        mended = mend_text(json.dumps(loose, ensure_ascii=False)).encode()
     try:
-        return read(whole)
+        return parse(mended)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"not of the form of an answer: {error}") from error
 
@@ -240,27 +240,27 @@ def usage_of(
     timings: ReportedTimings | None = None,
     estimate: tuple[int, int] = (0, 0),
 ) -> Usage:
-    """A cost is known only where the endpoint says it, or all that it is made of. `estimate`:
-    tokens of the prompt and of the answer by their texts, counted where none are reported; what
-    they cost stays unknown."""
-    said = reported or ReportedUsage()
-    details = said.prompt_tokens_details
+    """Convert reported usage. A cost is known only if the endpoint reports it or all of its parts.
+    `estimate`: tokens of prompt and answer by their texts, used if none are reported; their cost
+    stays unknown."""
+    counts = reported or ReportedUsage()
+    details = counts.prompt_tokens_details
     cached = details.cached_tokens if details else None
     if cached is None:
-        cached = timings.cache_n if timings else said.prompt_cache_hit_tokens
-    written = (details and details.cache_write_tokens) or said.cache_creation_input_tokens or 0
+        cached = timings.cache_n if timings else counts.prompt_cache_hit_tokens
+    written = (details and details.cache_write_tokens) or counts.cache_creation_input_tokens or 0
     # No prompt has 0 tokens, so that a 0 is not a count.
-    prompt = said.prompt_tokens or estimate[0] or said.prompt_tokens
-    answered = said.completion_tokens or estimate[1] or said.completion_tokens
-    estimated = (prompt, answered) != (said.prompt_tokens, said.completion_tokens)
-    thoughts = said.completion_tokens_details
+    prompt = counts.prompt_tokens or estimate[0] or counts.prompt_tokens
+    answered = counts.completion_tokens or estimate[1] or counts.completion_tokens
+    estimated = (prompt, answered) != (counts.prompt_tokens, counts.completion_tokens)
+    thoughts = counts.completion_tokens_details
     thought = (thoughts.reasoning_tokens or 0) if thoughts else 0
-    if thought and said.total_tokens == (prompt or 0) + (answered or 0) + thought:
+    if thought and counts.total_tokens == (prompt or 0) + (answered or 0) + thought:
         answered = (answered or 0) + thought  # some count thoughts beside the answer, none twice
     cached = cached or 0
     if cached + written > (prompt or 0):  # they are parts of the prompt
         cached, written = 0, 0
-    cost, saved = said.cost, 0.0 if not (cached or written) else None
+    cost, saved = counts.cost, 0.0 if not (cached or written) else None
     if price is not None:
         free = not (price.input or price.output or price.cached_input)
         if cost is None and (free or not (estimated or prompt is None or answered is None)):
@@ -270,12 +270,12 @@ def usage_of(
 
 
 def cost_of(price: Price, prompt: int, cached: int, answered: int, written: int = 0) -> float:
-    """US dollars for one call; `cached` tokens, and those `written` into a cache, are parts of
+    """Return the US dollars of one call; `cached` and `written` cache tokens are parts of
     `prompt`."""
     for_cached = price.input if price.cached_input is None else price.cached_input
     for_written = price.input if price.cache_write is None else price.cache_write
-    whole = (prompt - cached - written) * price.input + written * for_written
-    return (whole + cached * for_cached + answered * price.output) / 1e6
+    uncached = (prompt - cached - written) * price.input + written * for_written
+    return (uncached + cached * for_cached + answered * price.output) / 1e6
 
 
 def saved_of(price: Price, prompt: int, cached: int, written: int) -> float | None:

@@ -1,8 +1,8 @@
-"""Which beginning of a prompt comes again, and how an endpoint is told.
+"""Mark the prefixes of prompts that are reused, for the endpoint's prompt cache.
 
-Prompts grow at their end: the turns of a debate share system message, opening and history, and the
-parts of a message are where they may differ (`model.Message`). What is told is a hint: it changes
-no answer, and is no part of the journal's key.
+Prompts grow at their end: the turns of a debate share system message, opening and history, and
+differ at the boundaries of a message's parts (`model.Message`). The marks are hints: they change no
+answer, and are not a part of the journal's key.
 """
 
 from __future__ import annotations
@@ -20,49 +20,50 @@ MARK: Mapping[str, Any] = {MARK_FIELD: {"type": "ephemeral"}}
 
 
 def prefix_key(request: Request) -> str | None:
-    """A name for the beginning that this request shares with others of its debate or chat, 32
-    characters long; None where nothing is known to come again.
+    """Return a key of 32 characters for the prefix that this request shares with others of its
+    debate or chat; None if no prefix is reused.
 
-    The beginning are the system messages and the first part of what follows, if more follows that.
+    The prefix consists of the system messages and the first part after them, if more follows.
     """
-    leading, first = _split(request)
-    if first is None or _is_last(request, leading, first):
+    leading, opening = _split(request)
+    if opening is None or _is_last(request, leading, opening):
         return None
     digest = blake2b(digest_size=16)
-    for text in (*(part for message in leading for part in message.parts), first.parts[0]):
+    for text in (*(part for message in leading for part in message.parts), opening.parts[0]):
         digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()
 
 
 def _split(request: Request) -> tuple[tuple[Message, ...], Message | None]:
-    """The system messages, and the first message after them that has a text."""
+    """Return the system messages, and the first message after them that has a text."""
     count = next(
-        (n for n, one in enumerate(request.messages) if one.role != "system"), len(request.messages)
+        (n for n, message in enumerate(request.messages) if message.role != "system"),
+        len(request.messages),
     )
-    rest = request.messages[count:]
-    return request.messages[:count], rest[0] if rest and rest[0].parts else None
+    remaining = request.messages[count:]
+    return request.messages[:count], remaining[0] if remaining and remaining[0].parts else None
 
 
-def _is_last(request: Request, leading: tuple[Message, ...], first: Message) -> bool:
-    return len(first.parts) == 1 and len(request.messages) == len(leading) + 1
+def _is_last(request: Request, leading: tuple[Message, ...], opening: Message) -> bool:
+    return len(opening.parts) == 1 and len(request.messages) == len(leading) + 1
 
 
 def breakpoints(request: Request) -> tuple[tuple[int, int], ...]:
-    """After which parts the prompt may be kept, as numbers of message and part: the system
-    messages, the opening, and all but the last part. At most 4, in their order."""
-    leading, first = _split(request)
-    found: set[tuple[int, int]] = set()
-    if leading and first is not None:
-        found.add((len(leading) - 1, len(leading[-1].parts) - 1))
-    if first is not None and not _is_last(request, leading, first):
-        found.add((len(leading), 0))
+    """Return the parts after which the prompt may be cached, as numbers of message and part: the
+    system messages, the opening, and all but the last part. At most 4, in order."""
+    leading, opening = _split(request)
+    places: set[tuple[int, int]] = set()
+    if leading and opening is not None:
+        places.add((len(leading) - 1, len(leading[-1].parts) - 1))
+    if opening is not None and not _is_last(request, leading, opening):
+        places.add((len(leading), 0))
         last = request.messages[-1]
         if len(last.parts) > 1:
-            found.add((len(request.messages) - 1, len(last.parts) - 2))
+            places.add((len(request.messages) - 1, len(last.parts) - 2))
         else:
             before = request.messages[-2]
-            found.add((len(request.messages) - 2, len(before.parts) - 1))
-    usable = (place for place in found if place[1] >= 0 and request.messages[place[0]].parts)
+            places.add((len(request.messages) - 2, len(before.parts) - 1))
+    usable = (place for place in places if place[1] >= 0 and request.messages[place[0]].parts)
     return tuple(sorted(usable))[-MOST_BREAKPOINTS:]
 
 

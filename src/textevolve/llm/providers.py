@@ -1,11 +1,11 @@
-"""Where a model is reached: from a spec such as `openai/gpt-6-luna` to an `Endpoint`.
+"""Resolve a model's spec such as `openai/gpt-6-luna` to an `Endpoint`.
 
 A spec is `PROVIDER/MODEL`, a provider's name alone where it has a default model, or an address
 `http://host:8000/v1#MODEL`. The table of providers is extended and overridden by the settings.
 Prices here are those of the settings; others are found by `llm.prices`.
 
-Keys are found in the environment or the system's keyring. A key is a `SecretStr` from here on. It
-is never a setting, and no message says a part of it.
+Keys are read from the environment or the system's keyring. A key is a `SecretStr`, never a setting,
+and no message contains a part of it.
 """
 
 from __future__ import annotations
@@ -147,14 +147,14 @@ OF_PROVIDER = (
 
 
 def known_providers(settings: Settings) -> dict[str, Provider]:
-    """The user's own providers first, then those of the table that they do not override."""
-    rest = {name: value for name, value in PROVIDERS.items() if name not in settings.providers}
-    return settings.providers | rest
+    """Return the user's own providers, and then the built-in ones that they do not override."""
+    built_in = {name: value for name, value in PROVIDERS.items() if name not in settings.providers}
+    return settings.providers | built_in
 
 
 def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
-    """The endpoint that `spec` names, with its key. `asks`: it is to be asked; what only has to be
-    known of it, such as its prices, needs no key.
+    """Return the endpoint of `spec`, with its key. `asks`: it will be called; reading its prices,
+    for example, needs no key.
 
     Raises:
         SettingsError: the provider is unknown, the model is not named, or a key is missing.
@@ -165,11 +165,11 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
     name, _, model = spec.partition("/")
     if name == POOL:
         return _pool(model, settings, asks)
-    known = known_providers(settings)
-    provider = known.get(name)
+    providers = known_providers(settings)
+    provider = providers.get(name)
     check_known_model(spec, provider is not None)
     if provider is None:
-        raise SettingsError(_unknown(spec, name, known))
+        raise SettingsError(_unknown(spec, name, providers))
     model = model or provider.default_model or ""
     if not model:
         raise SettingsError(f"{name}: no model is named; write {name}/MODEL")
@@ -209,18 +209,18 @@ def _prompt_cache(provider: Provider, model: str) -> PromptCache:
 
 
 def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
-    """What is known of all members. Its price is found from theirs by `prices`."""
+    """Return the endpoint of a pool from its members. `prices` derives its price from theirs."""
     spec, pool = f"{POOL}/{name}", settings.pools.get(name)
     check_known_model(spec, pool is not None)
     if pool is None:
-        known = ", ".join(f"{POOL}/{one}" for one in settings.pools) or "none"
-        raise SettingsError(f"{spec}: there is no such pool in the settings; known are: {known}")
+        names = ", ".join(f"{POOL}/{pool_name}" for pool_name in settings.pools) or "none"
+        raise SettingsError(f"{spec}: there is no such pool in the settings; known are: {names}")
     check_model(spec)
     with confine(None):  # whoever may ask the pool need not know its members
         members = [_member(spec, member.model, settings, asks) for member in pool.members]
-    first = members[0]
-    same_wire = all(member.decisions == first.decisions for member in members)
-    same_embeds = all(member.embeds == first.embeds for member in members)
+    first_member = members[0]
+    same_wire = all(member.decisions == first_member.decisions for member in members)
+    same_embeds = all(member.embeds == first_member.embeds for member in members)
     contexts = [member.context for member in members if member.context is not None]
     return Endpoint(
         spec=spec,
@@ -229,10 +229,10 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
         base_url="",
         price=settings.prices.get(spec),
         reports_cost=all(member.reports_cost for member in members),
-        decisions=first.decisions if same_wire else None,
+        decisions=first_member.decisions if same_wire else None,
         chats=all(member.chats for member in members),
         context=min(contexts, default=None),
-        embeds=first.embeds if same_embeds else None,
+        embeds=first_member.embeds if same_embeds else None,
         members=tuple(members),
         batches="none",
     )
@@ -248,15 +248,15 @@ def _member(pool: str, spec: str, settings: Settings, asks: bool) -> Endpoint:
 
 
 def _decider(provider: Provider, model: str) -> dict[str, Any]:
-    """What an endpoint knows of one model's decisions; that it only chats if nothing is said."""
+    """Return a model's fields for decisions; empty if it only chats."""
     if provider.deciders and not model.startswith(provider.deciders):
         return {}
     return {name: getattr(provider, name) for name in ("decisions", "chats", "context")}
 
 
 def _local_decider(model: str, settings: Settings) -> dict[str, Any]:
-    """By the catalogue, or by the file's own header. What is wrong with a file is said when it is
-    loaded."""
+    """Return a local model's fields for decisions from the catalogue or the file's header. Errors
+    in the file are reported when it is loaded."""
     try:
         located = locate(model, settings.weights_folder)
         if located.weights is not None and located.weights.embeds:
@@ -273,9 +273,9 @@ def _local_decider(model: str, settings: Settings) -> dict[str, Any]:
     return {"embeds": False}
 
 
-def _unknown(spec: str, name: str, known: Mapping[str, Provider]) -> str:
-    full = {value.default_model: f"{key}/{value.default_model}" for key, value in known.items()}
-    hint = f"; did you mean '{full[spec]}'?" if spec in full else suggest(name, tuple(known))
+def _unknown(spec: str, name: str, providers: Mapping[str, Provider]) -> str:
+    full = {value.default_model: f"{key}/{value.default_model}" for key, value in providers.items()}
+    hint = f"; did you mean '{full[spec]}'?" if spec in full else suggest(name, tuple(providers))
     return (
         f"{spec}: there is no provider {name!r}{hint} (write {FORMS}, or add it to the settings"
         f" under [providers.{name}])"
@@ -313,8 +313,8 @@ def _address(spec: str, settings: Settings) -> Endpoint:
 
 
 def _price(spec: str, model: str, settings: Settings, free: bool) -> Price | None:
-    given = settings.prices.get(spec) or settings.prices.get(model)
-    return Price(input=0, output=0) if free and given is None else given
+    price = settings.prices.get(spec) or settings.prices.get(model)
+    return Price(input=0, output=0) if free and price is None else price
 
 
 def normalise_url(address: str) -> str:

@@ -105,7 +105,7 @@ _ROLES = (
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Lookup: TypeAlias = Callable[[str], Any]
-"""The value under a key of a file's metadata; None where it has none."""
+"""Reads the value of a key in a file's metadata; None if it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def quantize_file(
     kind = find_file_type(target)
     source, into = Path(source), Path(into)
     reader = open_gguf(source)
-    refuse_target(source, into, force=force)
+    check_target(source, into, force=force)
     if (read_field(reader, "split.count") or 0) > 1:
         raise InputError(f"{source}: is one part of several; join them with llama.cpp's gguf-split")
     if not reader.tensors:
@@ -170,12 +170,12 @@ def quantize_file(
     return Quantized(into, kind, size, source.stat().st_size, digest)
 
 
-def refuse_target(source: Path, into: Path, *, force: bool) -> None:
-    """Raises InputError where `into` cannot be written: it is there already, or is the source."""
+def check_target(source: Path, into: Path, *, force: bool) -> None:
+    """Raise an InputError if `into` cannot be written: it exists already, or is the source."""
     if into.exists() and into.samefile(source):
         raise InputError(f"{into}: is the source itself; name another folder with --output")
     if into.exists() and not force:
-        raise InputError(f"{into}: is there already; --force writes it anew")
+        raise InputError(f"{into}: exists already; --force overwrites it")
     if not into.parent.is_dir():
         raise InputError(f"{into.parent}: there is no such folder")
 
@@ -209,23 +209,23 @@ def _write(
         writer.write_ti_data_to_file()
         with ThreadPoolExecutor(width) as pool:
             for tensor, target in plan:
-                transfer.tell(done)
+                transfer.report_progress(done)
                 new = tensor.data if target is None else _convert(tensor, target, pool)
                 writer.write_tensor_data(new)
                 done += tensor.n_bytes
-        transfer.tell(transfer.total)
+        transfer.report_progress(transfer.total)
     finally:
         writer.close()
 
 
 def _convert(tensor: Any, target: Any, pool: ThreadPoolExecutor) -> Bytes:
-    """The tensor's new bytes, made of parts of bounded size."""
+    """Convert a tensor in parts of bounded size; return its new bytes."""
     gguf: Any = import_module("gguf")
     rows = tensor.data.reshape(-1, tensor.data.shape[-1] or 1)
     at_once = max(1, VALUES_AT_ONCE // max(1, int(tensor.shape[0])))
 
-    def convert(first: int) -> Bytes:
-        values = gguf.quants.dequantize(rows[first : first + at_once], tensor.tensor_type)
+    def convert(start: int) -> Bytes:
+        values = gguf.quants.dequantize(rows[start : start + at_once], tensor.tensor_type)
         numbers = np.ascontiguousarray(values, dtype=np.float32)
         if not np.isfinite(numbers).all():
             raise SettingsError(
@@ -304,14 +304,14 @@ def _block_of(name: str) -> int:
 
 
 def _choose(role: str, file: str, place: int, count: int) -> str:
-    """The type of a tensor, before it is known whether the row can have it. `place`: which of the
-    `count` tensors of its role it is."""
+    """Choose the type of a tensor, before the check whether its row can have it. `place`: its
+    number among the `count` tensors of its role."""
     if file in ("q4_k_m", "q5_k_m") and role in ("value", "down"):
         more = place < count // 8 or place >= 7 * count // 8 or (place - count // 8) % 3 == 2
         return "Q6_K" if more else FILE_TYPES[file]
     if file == "q3_k_m" and role in ("value", "down", "attention"):
-        first = {"value": 2, "down": count // 16}
-        return "Q5_K" if place < first.get(role, 0) else "Q4_K"
+        high_precision = {"value": 2, "down": count // 16}
+        return "Q5_K" if place < high_precision.get(role, 0) else "Q4_K"
     return FILE_TYPES[file]
 
 

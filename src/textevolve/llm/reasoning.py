@@ -1,7 +1,7 @@
-"""What a model thought before its answer, kept apart from it.
+"""Separate a model's reasoning from its answer.
 
-Most endpoints say it in a field of its own; some leave it in the text, between tags at its
-beginning. Not here: how an endpoint is told to think more or less (`wires`).
+Most endpoints return it in a field of its own; some leave it in the text, between tags at its
+beginning. The wires set the reasoning effort.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
 
 
 def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
-    """The thoughts that a text begins with, and the text after them. Thoughts that do not end are
-    told from a text about the tag by the answer's being cut."""
+    """Return the reasoning that a text begins with, and the text after it. Reasoning without an end
+    is recognised only in truncated answers, as a text may be about the tag."""
     if "<th" not in text[:64]:  # nearly always
         return "", text
-    if whole := _THOUGHTS.match(text):
-        return whole[2].strip(), text[whole.end() :]
+    if match := _THOUGHTS.match(text):
+        return match[2].strip(), text[match.end() :]
     if finish_reason == "length" and (begun := _BEGUN.match(text)):
         return begun[1].strip(), ""
     return "", text
 
 
 class StreamedThoughts:
-    """Leaves out of the text of a stream, as it comes, the thoughts that it begins with. What never
-    closes is not told; `split_reasoning` says of the whole text what it was."""
+    """Removes the reasoning at the beginning of a streamed text. Reasoning that never ends is
+    withheld; `split_reasoning` decides once the text is complete."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -39,7 +39,7 @@ class StreamedThoughts:
         self._within = self._after = self._passed = False
 
     def pass_text(self, text: str) -> str:
-        """What may be told of the text so far, beside what was."""
+        """Return the part of the text that may be shown now, after the parts returned before."""
         if self._passed:
             return text
         self._parts.append(text)
@@ -51,19 +51,19 @@ class StreamedThoughts:
             if any(tag.startswith(start) for tag in _TAGS):
                 return ""
             self._within = start.startswith(_TAGS)
-            whole = _THOUGHTS.match(start) if self._within else None
-            if self._within and whole is None:
+            match = _THOUGHTS.match(start) if self._within else None
+            if self._within and match is None:
                 return ""
-            self._after, self._within = whole is not None, False
-            start = start[whole.end() :] if whole else "".join(self._parts)
+            self._after, self._within = match is not None, False
+            start = start[match.end() :] if match else "".join(self._parts)
         self._parts = [start]
         self._passed = bool(start)
         return start
 
 
 def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[TokenLogprobs, ...]:
-    """The tokens after the first so many characters of a text; a token that ends after them is
-    among those that are kept."""
+    """Return the tokens after the first `left_out` characters of a text, with the token that spans
+    the boundary."""
     passed = 0
     for number, token in enumerate(tokens):
         passed += len(token.token)
@@ -72,9 +72,9 @@ def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[Token
     return ()
 
 
-def why_without_text(response: Response, what: str = "the answer") -> str:
-    """Why an answer holds no text, and what helps, where that is known. `what`: the name of what
-    should have been there."""
+def describe_missing_text(response: Response, subject: str = "the answer") -> str:
+    """Describe why an answer has no text, and a remedy if known. `subject`: the name of the missing
+    text."""
     thought = bool(response.reasoning or response.usage.reasoning_tokens)
     if response.finish_reason == "length" and thought:
         spent = response.usage.completion_tokens
@@ -85,6 +85,6 @@ def why_without_text(response: Response, what: str = "the answer") -> str:
     if response.tool_calls:
         names = (call.name or "a function without a name" for call in response.tool_calls)
         called = ", ".join(dict.fromkeys(names))
-        return f"the model called {called} in place of {what}"
+        return f"the model called {called} instead of giving {subject}"
     reason = response.finish_reason
-    return f"{what} was empty" + ("" if reason == "stop" else f" ({reason})")
+    return f"{subject} was empty" + ("" if reason == "stop" else f" ({reason})")

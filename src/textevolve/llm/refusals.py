@@ -1,7 +1,7 @@
-"""What an endpoint's refusal means: from a status and a body to one of our errors.
+"""Convert an endpoint's refusal, a status and a body, into one of our errors.
 
 The words of endpoints differ, so codes are read first and phrases second. All text from an endpoint
-is made into one printable line, and its client's secrets are taken out, before anyone sees it.
+is reduced to one printable line without the client's secrets before it is shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from textevolve.llm.providers import Endpoint
 
 SHOWN = 300
 HINTS = ("prompt_cache_key", "cache_control")
-"""What an endpoint is told of its prompt cache, which answers do not depend on."""
+"""Fields for the endpoint's prompt cache, which do not change answers."""
 _STATUS = re.compile("[1-5][0-9]{2}")
 _READ = 1000
 _TOO_LONG = re.compile(
@@ -99,7 +99,7 @@ _SAYS_NO_IMAGES = (400, 404, 415, 422, 500, 501)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What an endpoint said when it refused. `limit`: its context in tokens, where it told."""
+    """The parts of an endpoint's refusal. `limit`: its context in tokens, if it was named."""
 
     message: str
     code: str = ""
@@ -116,31 +116,31 @@ def one_line(text: str, secrets: Collection[str] = ()) -> str:
 
 
 def read_refusal(body: bytes) -> Refusal:
-    """The parts of an error's body, whichever of the usual shapes it has."""
+    """Read the parts of an error's body in any of the usual formats."""
     text = body.decode("utf-8", "replace")
     try:
-        found: Any = json.loads(text)
+        parsed: Any = json.loads(text)
     except (ValueError, RecursionError):
         return Refusal(text)
-    if isinstance(found, list) and found:
-        found = cast("list[Any]", found)[0]
-    if not isinstance(found, dict):
+    if isinstance(parsed, list) and parsed:
+        parsed = cast("list[Any]", parsed)[0]
+    if not isinstance(parsed, dict):
         return Refusal(text)
-    outer = cast("dict[str, Any]", found)
+    outer = cast("dict[str, Any]", parsed)
     return error_object(outer.get("error") or outer.get("detail") or outer)
 
 
 def error_object(error: Any) -> Refusal:
     if not isinstance(error, dict):
         return Refusal(error if isinstance(error, str) else json.dumps(error))
-    said = cast("dict[str, Any]", error)
+    fields = cast("dict[str, Any]", error)
     names = ("code", "type", "status", "error_type")
-    code = " ".join(str(said[k]) for k in names if said.get(k))
-    limit = said.get("n_ctx")
+    code = " ".join(str(fields[k]) for k in names if fields.get(k))
+    limit = fields.get("n_ctx")
     return Refusal(
-        message=str(said.get("message") or said.get("detail") or json.dumps(said)),
+        message=str(fields.get("message") or fields.get("detail") or json.dumps(fields)),
         code=code,
-        param=str(said.get("param") or ""),
+        param=str(fields.get("param") or ""),
         limit=limit if isinstance(limit, int) else None,
     )
 
@@ -151,22 +151,24 @@ def status_of(refusal: Refusal, default: int) -> int:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the endpoint asks to wait: a number or a date, or milliseconds of their own.
-    LiteLLM's proxy puts a word before the names of the headers that it passes on."""
-    milliseconds, said = (
+    """Return the seconds that the endpoint asks to wait, from a number, a date, or milliseconds.
+    LiteLLM's proxy adds a prefix to the names of headers that it passes on."""
+    milliseconds, date_text = (
         headers.get(name) or headers.get(f"llm_provider-{name}")
         for name in ("retry-after-ms", "retry-after")
     )
     wait = read_reset(milliseconds or "", 0.0)
-    return read_reset(said or "", time()) if wait is None else wait / 1000
+    return read_reset(date_text or "", time()) if wait is None else wait / 1000
 
 
 def is_too_long(status: int, refusal: Refusal) -> bool:
     if status == 413:
         return True
     codes = ("context_length_exceeded", "exceed_context_size", "max_tokens_exceeded")
-    known = any(code in refusal.code for code in codes)
-    return status in (400, 422, 500) and (known or bool(_TOO_LONG.search(refusal.message[:_READ])))
+    has_code = any(code in refusal.code for code in codes)
+    return status in (400, 422, 500) and (
+        has_code or bool(_TOO_LONG.search(refusal.message[:_READ]))
+    )
 
 
 def refused_field(
@@ -175,25 +177,25 @@ def refused_field(
     sent: Collection[str],
     schema_fields: tuple[str, ...] = ("response_format",),
 ) -> str | None:
-    """The field of the request that the endpoint does not know, where that is the reason.
-    `schema_fields`: those that hold a JSON schema."""
-    said = refusal.message[:_READ]
-    refused = status in (400, 422, 501) or (status == 500 and "unexpected keyword" in said)
+    """Return the field of the request that the endpoint does not accept, if that is the reason of
+    the refusal. `schema_fields`: the fields with a JSON schema."""
+    message = refusal.message[:_READ]
+    refused = status in (400, 422, 501) or (status == 500 and "unexpected keyword" in message)
     if not refused or is_too_long(status, refusal):
         return None
     asks_logprobs = "logprobs" in sent or "top_logprobs" in sent
-    if asks_logprobs and ("logprobs" in refusal.param or "logprobs" in said):
+    if asks_logprobs and ("logprobs" in refusal.param or "logprobs" in message):
         return "logprobs"
     if schema_fields[0] in sent and (
-        refusal.param.startswith(schema_fields) or _SCHEMA.search(said)
+        refusal.param.startswith(schema_fields) or _SCHEMA.search(message)
     ):
         return schema_fields[0]
-    if not _UNSUPPORTED.search(said + refusal.code):
+    if not _UNSUPPORTED.search(message + refusal.code):
         return None
-    known = ("max_tokens", "temperature", "seed", "stream_options", "stream")
-    for field in (*known, *HINTS):
-        named = re.search(rf"\b{field}(ing)?\b", said, re.IGNORECASE)
-        if field in sent and (refusal.param == field or named):
+    fields = ("max_tokens", "temperature", "seed", "stream_options", "stream")
+    for field in (*fields, *HINTS):
+        mentioned = re.search(rf"\b{field}(ing)?\b", message, re.IGNORECASE)
+        if field in sent and (refusal.param == field or mentioned):
             return field
     return None
 
@@ -207,71 +209,75 @@ def failure(
     secrets: Collection[str] = (),
     images: bool = False,
 ) -> ModelError:
-    """The error that stands for a refusal; `name` is the model's. `images`: some were sent."""
-    said = one_line(refusal.message, secrets) or "no reason given"
+    """Convert a refusal into an error; `name` is the model's. `images`: the request had images."""
+    message = one_line(refusal.message, secrets) or "no reason given"
     if images and status in _SAYS_NO_IMAGES and _NO_IMAGES.search(refusal.message[:_READ]):
-        return no_images(name, said)
+        return no_images(name, message)
     if is_too_long(status, refusal):
-        return TooLongError(_too_long(name, refusal, said))
-    if wait is None and (named := _WAIT.search(refusal.message[:_READ])):
-        wait = sum_spans(named[1].lower().replace(" ", ""))  # only the words name it
-    if permanent := _permanent(name, status, refusal, said, wait):
+        return TooLongError(_too_long(name, refusal, message))
+    if wait is None and (wait_match := _WAIT.search(refusal.message[:_READ])):
+        wait = sum_spans(wait_match[1].lower().replace(" ", ""))  # only the words name it
+    if permanent := _permanent(name, status, refusal, message, wait):
         return permanent
     if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
-        return UnavailableError(f"{name}: {status}: {said}", status=status, retry_after=wait)
+        return UnavailableError(f"{name}: {status}: {message}", status=status, retry_after=wait)
     if status == 401 and _UPSTREAM.search(refusal.message[:_READ]):
         hint = "your own key is accepted; whoever runs the gateway has to mend it"
-        return AccessError(f"{name}: the provider behind it refuses its key (401): {said}; {hint}")
+        return AccessError(
+            f"{name}: the provider behind it refuses its key (401): {message}; {hint}"
+        )
     if status == 401:
-        return AccessError(f"{name}: the endpoint refuses the key (401): {said}; check the key")
+        return AccessError(f"{name}: the endpoint refuses the key (401): {message}; check the key")
     if status == 403 and not re.search("flagged|moderation", refusal.message[:_READ]):
-        return AccessError(f"{name}: no right to use this model (403): {said}; check the account")
+        return AccessError(
+            f"{name}: no right to use this model (403): {message}; check the account"
+        )
     if status in (400, 404, 405, 501) and _NO_CHAT.search(refusal.message[:_READ]):
-        return decides_only(name, said)
+        return decides_only(name, message)
     if status in (404, 405) or 300 <= status < 400:
         hint = "check the model's name and the endpoint's address"
-        return AccessError(f"{name}: {NO_MODEL} or address ({status}): {said}; {hint}")
-    return RejectedError(f"{name}: the endpoint rejects the request ({status}): {said}")
+        return AccessError(f"{name}: {NO_MODEL} or address ({status}): {message}; {hint}")
+    return RejectedError(f"{name}: the endpoint rejects the request ({status}): {message}")
 
 
 def _permanent(
-    name: str, status: int, refusal: Refusal, said: str, wait: float | None
+    name: str, status: int, refusal: Refusal, message: str, wait: float | None
 ) -> AccessError | None:
-    """The error of a refusal that no later call gets around, by `_PERMANENT`. Words count where
-    they are the endpoint's: validators (422) repeat what was sent. A 429 that says when to come
-    back is a limit."""
+    """Return the error of a refusal that retries cannot resolve, by `_PERMANENT`. Words of
+    validators (422) are ignored, as they repeat the request. A 429 with a waiting time is a
+    limit."""
     plain = status in (400, 402, 403, 404) or (status == 429 and wait is None)
     text = f"{status} {refusal.code} {refusal.message[:SHOWN] if plain else ''}".lower()
     for pattern, meaning, hint in _PERMANENT if status != 401 else ():
         if pattern.search(text):
-            return AccessError(f"{name}: {meaning} ({status}): {said}; {hint}")
+            return AccessError(f"{name}: {meaning} ({status}): {message}; {hint}")
     return None
 
 
-def _too_long(name: str, refusal: Refusal, said: str) -> str:
+def _too_long(name: str, refusal: Refusal, message: str) -> str:
     limit = refusal.limit
-    if limit is None and (found := _LIMIT.search(refusal.message[:_READ])):
-        limit = int(found.group(1).replace(",", ""))
-    what = f"the model's context of {limit} tokens" if limit else "the model's context"
+    if limit is None and (match := _LIMIT.search(refusal.message[:_READ])):
+        limit = int(match.group(1).replace(",", ""))
+    context_name = f"the model's context of {limit} tokens" if limit else "the model's context"
     hint = "shorten the input or the candidates, or take a model with a longer context"
-    return f"{name}: the prompt does not fit into {what} ({said}); {hint}"
+    return f"{name}: the prompt does not fit into {context_name} ({message}); {hint}"
 
 
-def decides_only(name: str, said: str) -> CapabilityError:
+def decides_only(name: str, message: str) -> CapabilityError:
     hint = "name it where something is decided, and a chat model where texts are written"
-    return CapabilityError(f"{name}: this model decides, it does not chat ({said}); {hint}")
+    return CapabilityError(f"{name}: this model decides, it does not chat ({message}); {hint}")
 
 
-def no_images(name: str, said: str) -> CapabilityError:
+def no_images(name: str, message: str) -> CapabilityError:
     hint = "name a model that does, or judge without the images"
-    return CapabilityError(f"{name}: this model takes no images ({said}); {hint}")
+    return CapabilityError(f"{name}: this model takes no images ({message}); {hint}")
 
 
-def refuse_unfit(endpoint: Endpoint, request: Request) -> None:
-    """
+def check_request_fits(endpoint: Endpoint, request: Request) -> None:
+    """Check that a model can answer a request: by text, by decisions or by an embedding.
+
     Raises:
-        CapabilityError: the model only decides or only embeds, and something else is asked of it;
-            or the other way round.
+        CapabilityError: it cannot.
     """
     if request.embeds:
         if endpoint.embeds is False:
@@ -288,5 +294,5 @@ def embeds_only(name: str) -> CapabilityError:
     return CapabilityError(f"{name}: this model embeds texts, it does not chat; {hint}")
 
 
-def without_logprobs(name: str, said: str) -> CapabilityError:
-    return CapabilityError(f"{name}: {NO_LOGPROBS} ({said}); take a model that gives them")
+def without_logprobs(name: str, message: str) -> CapabilityError:
+    return CapabilityError(f"{name}: {NO_LOGPROBS} ({message}); take a model that gives them")

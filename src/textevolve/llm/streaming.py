@@ -1,9 +1,9 @@
-"""Answers that are told as they are written: who listens, and how a stream of events is read.
+"""Stream answers to a listener, and read streams of events.
 
-A listener stands beside the request and not in it, so that the same question has the same key in
-the journal whether its answer was streamed or not. What is returned and kept in the end is the
-whole `Response` all the same. A stream that breaks off is no answer: it is asked again, and the
-listener is told to begin anew.
+The listener is not a part of the request, so the same question has the same key in the journal
+whether its answer was streamed or not. In the end the whole `Response` is returned and stored in
+both cases. A stream that breaks off is no answer: the call is repeated, and the listener starts
+again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ DONE = b"[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
-    """A part of an answer's text. `anew`: all that was told of the answer before it is void, since
-    the answer is written once more."""
+    """A part of an answer's text. `anew`: discard the earlier parts, since the answer restarts."""
 
     text: str
     anew: bool = False
@@ -35,7 +34,7 @@ PieceListener: TypeAlias = Callable[[AnswerPiece], None]
 
 
 class Telling:
-    """What a listener has been told of one answer so far."""
+    """The text that a listener has received of one answer so far."""
 
     def __init__(self, listener: PieceListener) -> None:
         self._listener = listener
@@ -53,12 +52,12 @@ class Telling:
             self._listener(AnswerPiece("", anew=True))
 
     def finish(self, text: str) -> None:
-        """The whole answer is known: tell what of it was not told, such as all of a kept one."""
-        told = "".join(self._text)
-        if not text.startswith(told):
+        """Send the rest of the complete answer, such as all of one from the journal."""
+        sent = "".join(self._text)
+        if not text.startswith(sent):
             self.begin()
-            told = ""
-        self.add(text[len(told) :])
+            sent = ""
+        self.add(text[len(sent) :])
 
 
 _telling: ContextVar[Telling | None] = ContextVar("telling", default=None)
@@ -70,11 +69,11 @@ def telling() -> Telling | None:
 
 
 async def ask_streaming(model: Model, request: Request, listener: PieceListener) -> Response:
-    """The answer, which the listener hears while it is written: joined, the pieces since the last
-    one that was `anew` are its text. An answer from the journal is one piece.
+    """Return the answer, and pass its pieces to the listener as they arrive: joined, the pieces
+    since the last `anew` are its text. An answer from the journal is one piece.
 
     Raises:
-        ModelError: no whole answer came; what the listener was told is not one.
+        ModelError: there is no complete answer; the listener's pieces are not one.
     """
     heard = Telling(listener)
     token = _telling.set(heard)
@@ -96,11 +95,11 @@ class EventStream:
     def __init__(
         self,
         name: str,
-        told: Telling,
+        progress: Telling,
         without_key: Callable[[bytes], bytes],
         read_event: Callable[[bytes], CompletionChunk | None] = CHAT.read_event,
     ) -> None:
-        self._name, self._told, self._without_key = name, told, without_key
+        self._name, self._told, self._without_key = name, progress, without_key
         self._read_event = read_event
         self._begun, self._plain = False, False
         self._rest = b""
@@ -108,7 +107,7 @@ class EventStream:
         self._chunks: list[CompletionChunk] = []
         self._done = False
         self._thoughts = StreamedThoughts()
-        told.begin()
+        progress.begin()
 
     def feed(self, part: bytes) -> None:
         """
@@ -141,10 +140,12 @@ class EventStream:
             self._pending.append(value)
 
     def _end_event(self) -> None:
-        """An event whose data is of several lines ends here."""
+        """End an event, whose data may have several lines."""
         if self._pending and not self._add(b"\n".join(self._pending)):
-            shown = self._pending[0][:80].decode("utf-8", "replace")
-            raise UnavailableError(f"{self._name}: an event of the stream cannot be read: {shown}")
+            preview = self._pending[0][:80].decode("utf-8", "replace")
+            raise UnavailableError(
+                f"{self._name}: an event of the stream cannot be read: {preview}"
+            )
         self._pending.clear()
 
     def _add(self, data: bytes) -> bool:
@@ -155,7 +156,7 @@ class EventStream:
         return chunk is not None
 
     def completion(self) -> Completion | None:
-        """The whole completion; None where no stream came, but perhaps a plain body.
+        """Return the complete completion; None if there was no stream, but perhaps a plain body.
 
         Raises:
             UnavailableError: the stream broke off.
@@ -166,11 +167,11 @@ class EventStream:
         if self._plain or not self._chunks:
             return None
         self._end_event()
-        whole = join_chunks(self._chunks, self._clean)
-        ended = whole.choices and (self._done or whole.choices[0].finish_reason)
-        if not (ended or whole.error):
+        joined = join_chunks(self._chunks, self._clean)
+        is_complete = joined.choices and (self._done or joined.choices[0].finish_reason)
+        if not (is_complete or joined.error):
             raise UnavailableError(f"{self._name}: the stream broke off before the answer's end")
-        return whole
+        return joined
 
     def _clean(self, text: str) -> str:
         """A key that came in several pieces."""

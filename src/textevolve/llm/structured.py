@@ -1,14 +1,14 @@
-"""A typed object out of a model's text: a ladder whose step is recorded as the parse mode.
+"""Read a typed object from a model's text, in steps that are recorded as the parse mode.
 
 1. The endpoint is asked to follow a JSON schema, and the text is read strictly (`strict`).
 2. A text with prose or fences around one closed object is read tolerantly (`tolerant`).
 3. The model is asked once more with the error named (`asked-again`).
-After that there is an `AnswerError`, never an invented value: broken JSON is not mended.
+After that there is an `AnswerError`, never an invented value: broken JSON is not repaired.
 
-The model is asked again, too, where an answer is ambiguous, and no step chooses: a key that stands
-twice in one object, at any level; two objects, such as a draft and a final one, unless the second
-repeats the first as it is. Thoughts between tags that an answer begins with (`<think>`) are no part
-of it, so a draft in them does no harm.
+Ambiguous answers are asked for again, too: a key that occurs twice in one object, at any level; two
+objects, such as a draft and a final one, unless the second repeats the first exactly. Reasoning
+between tags at the beginning (`<think>`) is not a part of the answer, so a draft in it does no
+harm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.template import Template, load_template
 from textevolve.rows import mend_halves
 from textevolve.spans import current_span
@@ -62,15 +62,15 @@ def repair_template() -> Template:
 
 @lru_cache(maxsize=512)
 def answer_schema(answer: type[BaseModel]) -> str:
-    """The JSON schema of an answer's type, as text, without titles, which no model needs."""
+    """Return the JSON schema of an answer's type as text, without titles, which no model needs."""
 
     def strip(node: object, names: bool = False) -> Any:
-        """`names`: the keys of `node` are names of the author's, a "title" among them stays."""
+        """Remove titles. `names`: the keys of `node` are names of fields, so a "title" stays."""
         if isinstance(node, dict):
-            kept = cast(dict[str, object], node)
+            mapping = cast(dict[str, object], node)
             return {
                 key: strip(value, key in ("properties", "$defs") and not names)
-                for key, value in kept.items()
+                for key, value in mapping.items()
                 if names or key != "title"
             }
         return node
@@ -82,24 +82,24 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     """Ask `model` for an object of the type `answer`.
 
     Raises:
-        UnusableAnswer: two answers came and neither could be used; says why.
-        ModelError: no answer came.
+        UnusableAnswer: two answers were unusable; the message says why.
+        ModelError: there is no answer.
     """
     schema = answer_schema(answer)
-    asked = request if request.schema == schema else replace(request, schema=schema)
-    first = await model(asked)
+    full_request = request if request.schema == schema else replace(request, schema=schema)
+    response = await model(full_request)
     try:
-        value, parse_mode = read_answer(first, answer)
-        return Structured(value, parse_mode, (first,))
+        value, parse_mode = read_answer(response, answer)
+        return Structured(value, parse_mode, (response,))
     except AnswerError as error:
         reason = str(error)
-    again = await model(_ask_again(asked, first, reason))
+    again = await model(_ask_again(full_request, response, reason))
     try:
         value, _ = read_answer(again, answer)
     except AnswerError as error:
         message = f"unusable answer: {reason}; asked again: {error}"
-        raise UnusableAnswer(message, (first, again)) from None
-    return Structured(value, "asked-again", (first, again))
+        raise UnusableAnswer(message, (response, again)) from None
+    return Structured(value, "asked-again", (response, again))
 
 
 def _ask_again(request: Request, response: Response, reason: str) -> Request:
@@ -130,7 +130,7 @@ def _read(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
     if response.finish_reason == "length" and (text or not response.reasoning):
         raise AnswerError("the answer was cut at the token limit")
     if not text:
-        raise AnswerError(why_without_text(response))
+        raise AnswerError(describe_missing_text(response))
     data, parse_mode = _parse(text)
     try:
         return answer.model_validate(data), parse_mode
@@ -160,25 +160,25 @@ def _parse(text: str) -> tuple[Any, ParseMode]:
 
 
 def find_object(text: str) -> int | None:
-    """Where the first object of an answer begins, after the thoughts; None where there is none."""
+    """Return the start of the first object in an answer, after the reasoning; None without one."""
     thoughts = _THOUGHTS.match(text)
     opening = _OPENING.search(text, thoughts.end() if thoughts else 0)
     return opening.start() if opening else None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise AnswerError(f"the key '{twice[:60]}' is there more than once")
-    return found
+    return unique
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def _pass_copy(text: str, start: int, data: Any) -> int:
-    """Where a repetition of `data` ends that begins here; another object cannot be passed."""
+    """Return the end of a repetition of `data` at `start`; another object is an error."""
     try:
         other, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
@@ -189,12 +189,12 @@ def _pass_copy(text: str, start: int, data: Any) -> int:
 
 
 def _describe(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place = " > ".join(str(part) for part in first["loc"]) or "the answer"
-    if first["type"] == "missing":
+    problem = error.errors()[0]
+    place = " > ".join(str(part) for part in problem["loc"]) or "the answer"
+    if problem["type"] == "missing":
         return f"{place} is missing"
-    if first["type"] == "extra_forbidden":
+    if problem["type"] == "extra_forbidden":
         return f"{place} was not asked for"
-    given = first.get("input")
-    shown = f" (got {str(given)[:40]!r})" if isinstance(given, str | int | float | bool) else ""
-    return f"{place}: {first['msg']}{shown}"
+    value = problem.get("input")
+    suffix = f" (got {str(value)[:40]!r})" if isinstance(value, str | int | float | bool) else ""
+    return f"{place}: {problem['msg']}{suffix}"

@@ -59,20 +59,20 @@ class Target(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, given: Any) -> Any:
+    def _read(cls, value: Any) -> Any:
         """Read a target that is named by its address or its file."""
-        if not isinstance(given, str):
-            return given
-        if not given.lower().endswith(ENDINGS) or given.startswith((COMMAND, OWN)):
-            return {"target": given}
-        _, fields = parse_yaml(read_text(given), given)
+        if not isinstance(value, str):
+            return value
+        if not value.lower().endswith(ENDINGS) or value.startswith((COMMAND, OWN)):
+            return {"target": value}
+        _, fields = parse_yaml(read_text(value), value)
         if not isinstance(fields, dict):
-            raise InputError(f"{given}:1: must be a mapping with target and other fields")
-        return {"name": Path(given).stem, **cast("dict[str, Any]", fields)}
+            raise InputError(f"{value}:1: must be a mapping with target and other fields")
+        return {"name": Path(value).stem, **cast("dict[str, Any]", fields)}
 
     @model_validator(mode="after")
     def _usable(self) -> Target:
-        form, _, rest = self.target.partition(":")
+        form, _, command = self.target.partition(":")
         if form.lower() in ("http", "https"):
             parts = split_address(self.target.partition("?")[0])
             if parts is None:
@@ -82,7 +82,7 @@ class Target(Frozen):
                     f"the address of {parts.hostname} holds a user name or password; take it out"
                     f" and give a key in {KEY}, or a header as env:NAME"
                 )
-        elif form not in ("python", "cmd") or not shlex.split(rest):
+        elif form not in ("python", "cmd") or not shlex.split(command):
             raise InputError(f"target {self.target:.200}: write {FORMS}")
         for header, value in self.headers.items():
             if _SECRET.search(header) and not value.startswith("env:"):

@@ -1,7 +1,7 @@
-"""What is used: by a turn, a judge, a step of a loop; and what of it a fresh store would pay.
+"""Measure the usage of a turn, a judge or a step of a loop, and its cost in a fresh store.
 
-A `UsageMeter` adds up what comes through it. `note_calls` hears of every answer by the key of its
-request, so that a request that is made twice can be told from two requests.
+A `UsageMeter` sums up the usage of the calls through it. `note_calls` is called with every answer
+by the key of its request, which distinguishes repeated requests from different ones.
 """
 
 from __future__ import annotations

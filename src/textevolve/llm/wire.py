@@ -71,8 +71,8 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
 def json_schema_format(schema: str | None) -> dict[str, Any] | None:
     if schema is None:
         return None
-    named = {"name": "answer", "schema": read_schema(schema), "strict": True}
-    return {"type": "json_schema", "json_schema": named}
+    answer_format = {"name": "answer", "schema": read_schema(schema), "strict": True}
+    return {"type": "json_schema", "json_schema": answer_format}
 
 
 @lru_cache(maxsize=256)
@@ -88,10 +88,10 @@ def encode(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body).encode("ascii")
 
 
-def _readable(value: object, read: ValidatorFunctionWrapHandler) -> Any:
-    """Log-probabilities that are there but cannot be read are told from those left out."""
+def _readable(value: object, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Mark log-probabilities that are unreadable, which differ from missing ones."""
     try:
-        return read(value)
+        return validate(value)
     except ValidationError:
         return UNREADABLE
 
@@ -190,22 +190,23 @@ class _ChunkChoice(BaseModel):
     logprobs: Annotated[_Logprobs | None, WrapValidator(_readable)] = None
 
 
-def _own_choices(value: object) -> object:
+def _first_choices(value: object) -> object:
     """Keep the chunks of the first answer only; those of several come mixed."""
     choices: list[Any] = cast("list[Any]", value) if isinstance(value, list) else []
     return [choice for choice in choices if not isinstance(choice, dict) or not choice.get("index")]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 class CompletionChunk(BaseModel):
-    """A part of a streamed completion. The last ones may have the usage and no choice. `whole`: the
-    answer that the stream was of, where an event has it, as on the wire of responses."""
+    """A part of a streamed completion. The last ones may have the usage and no choice.
+    `completion`:
+    the complete answer, if an event has it, as on the wire of responses."""
 
     model: KnownText = None
-    choices: Annotated[list[_ChunkChoice], BeforeValidator(_own_choices)] = []
+    choices: Annotated[list[_ChunkChoice], BeforeValidator(_first_choices)] = []
     usage: Annotated[ReportedUsage | None, READABLE] = None
     timings: Annotated[ReportedTimings | None, READABLE] = None
     error: Any = None
-    whole: Completion | None = None
+    completion: Completion | None = None
 
     @property
     def text(self) -> str:
@@ -234,16 +235,17 @@ class ModelList(BaseModel):
 
 
 def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) -> Completion:
-    """The completion that a stream was of; `clean` sees its whole text. An error stands for all."""
+    """Join the chunks of a stream into a completion; `clean` is applied to its whole text. An error
+    in one chunk is the error of the stream."""
     for chunk in chunks:
         if chunk.error:
             return Completion(error=chunk.error)
-        if chunk.whole:
-            return chunk.whole
+        if chunk.completion:
+            return chunk.completion
     choices = [choice for chunk in chunks for choice in chunk.choices]
     usage = [chunk.usage for chunk in chunks if chunk.usage]
     timings = [chunk.timings for chunk in chunks if chunk.timings]
-    deltas = [one.delta for one in choices if one.delta]
+    deltas = [part.delta for part in choices if part.delta]
     text = clean("".join(chunk.text for chunk in chunks))
     refused = clean("".join(delta.refusal or "" for delta in deltas))
     thoughts = clean("".join(map(_thoughts_of, deltas)))
@@ -252,8 +254,8 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
     message.tool_calls = calls or None
     choice = _Choice(
         message=message,
-        finish_reason=next((one.finish_reason for one in choices if one.finish_reason), None),
-        logprobs=_join_logprobs([one.logprobs for one in choices if one.logprobs]),
+        finish_reason=next((part.finish_reason for part in choices if part.finish_reason), None),
+        logprobs=_join_logprobs([part.logprobs for part in choices if part.logprobs]),
     )
     return Completion(
         model=next((chunk.model for chunk in chunks if chunk.model), None),
@@ -280,7 +282,7 @@ def _thoughts_of(message: _Message) -> str:
     if thoughts := message.reasoning_content or message.reasoning:
         return thoughts
     parts = message.content if isinstance(message.content, list) else ()
-    return "".join(one.text or "" for part in parts for one in part.thinking or ())
+    return "".join(thought.text or "" for part in parts for thought in part.thinking or ())
 
 
 def as_response(
@@ -314,12 +316,12 @@ def as_response(
     )
 
 
-def as_vector(found: Embeddings, seconds: float, price: Price | None, prompt: int) -> Response:
+def as_vector(embeddings: Embeddings, seconds: float, price: Price | None, prompt: int) -> Response:
     """Return the response with the embedding of one text. `prompt`: as in `as_response`."""
-    (vector,) = found.data
-    said = (found.usage or ReportedUsage()).model_copy(update={"completion_tokens": 0})
+    (vector,) = embeddings.data
+    usage = (embeddings.usage or ReportedUsage()).model_copy(update={"completion_tokens": 0})
     text = dump_vector(vector.embedding)
-    return Response(text, "stop", usage_of(said, price, None, (prompt, 0)), seconds=seconds)
+    return Response(text, "stop", usage_of(usage, price, None, (prompt, 0)), seconds=seconds)
 
 
 def dump_vector(vector: Sequence[float], **more: Any) -> str:
@@ -334,28 +336,28 @@ def _token(token: _Token) -> TokenLogprobs:
 
 
 def chat_message(message: Message) -> dict[str, Any]:
-    """The message as the protocol has it. Pictures stand before the text."""
-    made: dict[str, Any] = {"role": message.role, "content": message.text}
+    """Return the message in the chat format, with images before the text."""
+    body: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.images:
         pictures = [{"type": "image_url", "image_url": {"url": url}} for url in message.images]
-        made["content"] = [*pictures, {"type": "text", "text": message.text}]
+        body["content"] = [*pictures, {"type": "text", "text": message.text}]
     if message.tool_calls:
-        made["content"] = made["content"] or None
-        made["tool_calls"] = as_sent(message.tool_calls)
+        body["content"] = body["content"] or None
+        body["tool_calls"] = as_sent(message.tool_calls)
     if message.tool_call_id is not None:
-        made["tool_call_id"] = message.tool_call_id
-    return made
+        body["tool_call_id"] = message.tool_call_id
+    return body
 
 
 def chat_tools(request: Request) -> dict[str, Any]:
-    """The fields of a body that say which functions may be called; empty where none may be."""
-    made: dict[str, Any] = {}
+    """Return the fields of a body for the functions that may be called; empty without functions."""
+    fields: dict[str, Any] = {}
     if request.tools is not None:
-        made["tools"] = read_tools(request.tools)
+        fields["tools"] = read_tools(request.tools)
     if request.tool_choice is not None:
-        named = {"type": "function", "function": {"name": request.tool_choice}}
-        made["tool_choice"] = request.tool_choice if is_mode(request.tool_choice) else named
-    return made
+        choice = {"type": "function", "function": {"name": request.tool_choice}}
+        fields["tool_choice"] = request.tool_choice if is_mode(request.tool_choice) else choice
+    return fields
 
 
 def is_mode(tool_choice: str) -> bool:
@@ -385,10 +387,10 @@ def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
 
 
 def as_tool_calls(sent: Iterable[SentToolCall]) -> tuple[ToolCall, ...]:
-    """The calls as the rooms see them; one without an id is named by its place."""
+    """Convert tool calls; a call without an id is named by its position."""
     return tuple(
-        ToolCall(one.id or f"call_{place}", one.function.name, one.function.arguments)
-        for place, one in enumerate(sent)
+        ToolCall(call.id or f"call_{place}", call.function.name, call.function.arguments)
+        for place, call in enumerate(sent)
     )
 
 
@@ -409,20 +411,20 @@ FEWEST_TOKENS = 16
 
 
 def responses_body(model: str, request: Request, _max_tokens_field: str = "") -> dict[str, Any]:
-    """The request as the wire has it; only what is set is sent. System messages that come first
-    are its instructions."""
+    """Return the request body of the wire, with set fields only. System messages at the beginning
+    become its instructions."""
     messages = request.messages
-    told = next((n for n, one in enumerate(messages) if one.role != "system"), len(messages))
+    system_count = next((n for n, m in enumerate(messages) if m.role != "system"), len(messages))
     form = json_schema_format(request.schema)
     tools, choice = request.tools, request.tool_choice
     most, top = request.max_tokens, request.top_logprobs
     return _present(
         {
             "model": model,
-            "input": [item for message in messages[told:] for item in _items(message)],
+            "input": [item for message in messages[system_count:] for item in _items(message)],
             "store": False,
-            "instructions": "\n\n".join(message.text for message in messages[:told])
-            if told
+            "instructions": "\n\n".join(message.text for message in messages[:system_count])
+            if system_count
             else None,
             "text": form and {"format": {"type": "json_schema", **form["json_schema"]}},
             "temperature": request.temperature,
@@ -449,8 +451,8 @@ def _items(message: Message) -> Iterator[dict[str, Any]]:
     elif message.text or not message.tool_calls:
         yield {"role": message.role, "content": message.text}
     for call in message.tool_calls:
-        named = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-        yield {"type": "function_call", **named}
+        fields = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        yield {"type": "function_call", **fields}
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -459,12 +461,12 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_response_event(data: bytes) -> CompletionChunk:
-    """The last event has the whole response, which then stands for what came before."""
+    """Read an event; the last one has the whole response, which replaces the earlier parts."""
     event = _mapping(from_json(data))
     kind = str(event.get("type") or "")
     if kind in ("response.completed", "response.incomplete", "response.failed"):
-        whole = _as_completion(_mapping(event.get("response")))
-        return CompletionChunk(whole=whole, error=whole.error)
+        completion = _as_completion(_mapping(event.get("response")))
+        return CompletionChunk(completion=completion, error=completion.error)
     if kind == "error":
         return CompletionChunk(error=event.get("error") or event)
     make = _DELTAS.get(kind)
@@ -481,13 +483,13 @@ _DELTAS: Mapping[str, Callable[[str], dict[str, Any]]] = {
 }
 
 
-def _as_completion(said: Mapping[str, Any]) -> Completion:
-    error = said.get("error")
-    if error or said.get("status") == "failed":
+def _as_completion(response: Mapping[str, Any]) -> Completion:
+    error = response.get("error")
+    if error or response.get("status") == "failed":
         return Completion(error=error or {"message": "the response failed", "code": 502})
-    if not isinstance(said.get("output"), list):
+    if not isinstance(response.get("output"), list):
         raise ValueError("no response")
-    items = [_mapping(item) for item in said["output"]]
+    items = [_mapping(item) for item in response["output"]]
     calls = [_call(item) for item in items if item.get("type") == "function_call"]
     parts = [
         _mapping(part)
@@ -505,16 +507,16 @@ def _as_completion(said: Mapping[str, Any]) -> Completion:
     logprobs = [token for part in parts for token in part.get("logprobs") or ()]
     choice = {
         "message": message,
-        "finish_reason": _finish_reason(said, bool(calls)),
+        "finish_reason": _finish_reason(response, bool(calls)),
         "logprobs": {"content": logprobs} if logprobs else None,
     }
-    kept = {name: said.get(name) for name in ("model", "usage")}
-    return Completion.model_validate({"choices": [choice], **kept})
+    metadata = {name: response.get(name) for name in ("model", "usage")}
+    return Completion.model_validate({"choices": [choice], **metadata})
 
 
-def _finish_reason(said: Mapping[str, Any], calls: bool) -> str:
-    if said.get("status") == "incomplete":
-        reason = _mapping(said.get("incomplete_details") or {}).get("reason")
+def _finish_reason(response: Mapping[str, Any], calls: bool) -> str:
+    if response.get("status") == "incomplete":
+        reason = _mapping(response.get("incomplete_details") or {}).get("reason")
         return "length" if reason in ("max_output_tokens", None) else str(reason)
     return "tool_calls" if calls else "stop"
 
@@ -533,8 +535,8 @@ def _texts(item: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _joined(parts: list[Mapping[str, Any]], name: str) -> str:
-    found = (part.get(name) for part in parts)
-    return "".join(text for text in found if isinstance(text, str))
+    texts = (part.get(name) for part in parts)
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -39,14 +39,15 @@ from textevolve.settings import Price, Retries
 from textevolve.spans import NO_SPAN, current_span, span
 
 
-def backoff(retries: Retries, attempt: int, asked: float | None, rng: Random) -> float:
-    """Seconds to wait after the failed `attempt` (from 1): full jitter, on top of what was asked.
+def backoff(retries: Retries, attempt: int, requested: float | None, rng: Random) -> float:
+    """Return the seconds to wait after the failed `attempt` (from 1): the requested time plus full
+    jitter.
 
-    In [asked, asked + min(longest, first x 2^(attempt - 1))], so that callers who were told the
-    same time do not come back together.
+    In [requested, requested + min(longest, first x 2^(attempt - 1))], so that callers with the same
+    requested time do not retry together.
     """
     most = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 60))
-    return (asked or 0.0) + rng.uniform(0.0, most)
+    return (requested or 0.0) + rng.uniform(0.0, most)
 
 
 UNCONNECTED = 8
@@ -55,13 +56,12 @@ UNCONNECTED = 8
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """Tries again what raised `UnavailableError`, as long as the waits between the attempts add up
-    to less than `deadline` seconds.
+    """Retries calls that raised `UnavailableError`, as long as the waits between the attempts add
+    up to less than `deadline` seconds.
 
-    The error that is raised in the end has the number of attempts in `attempts`. It is an
-    `AccessError`, so that the run ends, where none of the first `UNCONNECTED` calls could connect.
-    `calls` counts those that the server "answered", in whatever way, and those that ended
-    "unconnected".
+    The final error has the number of attempts in `attempts`. It is an `AccessError`, which ends the
+    run, if none of the first `UNCONNECTED` calls could connect. `calls` counts calls that the
+    server "answered", in any way, and calls that ended "unconnected".
     """
 
     model: Model
@@ -76,33 +76,39 @@ class Retrying:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        attempt, made, waited = 0, 0, 0.0
+        attempt, attempts_made, waited = 0, 0, 0.0
         while True:
             attempt += 1
             try:
                 response = await self.model(request)
                 self.calls["answered"] += 1
-                return replace(response, attempts=made + response.attempts) if made else response
+                return (
+                    replace(response, attempts=attempts_made + response.attempts)
+                    if attempts_made
+                    else response
+                )
             except UnavailableError as error:
                 failed = error
                 self.calls["answered"] += error.status is not None
             except ModelError as error:
-                error.attempts += made
+                error.attempts += attempts_made
                 raise
-            made += failed.attempts  # a pool makes several
+            attempts_made += failed.attempts  # a pool makes several
             if attempt >= self.retries.attempts:
-                raise self._give_up(made, failed)
+                raise self._give_up(attempts_made, failed)
             wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
             waited += wait
             if waited >= self.deadline:
-                why = f" (the next is due in {wait:.1f} s, past the deadline)"
-                raise self._give_up(made, failed, why)
+                reason = f" (the next is due in {wait:.1f} s, past the deadline)"
+                raise self._give_up(attempts_made, failed, reason)
             self.listener(CallRetried(self.name, str(failed), attempt, wait))
             await asyncio.sleep(wait)
 
-    def _give_up(self, made: int, failed: UnavailableError, why: str = "") -> ModelError:
-        tried = "1 attempt" if made == 1 else f"{made} attempts"
-        message = f"no answer after {tried}{why}; the last: {failed}"
+    def _give_up(
+        self, attempts_made: int, failed: UnavailableError, reason: str = ""
+    ) -> ModelError:
+        tried = "1 attempt" if attempts_made == 1 else f"{attempts_made} attempts"
+        message = f"no answer after {tried}{reason}; the last: {failed}"
         error: ModelError = UnavailableError(
             message, status=failed.status, retry_after=failed.retry_after, address=failed.address
         )
@@ -112,7 +118,7 @@ class Retrying:
                 f"{self.name}: cannot connect to {failed.address}: the first {UNCONNECTED} calls"
                 " all failed; start the server or correct its address, then resume the run"
             )
-        error.attempts = made
+        error.attempts = attempts_made
         return error
 
 
@@ -140,14 +146,14 @@ class Journaled:
 
     async def _answer(self, request: Request) -> Response:
         key = request_key(self.name, request)
-        while (asked := self._asked.get(key)) is not None:
-            shared = await asyncio.shield(asked)
+        while (pending := self._asked.get(key)) is not None:
+            shared = await asyncio.shield(pending)
             if shared is not None:
                 return note_call(key, self._replayed(replace(shared, replayed=True)))
         outcome = self._asked[key] = asyncio.get_running_loop().create_future()
         try:
-            found = await self.journal.find(key)
-            response = self._replayed(found) if found else await self._ask(key, request)
+            stored = await self.journal.find(key)
+            response = self._replayed(stored) if stored else await self._ask(key, request)
             outcome.set_result(response)
             return note_call(key, response)
         except Exception as error:
@@ -192,8 +198,8 @@ UNSEEN_ANSWER = 4096
 """Tokens an answer is taken to need at most while nothing bounds it and none was seen."""
 
 
-def refuse_unpriced(model: str) -> SettingsError:
-    """The error for a limit of cost where the cost of a model is not known."""
+def unpriced_error(model: str) -> SettingsError:
+    """Return the error for a cost limit if the cost of a model is unknown."""
     return SettingsError(
         f"the cost is limited, but what {model} costs is not known; give its price in the settings"
         f' under [prices."{model}"], or limit tokens instead'
@@ -259,7 +265,7 @@ class Budget:
         self._claimed_cost += self._bounded(claim)
 
     def settle(self, claim: Claim, usage: Usage, model: str) -> None:
-        """Puts what was spent in the place of what was set aside."""
+        """Replace the reserved amount by the actual usage."""
         self.in_flight -= 1
         self._claimed_tokens -= claim.most_tokens
         self._claimed_cost = self._claimed_cost - self._bounded(claim) if self.in_flight else 0.0
@@ -283,7 +289,7 @@ class Budget:
         if math.isinf(self.cost):
             return
         if self._unpriced:
-            raise refuse_unpriced(self._unpriced)
+            raise unpriced_error(self._unpriced)
         spent = self.spent.cost or 0.0
         if spent + claim.least_cost > self.cost or spent >= self.cost:
             raise BudgetError(
@@ -307,9 +313,9 @@ class ClaimedCall:
 
 
 class Allowance:
-    """The part of a `Budget` that the calls of one model may take: estimated before, and
-    bounded better with each answer. Without a price, costs are those that the model reports; where
-    it reports none, no call keeps within a limit of cost."""
+    """The part of a `Budget` that the calls of one model may take: estimated first, and bounded
+    better with each answer. Without a price, the costs that the model reports count; if it reports
+    none, a cost limit cannot be kept."""
 
     def __init__(
         self, name: str, budget: Budget, price: Price | None = None, *, reports_cost: bool = True
@@ -330,7 +336,7 @@ class Allowance:
             BudgetError, SettingsError: as `Budget.claim`.
         """
         if self._unpriced:
-            raise refuse_unpriced(self.name)
+            raise unpriced_error(self.name)
         claim = self._estimate(characters, max_tokens)
         await self.budget.claim(claim)
         spent = ClaimedCall()
@@ -354,16 +360,16 @@ class Allowance:
         return Claim(most + answer, least, highest, cost_of(self.price, least, least, 0))
 
     def _learn(self, usage: Usage, characters: int) -> None:
-        """Bounds for the next calls, with room on both sides of what was seen."""
+        """Update the bounds for the next calls, with a margin around the observed values."""
         if characters >= 200 and usage.prompt_tokens:
             seen = usage.prompt_tokens / characters
-            known = self._seen_per_character
-            low, high = min(known[0], seen), max(known[1], seen)
+            previous = self._seen_per_character
+            low, high = min(previous[0], seen), max(previous[1], seen)
             self._seen_per_character = (low, high)
         self._longest_answer = max(self._longest_answer, usage.completion_tokens)
         if usage.cost is not None and usage.tokens:
-            known = 0.0 if math.isinf(self._most_per_token) else self._most_per_token
-            self._most_per_token = max(known, 2 * usage.cost / usage.tokens)
+            previous = 0.0 if math.isinf(self._most_per_token) else self._most_per_token
+            self._most_per_token = max(previous, 2 * usage.cost / usage.tokens)
 
 
 class Budgeted:
@@ -408,9 +414,10 @@ class Salted:
 def replay_models(
     journal: Journal, errors: Callable[[], Mapping[str, str]]
 ) -> Callable[[str], Model]:
-    """Models that answer, or fail, as the journal says; `errors`: why calls failed, by key."""
-    known = cache(errors)
-    return lambda spec: _Replayed(spec, journal, known)
+    """Return models that answer, or fail, as in the journal; `errors`: reasons of failures, by
+    key."""
+    cached_errors = cache(errors)
+    return lambda spec: _Replayed(spec, journal, cached_errors)
 
 
 class _Replayed:
@@ -425,10 +432,10 @@ class _Replayed:
 
     async def __call__(self, request: Request, /) -> Response:
         key = request_key(self.name, request)
-        if found := await self._journal.find(key):
-            return note_call(key, found)
-        kept = self._journal
-        if reason := self._errors().get(kept.key(key) if isinstance(kept, Salted) else key):
+        if stored := await self._journal.find(key):
+            return note_call(key, stored)
+        journal = self._journal
+        if reason := self._errors().get(journal.key(key) if isinstance(journal, Salted) else key):
             raise CallError(reason)
         raise BudgetError("not in the journal; resume the run to ask it")
 

@@ -18,7 +18,7 @@ from textevolve.evaluation import Case, Failure, Usage, check_case
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import within_time
@@ -225,4 +225,4 @@ async def _answer(work: _Work, prompt: str) -> Answer:
         return Answer(None, Failure("failed", str(error)))
     if text := response.text.strip():
         return Answer(text)
-    return Answer(None, Failure("failed", f"{work.model.name}: {why_without_text(response)}"))
+    return Answer(None, Failure("failed", f"{work.model.name}: {describe_missing_text(response)}"))

@@ -31,7 +31,7 @@ from textevolve.evaluation import (
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced, sanitize
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
@@ -477,7 +477,7 @@ async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) ->
         response = await model(replace(request, temperature=ANOTHER_TEMPERATURE))
     if output := response.text.strip():
         return output
-    raise AnswerError(f"{model.name}: asked twice, {why_without_text(response, 'the output')}")
+    raise AnswerError(f"{model.name}: asked twice, {describe_missing_text(response, 'the output')}")
 
 
 async def _draw_anew(work: _Work) -> None:

@@ -42,7 +42,7 @@ from textevolve.evaluation import (
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request, request_key
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
@@ -231,7 +231,7 @@ class ModelGenerator:
             request = replace(request, sample=sample, seed=self._seed + sample)
         response = await self._model(request)
         if not response.text and (response.reasoning or response.tool_calls):
-            raise AnswerError(why_without_text(response))
+            raise AnswerError(describe_missing_text(response))
         if response.finish_reason == "length":
             raise AnswerError(f"the answer was cut at {self._max_tokens} tokens; allow more")
         return unfence(response.text, nonce)

@@ -21,7 +21,7 @@ from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelEr
 from textevolve.evaluation import Case, Evaluator, Failure, Usage, check_results, mend_text
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, text_hash
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
@@ -248,7 +248,7 @@ async def answer_question(
         )
     )
     if not response.text.strip():
-        raise AnswerError(why_without_text(response, "the answer to a question"))
+        raise AnswerError(describe_missing_text(response, "the answer to a question"))
     if response.finish_reason == "length":
         raise AnswerError(
             f"the answer to a question was cut at the limit of {ANSWER_TOKENS} tokens"

@@ -167,7 +167,7 @@ class Connection:
         try:
             text = json.loads(raw)["error"]["message"]
         except (ValueError, KeyError, TypeError):
-            text = self._http.say(raw)
+            text = self._http.describe_body(raw)
         message = self._http.scrub(str(text))
         if status in (408, 429) or status >= 500:
             return UnavailableError(f"{self.address}: {message}", status=status)

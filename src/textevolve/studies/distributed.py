@@ -254,9 +254,9 @@ async def _open_journal(run: SpreadRun, line: ray.Line, stack: AsyncExitStack) -
 def _forward(line: ray.Line, event: Event) -> None:
     """Send calls and expected records to the driver; steps of single cases stay here."""
     if isinstance(event, CallFinished):
-        line.tell(replace(event, cause=None))
+        line.report(replace(event, cause=None))
     elif isinstance(event, CallRetried | CallHeld | RecordsExpected):
-        line.tell(event)
+        line.report(event)
 
 
 def share_limits(settings: Settings, workers: int) -> Settings:
@@ -308,4 +308,4 @@ class AskedBudget(Budget):
         await self._line.ask(("claim", claim))
 
     def settle(self, claim: Claim, usage: Usage, model: str) -> None:
-        self._line.tell(Settled(claim, usage, model))
+        self._line.report(Settled(claim, usage, model))

@@ -27,7 +27,7 @@ from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, Usage, refer_to_images
 from textevolve.evaluators import agents_of, collections_of, describe_judge, judge_models
 from textevolve.events import CallFinished, Event, Listener, silence
-from textevolve.llm.batches.ledger import refuse_unbatched
+from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.wrappers import Salted, replay_models
@@ -160,7 +160,7 @@ async def specify(
     for missing in () if asks_models else filter(None, map(find_missing_package, models)):
         logging.getLogger("textevolve").warning(missing)
     if settings.batch:
-        refuse_unbatched(models, settings)
+        check_takes_batches(models, settings)
     check_spread(study, spec, settings, models, described)
     return stored.model_copy(update={"prices": sources_of_prices(models, settings)})
 
@@ -368,7 +368,7 @@ def _work(
     journal, batches = store.journal(run.id), store.batches(run.id)
     salt = spec.salt(stored.described) + stored.fresh
     if settings.batch:
-        refuse_unbatched(setting.models, settings)
+        check_takes_batches(setting.models, settings)
     if is_spread(study, spec, settings):
         check = partial(_check_node, run, stored)
         spread = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)

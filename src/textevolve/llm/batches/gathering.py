@@ -144,18 +144,18 @@ def _multipart(boundary: str, name: str, content: bytes | bytearray) -> bytes:
 
 
 def read_remote(value: Any) -> RemoteBatch | None:
-    """A job out of what an endpoint says of it; None where it names none."""
-    said = _mapping(value)
-    counts = _mapping(said.get("request_counts"))
-    outputs = (_name(said.get(field)) for field in ("output_file_id", "error_file_id"))
-    errors = map(_mapping, _sequence(_mapping(said.get("errors")).get("data")))
-    if not (id := _name(said.get("id"))):
+    """Read a job from an endpoint's answer; None if it has no id."""
+    fields = _mapping(value)
+    counts = _mapping(fields.get("request_counts"))
+    outputs = (_name(fields.get(field)) for field in ("output_file_id", "error_file_id"))
+    errors = map(_mapping, _sequence(_mapping(fields.get("errors")).get("data")))
+    if not (id := _name(fields.get("id"))):
         return None
     return RemoteBatch(
         id=id,
-        status=str(said.get("status")).lower(),
-        mark=str(_mapping(said.get("metadata")).get("textevolve")),
-        input=_name(said.get("input_file_id")),
+        status=str(fields.get("status")).lower(),
+        mark=str(_mapping(fields.get("metadata")).get("textevolve")),
+        input=_name(fields.get("input_file_id")),
         outputs=tuple(filter(None, outputs)),
         done=_count(counts.get("completed")) + _count(counts.get("failed")),
         total=_count(counts.get("total")),
@@ -197,10 +197,10 @@ class WaitingCall:
 @dataclass(eq=False)
 class Job:
     """A batch job. `lines`: its answers by their keys, until they are in the journal. `outputs`:
-    its files of results. `resumed`: an earlier process submitted it. `failure`: why nothing more is
-    to be learnt of it now."""
+    its files of results. `resumed`: an earlier process submitted it. `failure`: the error that ends
+    its polling."""
 
-    kept: KeptBatch
+    batch: KeptBatch
     resumed: bool = False
     failure: Exception | None = None
     lines: dict[str, AnsweredLine] = field(default_factory=dict[str, AnsweredLine])
@@ -216,8 +216,8 @@ class Submissions:
         self.ledger, self.listener = means.ledger, means.listener
 
     async def note(self, job: Job, **changes: Any) -> None:
-        job.kept = replace(job.kept, **changes)
-        await self.ledger.keep(job.kept)
+        job.batch = replace(job.batch, **changes)
+        await self.ledger.keep(job.batch)
 
     async def submit(self, job: Job, path: str, lines: bytes | bytearray) -> None:
         """Noted before anything is sent, and again with all that names it at the endpoint.
@@ -227,9 +227,9 @@ class Submissions:
         """
         await self.note(job)
         try:
-            file = await self.persist(partial(self._upload, job.kept.mark, lines), TRIES)
+            file = await self.persist(partial(self._upload, job.batch.mark, lines), TRIES)
             await self.note(job, file=file)
-            remote = await self.persist(partial(self._create, job.kept, path), TRIES)
+            remote = await self.persist(partial(self._create, job.batch, path), TRIES)
         except (AccessError, RejectedError, QueueFullError):  # a plain no: it is not there
             await self.close(job, "void")
             raise
@@ -248,15 +248,15 @@ class Submissions:
             raise UnavailableError(f"{self.name}: the file was not taken in time, or has no name")
         return name
 
-    async def _create(self, kept: KeptBatch, path: str) -> RemoteBatch:
-        """The job that was made; where that is not known, it is looked for before the next try."""
+    async def _create(self, batch: KeptBatch, path: str) -> RemoteBatch:
+        """Create a job; if the answer is lost, look for the job before the next attempt."""
         body = {
             "endpoint": f"/v1{path}",
-            "input_file_id": kept.file,
+            "input_file_id": batch.file,
             "completion_window": "24h",
-            "metadata": {"textevolve": kept.mark},
+            "metadata": {"textevolve": batch.mark},
         }
-        headers = {"Idempotency-Key": kept.mark}
+        headers = {"Idempotency-Key": batch.mark}
         try:
             return await self._job("POST", "/batches", encode(body), headers)
         except (UnavailableError, RejectedError) as error:
@@ -264,27 +264,27 @@ class Submissions:
         if _FULL.search(str(failed)):
             raise QueueFullError(str(failed))
         if isinstance(failed, UnavailableError) and failed.status != 429:
-            remote = await self._look_for(kept)
+            remote = await self._look_for(batch)
             if remote is not None:
                 return remote
         raise failed
 
     async def find_again(self, job: Job) -> bool:
         """Tell whether a job of an earlier process is at the endpoint."""
-        if not job.kept.id:
-            remote = await self.persist(partial(self._look_for, job.kept), TRIES)
+        if not job.batch.id:
+            remote = await self.persist(partial(self._look_for, job.batch), TRIES)
             if remote is None:
                 return False
             await self.note(job, id=remote.id, state="submitted")
         return True
 
-    async def _look_for(self, kept: KeptBatch) -> RemoteBatch | None:
-        """The job that has this mark, or was made of this file, among the latest hundred."""
-        if not kept.file:
+    async def _look_for(self, batch: KeptBatch) -> RemoteBatch | None:
+        """Find the job with this mark, or with this file, among the latest hundred."""
+        if not batch.file:
             return None
         listed = _mapping(await self._exchange("GET", "/batches?limit=100")).get("data")
         for job in map(read_remote, _sequence(listed)):
-            if job is not None and (job.mark == kept.mark or job.input == kept.file):
+            if job is not None and (job.mark == batch.mark or job.input == batch.file):
                 return job
         return None
 
@@ -294,8 +294,8 @@ class Submissions:
         while True:
             remote = await self.persist(partial(self._look, job), None)
             status = remote.status if remote.is_running else ""
-            total = remote.total or len(job.kept.keys)
-            self.listener(BatchPolled(self.name, job.kept.id, status, remote.done, total, wait))
+            total = remote.total or len(job.batch.keys)
+            self.listener(BatchPolled(self.name, job.batch.id, status, remote.done, total, wait))
             if not remote.is_running:
                 return remote
             await asyncio.sleep(wait)
@@ -303,60 +303,60 @@ class Submissions:
 
     async def _look(self, job: Job) -> RemoteBatch:
         try:
-            return await self._job("GET", f"/batches/{job.kept.id}")
+            return await self._job("GET", f"/batches/{job.batch.id}")
         except (AccessError, RejectedError) as error:
             reason = str(error)
         raise AccessError(
-            f"{reason}. Batch job {job.kept.id} cannot be seen: check that the key is of the"
+            f"{reason}. Batch job {job.batch.id} cannot be seen: check that the key is of the"
             " account that submitted it, or give it up with: textevolve runs cancel-batch"
         )
 
     async def cancel(self, job: Job) -> str:
-        """End a job at its endpoint, and say what became of it."""
+        """Cancel a job at its endpoint; return a sentence on the outcome."""
         if not await self.find_again(job):
             await self.close(job, "void")
             return "was never submitted"
         remote = await self.persist(partial(self._look, job), TRIES)
         if not remote.is_running:
-            return f"is over ({remote.status}); its answers are collected when the run goes on"
-        path = f"/batches/{job.kept.id}/cancel"
+            return f"is over ({remote.status}); its answers are collected when the run is resumed"
+        path = f"/batches/{job.batch.id}/cancel"
         await self.persist(partial(self._exchange, "POST", path, b"{}"), TRIES)
         await self.note(job, state="cancelled")
-        return "is cancelled; what it has answered is collected when the run goes on"
+        return "is cancelled; its answers so far are collected when the run is resumed"
 
     async def close(self, job: Job, state: JobState) -> None:
         """Note that nothing more is to come of a job, and delete its files at the endpoint."""
         await self.note(job, state=state)
-        for file in filter(None, (job.kept.file, *job.outputs)):
+        for file in filter(None, (job.batch.file, *job.outputs)):
             with suppress(ModelError):  # what is left over there is deleted by the endpoint in time
                 await self._exchange("DELETE", f"/files/{file}")
 
     async def lines(self, file: str) -> AsyncGenerator[AnsweredLine]:
-        """The results in a file as they come; a line that cannot be read is left out."""
+        """Yield the results in a file as they arrive; unreadable lines are skipped."""
         url = URL(f"{self._base_url}/files/{file}/content")
         answer = await self._http.begin("GET", url, quiet=QUIET)
         if answer.status != 200:
-            raise self._http.failure(answer.status, read_refusal(await answer.whole()))
-        rest = bytearray()
+            raise self._http.failure(answer.status, read_refusal(await answer.read_all()))
+        buffer = bytearray()
         async with aclosing(answer.parts()) as parts:
             async for part in parts:
-                rest += part
+                buffer += part
                 if b"\n" not in part:
                     continue
-                *whole, tail = rest.split(b"\n")
-                rest = bytearray(tail)
-                for line in whole:
-                    if (read := read_line(self._http.without_key(bytes(line)))) is not None:
-                        yield read
-        if (read := read_line(self._http.without_key(bytes(rest)))) is not None:
-            yield read
+                *complete_lines, tail = buffer.split(b"\n")
+                buffer = bytearray(tail)
+                for line in complete_lines:
+                    if (answered := read_line(self._http.without_key(bytes(line)))) is not None:
+                        yield answered
+        if (answered := read_line(self._http.without_key(bytes(buffer)))) is not None:
+            yield answered
 
     async def _job(
         self, method: str, path: str, body: bytes | None = None, headers: Any = None
     ) -> RemoteBatch:
         job = read_remote(await self._exchange(method, path, body, headers))
         if job is None:
-            raise UnavailableError(f"{self.name}: the endpoint says nothing of a batch job")
+            raise UnavailableError(f"{self.name}: the endpoint returned no batch job")
         return job
 
     async def _exchange(
@@ -398,12 +398,12 @@ class Submissions:
 
 
 class Gatherer:
-    """A `Model` that asks in batch jobs; `aclose` leaves them running at the endpoint. Where the
-    settings say no batch, it only waits for the jobs that are open, and other calls raise
+    """A `Model` that sends calls as batch jobs; `aclose` leaves them running at the endpoint. If
+    the settings disable batches, it only waits for open jobs, and other calls raise
     `NotBatchedError`.
 
-    `_calls` wait, by their keys, of which `_pending` are in no job yet; `_jobs` are by the keys
-    that they hold, until they are closed.
+    `_calls`: waiting calls by key; `_pending`: calls that are in no job yet; `_jobs`: open jobs by
+    the keys of their calls.
     """
 
     def __init__(self, client: OpenAIClient, means: BatchMeans) -> None:
@@ -451,18 +451,18 @@ class Gatherer:
         with suppress(TimeoutError, ModelError):
             async with asyncio.timeout(CLOSING):
                 await self._close_collected()
-        left = [*self._tasks, *filter(None, (self._gathering, self._loading))]
-        for task in left:
+        tasks = [*self._tasks, *filter(None, (self._gathering, self._loading))]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _take_up(self) -> None:
-        """Take up the jobs that are open."""
-        for kept in await self._submissions.ledger.find_open(self.name):
-            self._begin(Job(kept, resumed=True))
+        """Resume the open jobs."""
+        for batch in await self._submissions.ledger.find_open(self.name):
+            self._begin(Job(batch, resumed=True))
 
     def _begin(self, job: Job, path: str = "", lines: bytearray | None = None) -> None:
-        self._jobs.update(dict.fromkeys(job.kept.keys, job))
+        self._jobs.update(dict.fromkeys(job.batch.keys, job))
         task = asyncio.create_task(self._work(job, path, lines))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -484,8 +484,8 @@ class Gatherer:
                 await self._close_collected()
                 path, lines, keys = self._take()
                 if keys:  # else those who asked have gone
-                    kept = KeptBatch(secrets.token_hex(16), self.name, time.time(), tuple(keys))
-                    self._begin(Job(kept), path, lines)
+                    batch = KeptBatch(secrets.token_hex(16), self.name, time.time(), tuple(keys))
+                    self._begin(Job(batch), path, lines)
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
             for call in list(self._pending.values()):
@@ -521,27 +521,27 @@ class Gatherer:
                 await submissions.submit(job, path, lines)
                 lines.clear()  # it would be held until the job ends
             elif not await submissions.find_again(job):
-                self._release(job, job.kept.keys)
+                self._release(job, job.batch.keys)
                 await submissions.close(job, "void")
                 return
             await self._collect(job, await submissions.poll(job))
         except QueueFullError as error:
-            self._most = max(1, min(self._most, len(job.kept.keys)) // 2)
+            self._most = max(1, min(self._most, len(job.batch.keys)) // 2)
             wait = submissions.options.poll[1]
             submissions.listener(CallRetried(self.name, str(error), 1, wait))
             await asyncio.sleep(wait)
-            self._release(job, job.kept.keys)
+            self._release(job, job.batch.keys)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
             self._fail(job, error)
 
     async def _collect(self, job: Job, remote: RemoteBatch) -> None:
-        """Hand out what a job answered; the calls without an answer go into the next job.
+        """Distribute the answers of a job; calls without an answer go into the next job.
 
         Raises:
-            QueueFullError: it was never begun, and is to be submitted later.
-            CapabilityError: it is refused as a whole.
+            QueueFullError: the job was never started, and is to be submitted later.
+            CapabilityError: the endpoint rejects the job.
         """
-        kept, job.outputs = job.kept, remote.outputs
+        batch, job.outputs = job.batch, remote.outputs
         if remote.status == "failed" and not remote.outputs:
             reason = one_line(remote.errors, self._client.http.secrets) or "no reason given"
             await self._submissions.close(job, "void")
@@ -549,20 +549,20 @@ class Gatherer:
                 raise QueueFullError(reason)
             hint = "mend that, or run it without --batch"
             raise CapabilityError(
-                f"{kept.model}: the endpoint refuses the batch job ({reason}); {hint}"
+                f"{batch.model}: the endpoint refuses the batch job ({reason}); {hint}"
             )
         for file in remote.outputs:
             try:
                 await self._submissions.persist(partial(self._read_file, job, file), None)
             except (AccessError, RejectedError) as error:
-                log.warning("batch job %s: results in %s are gone: %s", kept.id, file, error)
+                log.warning("batch job %s: results in %s are gone: %s", batch.id, file, error)
         self._collected.append(job)
-        missing = [key for key in kept.keys if key not in job.lines]
+        missing = [key for key in batch.keys if key not in job.lines]
         if remote.status == "cancelled" and not job.resumed:
-            reason = f"batch job {kept.id} was cancelled at the provider; go on to ask the rest"
+            reason = f"batch job {batch.id} was cancelled at the provider; go on to ask the rest"
             for call in filter(None, map(self._calls.get, missing)):
                 call.fail(BudgetError(reason))
-        self._release(job, missing, f"batch job {kept.id} ended without it ({remote.status})")
+        self._release(job, missing, f"batch job {batch.id} ended without it ({remote.status})")
         for key in list(job.lines):
             if (call := self._calls.get(key)) is not None:
                 self._give(call, job)
@@ -576,7 +576,7 @@ class Gatherer:
 
     def _give(self, call: WaitingCall, job: Job) -> None:
         """Answer a call with its line, or put it into the next job."""
-        line, seconds = job.lines[call.key], time.time() - job.kept.created
+        line, seconds = job.lines[call.key], time.time() - job.batch.created
         reason = "the endpoint refuses a part of the request, which is left out from now on"
         try:
             response = self._client.read_batched(line.status, line.body, call.request, seconds)
@@ -591,8 +591,8 @@ class Gatherer:
         self._release(job, [call.key], reason)
 
     def _release(self, job: Job, keys: Iterable[str], reason: str = "") -> None:
-        """Put calls that a job does not answer into the next one, but not for ever. Without a
-        reason they were not asked."""
+        """Put calls that a job did not answer into the next one, up to a number of attempts.
+        Without a reason they were not sent."""
         for key in keys:
             if self._jobs.get(key) is not job:
                 continue
@@ -605,19 +605,19 @@ class Gatherer:
             if call.jobs < ATTEMPTS:
                 self._enqueue(call)
             else:
-                said = f"{self.name}: no answer after {call.jobs} batch jobs; the last: {reason}"
-                call.fail(UnavailableError(said))
+                message = f"{self.name}: no answer after {call.jobs} batch jobs; the last: {reason}"
+                call.fail(UnavailableError(message))
 
     def _fail(self, job: Job, error: Exception) -> None:
-        """Nothing can be learnt of a job now: whoever asks for its answers is told why."""
+        """Fail the waiting calls of a job that cannot be polled any more."""
         job.failure = error
-        for key in job.kept.keys:
+        for key in job.batch.keys:
             if self._jobs.get(key) is job and (call := self._calls.get(key)) is not None:
                 call.fail(error)
 
     async def _close_collected(self) -> None:
         """Close the jobs whose answers are all in the journal; the others stay open, and are read
-        again by whoever goes on with the run."""
+        again when the run is resumed."""
         for job in list(self._collected):
             answered = [key for key, line in job.lines.items() if line.status == 200]
             for start in range(0, len(answered), LOOKED_UP):
@@ -626,7 +626,7 @@ class Gatherer:
                     break
             else:
                 self._collected.remove(job)
-                for key in job.kept.keys:
+                for key in job.batch.keys:
                     if self._jobs.get(key) is job:
                         del self._jobs[key]
                 await self._submissions.close(job, "collected")
@@ -642,10 +642,10 @@ async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
     return gatherer
 
 
-async def cancel_job(kept: KeptBatch, means: BatchMeans) -> str:
-    """End a job at its endpoint, and say what became of it."""
-    submissions = Submissions(await _connect(kept.model, means), means)
-    return await submissions.cancel(Job(kept, resumed=True))
+async def cancel_job(batch: KeptBatch, means: BatchMeans) -> str:
+    """Cancel a job at its endpoint; return a sentence on the outcome."""
+    submissions = Submissions(await _connect(batch.model, means), means)
+    return await submissions.cancel(Job(batch, resumed=True))
 
 
 async def _connect(spec: str, means: BatchMeans) -> OpenAIClient:

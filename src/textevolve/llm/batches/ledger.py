@@ -30,7 +30,7 @@ OPEN_STATES: tuple[JobState, ...] = ("prepared", "submitted", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class KeptBatch:
-    """A batch job as it is kept. `mark`: a name of our own, which the endpoint is told. `keys`:
+    """A stored batch job. `mark`: a name of our own, sent to the endpoint. `keys`:
     the journal's keys of its requests. `file`: the uploaded file, `id`: the job, both as the
     endpoint names them. `created` is Unix time."""
 
@@ -64,12 +64,13 @@ def takes_batches(endpoint: Endpoint) -> bool:
     return endpoint.batches != "none" and endpoint.chats and not endpoint.is_local
 
 
-def refuse_unbatched(asked: Sequence[str], settings: Settings) -> None:
-    """
+def check_takes_batches(models: Sequence[str], settings: Settings) -> None:
+    """Check that at least one of the models takes batch jobs.
+
     Raises:
-        SettingsError: models are asked, and none of them takes batch jobs.
+        SettingsError: none does.
     """
-    ends = [resolve(name, settings, asks=False) for name in asked]
+    ends = [resolve(name, settings, asks=False) for name in models]
     if ends and not any(map(takes_batches, ends)):
         names = ", ".join(end.spec for end in ends)
         raise SettingsError(f"no model takes batch jobs ({names}); run it without --batch")

@@ -23,15 +23,15 @@ CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
 
 @dataclass(frozen=True)
 class Callee:
-    """Something that a step calls.
+    """A callable of a step.
 
     Attributes:
         target: The function, chain, Runnable or module itself.
         call: Call it with a mapping of arguments, or with any value for a Runnable.
-        describe: Return a text that changes with what it is, for the identity of a run.
-        takes: The names of its arguments; None where it does not say.
-        may_take: The names of arguments that it can do without.
-        gives: The type of its result; None where it is not known.
+        describe: Return a text that changes with its code, for the identity of a run.
+        takes: The names of its required arguments; None if unknown.
+        may_take: The names of its optional arguments.
+        gives: The type of its result; None if unknown.
     """
 
     target: Any
@@ -44,21 +44,23 @@ class Callee:
     gives: Any = None
 
 
-def take_callee(given: Any) -> Callee:
+def take_callee(target: Any) -> Callee:
     """Return something callable as a `Callee`.
 
     Raises:
         InputError: it cannot be called.
     """
-    if hasattr(given, "as_callee"):  # a chain
-        return cast("Callee", given.as_callee())
-    if is_runnable(given):
-        return _take_runnable(given)
-    if is_module(given):
-        return _take_module(given)
-    if not callable(given):
-        raise InputError(f"a step cannot call {given!r:.60}: it is no function, Runnable or module")
-    name, function = callable_name(given), cast("Callable[..., Any]", given)
+    if hasattr(target, "as_callee"):  # a chain
+        return cast("Callee", target.as_callee())
+    if is_runnable(target):
+        return _take_runnable(target)
+    if is_module(target):
+        return _take_module(target)
+    if not callable(target):
+        raise InputError(
+            f"a step cannot call {target!r:.60}: it is no function, Runnable or module"
+        )
+    name, function = callable_name(target), cast("Callable[..., Any]", target)
 
     async def call(arguments: Any) -> Any:
         return await call_function(function, **arguments)
@@ -78,9 +80,9 @@ def take_callee(given: Any) -> Callee:
     )
 
 
-def is_runnable(given: object) -> bool:
-    """Whether it is one of LangChain's Runnables."""
-    return all(hasattr(given, name) for name in ("ainvoke", "astream", "abatch", "get_name"))
+def is_runnable(value: object) -> bool:
+    """Check whether a value is a Runnable of LangChain."""
+    return all(hasattr(value, name) for name in ("ainvoke", "astream", "abatch", "get_name"))
 
 
 def _take_runnable(runnable: Any) -> Callee:
@@ -106,15 +108,15 @@ def _take_runnable(runnable: Any) -> Callee:
     )
 
 
-def is_module(given: object) -> bool:
-    """Whether it is one of DSPy's modules."""
-    return not isinstance(given, type) and all(
-        hasattr(given, name) for name in ("named_predictors", "dump_state", "acall")
+def is_module(value: object) -> bool:
+    """Check whether a value is a module of DSPy."""
+    return not isinstance(value, type) and all(
+        hasattr(value, name) for name in ("named_predictors", "dump_state", "acall")
     )
 
 
 def _take_module(module: Any) -> Callee:
-    """One of DSPy's: called with its fields, it gives a prediction, which is kept as a mapping."""
+    """Wrap a module of DSPy: it is called with its fields, and its prediction becomes a mapping."""
     name = type(module).__name__
 
     def describe() -> str:
@@ -124,15 +126,19 @@ def _take_module(module: Any) -> Callee:
     async def call(arguments: Any) -> Any:
         is_async = inspect.iscoroutinefunction(getattr(module, "aforward", None))
         try:
-            found = await call_function(module.acall if is_async else module, **arguments)
+            prediction = await call_function(module.acall if is_async else module, **arguments)
         except Exception as error:
-            inner = error.__cause__  # DSPy wraps an error of ours into one of its own
+            inner = error.__cause__  # DSPy wraps our errors
             while inner is not None and not isinstance(inner, TextEvolveError):
                 inner = inner.__cause__
             if inner is None:
                 raise
             raise inner from None
-        return dict(found) if hasattr(found, "keys") and hasattr(found, "completions") else found
+        return (
+            dict(prediction)
+            if hasattr(prediction, "keys") and hasattr(prediction, "completions")
+            else prediction
+        )
 
     return Callee(module, "module", name, call, describe, *_module_inputs(module))
 
@@ -152,16 +158,16 @@ def _module_inputs(module: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]
     return None, ()
 
 
-def hash_source(given: Any) -> str:
-    """A hash of a function's or class's source; where there is none, of what it is called."""
+def hash_source(value: Any) -> str:
+    """Hash a function's or class's source; without source, its bytecode or its name."""
     try:
-        return _hash(inspect.getsource(inspect.unwrap(getattr(given, "func", given))))
+        return _hash(inspect.getsource(inspect.unwrap(getattr(value, "func", value))))
     except (OSError, TypeError):
-        code = getattr(given, "__code__", None)
-        told = (
-            (code.co_code.hex(), repr(code.co_names)) if code is not None else callable_name(given)
+        code = getattr(value, "__code__", None)
+        identity = (
+            (code.co_code.hex(), repr(code.co_names)) if code is not None else callable_name(value)
         )
-        return _hash(_without_addresses(repr(told)))
+        return _hash(_without_addresses(repr(identity)))
 
 
 def _hash(text: str) -> str:
@@ -173,20 +179,20 @@ def _without_addresses(text: str) -> str:
 
 
 def _signature_of(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Which arguments a function needs, and which it may be given; None: it does not say."""
+    """Return the required and the optional arguments of a function; None if they are unknown."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None, ()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None, ()
-    for one in parameters:
-        if one.kind is one.POSITIONAL_ONLY and one.default is one.empty:
-            named = f"{callable_name(function)}: its argument '{one.name}'"
-            raise InputError(f"{named} cannot be given by name; wrap it")
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    needed = tuple(one.name for one in named if one.default is one.empty)
-    return needed, tuple(one.name for one in named if one.default is not one.empty)
+    for argument in parameters:
+        if argument.kind is argument.POSITIONAL_ONLY and argument.default is argument.empty:
+            subject = f"{callable_name(function)}: its argument '{argument.name}'"
+            raise InputError(f"{subject} cannot be given by name; wrap it")
+    keywords = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    needed = tuple(p.name for p in keywords if p.default is p.empty)
+    return needed, tuple(p.name for p in keywords if p.default is not p.empty)
 
 
 def return_type(function: Any) -> Any:

@@ -54,16 +54,16 @@ NamesGiven: TypeAlias = Mapping[str, Any] | Iterable[str] | str
 
 
 class Chain:
-    """A function of values to values. It is called with its inputs by name, and gives its outputs
-    by theirs: `chain(question="...")["answer"]`, or `await chain.acall(question="...")`.
+    """A function of named values to named values: `chain(question="...")["answer"]`, or
+    `await chain.acall(question="...")`.
 
-    `name`: what it is called in traces and reports. `steps`: what is done, in this order. `inputs`:
-    names, or names with types; where none are said, all that the steps use and do not make.
-    `outputs`: likewise; where none are said, what the last step makes. `model`: the spec of the
-    model for steps that name none; None: that of whoever runs it.
+    `name`: its name in traces and reports. `steps`: in the order of their execution. `inputs`:
+    names, or names with types; by default all values that the steps use and do not produce.
+    `outputs`: likewise; by default the value of the last step. `model`: the spec of the model for
+    steps that name none; None: the model of the run.
 
     Raises:
-        InputError: a step uses a value that is not there, or makes one that is there already.
+        InputError: a step uses a value that does not exist, or produces one that exists already.
     """
 
     def __init__(
@@ -82,11 +82,13 @@ class Chain:
         try:
             self.steps = _check_steps(steps)
             self.inputs = _typed(inputs or ())
-            if wrong := [one for one in self.inputs if not str(one).isidentifier()]:
+            if wrong := [
+                input_name for input_name in self.inputs if not str(input_name).isidentifier()
+            ]:
                 raise InputError(f"an input has a name such as 'question', not {wrong[0]!r:.40}")
-            made = check_names(steps, self.inputs, is_open=inputs is None)
+            produced = check_names(steps, self.inputs, is_open=inputs is None)
             self.outputs = _take_outputs(
-                _typed(steps[-1].into if outputs is None else outputs), {**self.inputs, **made}
+                _typed(steps[-1].into if outputs is None else outputs), {**self.inputs, **produced}
             )
         except InputError as error:
             raise InputError(f"chain '{name}': {error}") from None
@@ -129,22 +131,22 @@ class Chain:
         )
 
     def take_inputs(self, values: Values, *, others: bool = False) -> dict[str, Any]:
-        """The inputs among values, checked by their types. `others`: there may be more, such as
-        further columns of a row.
+        """Select the inputs among values, and check their types. `others`: allow further values,
+        such as other columns of a row.
 
         Raises:
-            InputError: one is missing, unknown, or of another type.
+            InputError: an input is missing, unknown, or of another type.
         """
-        known = tuple(self.inputs)
-        unknown = [] if others else [name for name in values if name not in known]
-        missing = [name for name in known if name not in values]
+        names = tuple(self.inputs)
+        unknown = [] if others else [name for name in values if name not in names]
+        missing = [name for name in names if name not in values]
         if unknown:
-            near = suggest(unknown[0], known)
+            near = suggest(unknown[0], names)
             raise InputError(f"chain '{self.name}': no input '{unknown[0]}'{near}")
         if missing:
             raise InputError(
                 f"chain '{self.name}': the input '{missing[0]}' is missing; inputs: "
-                + ", ".join(known)
+                + ", ".join(names)
             )
         try:
             return {name: _check(name, kind, values[name]) for name, kind in self.inputs.items()}
@@ -190,10 +192,10 @@ class Chain:
         )
 
     def template_of(self, name: str | None = None) -> tuple[str, ChatTemplate]:
-        """A template with its name; where none is named, the only one that there is.
+        """Return a template with its name; without a name, the only template.
 
         Raises:
-            InputError: there is none of this name, or there are several to choose from.
+            InputError: no step has this name, or there are several templates.
         """
         names = [step.name for step in _model_steps(self)]
         there = ", ".join(dict.fromkeys(names)) or "none"
@@ -201,9 +203,9 @@ class Chain:
             name = names[0]
         problem = ""
         if name is None:
-            problem = f"name the step that is meant; steps that ask a model: {there}"
+            problem = f"name a step; steps that call a model: {there}"
         elif name not in names:
-            problem = f"no step '{name}' asks a model; there are: {there}"
+            problem = f"no step '{name}' calls a model; there are: {there}"
         elif names.count(name) > 1:
             problem = f"two steps are called '{name}': give them names"
         if name is None or problem:
@@ -229,8 +231,8 @@ class Chain:
 
     @property
     def may_ask(self) -> bool:
-        """Whether code among its steps might ask the model of whoever runs it."""
-        return any(not isinstance(one, Chain) or one.may_ask for one in _called_by(self))
+        """Check whether code among its steps might call the model of the run."""
+        return any(not isinstance(callee, Chain) or callee.may_ask for callee in _called_by(self))
 
     def describe(self) -> dict[str, Any]:
         """Describe the chain as JSON, so that a changed chain has another description."""
@@ -300,9 +302,9 @@ def call_by(caller: ChainCaller) -> None:
 
 
 async def _run_in(chain: Chain, values: Values, scope: StepScope) -> dict[str, Any]:
-    known = chain.take_inputs(values)
-    await run_steps(chain.steps, known, scope)
-    return chain.take_outputs(known)
+    inputs = chain.take_inputs(values)
+    await run_steps(chain.steps, inputs, scope)
+    return chain.take_outputs(inputs)
 
 
 async def perform_chain(
@@ -344,14 +346,14 @@ def _check_steps(steps: tuple[ChainStep, ...]) -> tuple[ChainStep, ...]:
     return steps
 
 
-def _typed(given: NamesGiven) -> dict[str, Any]:
-    """Names with their types, None where none is said."""
-    if isinstance(given, Mapping):
-        return dict(cast("Mapping[str, Any]", given))
-    return dict.fromkeys([given] if isinstance(given, str) else given)
+def _typed(names: NamesGiven) -> dict[str, Any]:
+    """Return names with their types, None for names without one."""
+    if isinstance(names, Mapping):
+        return dict(cast("Mapping[str, Any]", names))
+    return dict.fromkeys([names] if isinstance(names, str) else names)
 
 
-def _take_outputs(expected: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
+def _take_outputs(expected: Mapping[str, Any], produced: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outputs with their types.
 
     Raises:
@@ -360,9 +362,9 @@ def _take_outputs(expected: Mapping[str, Any], made: Mapping[str, Any]) -> dict[
     if not expected:
         raise InputError("there are no outputs")
     for name in expected:
-        if name not in made:
-            raise InputError(f"no step makes the output '{name}'{suggest(name, tuple(made))}")
-    return {name: made[name] if kind is None else kind for name, kind in expected.items()}
+        if name not in produced:
+            raise InputError(f"no step makes the output '{name}'{suggest(name, tuple(produced))}")
+    return {name: produced[name] if kind is None else kind for name, kind in expected.items()}
 
 
 def _check(name: str, kind: Any, value: Any) -> Any:
@@ -393,8 +395,8 @@ class PromptSet(Mapping[str, str]):
                 raise InputError(f"the prompt '{name}' must be a text that is not blank")
 
     def __getitem__(self, name: str) -> str:
-        own, trying = self._texts[name], current_trial.get()
-        return own if trying is None else trying.texts.get(name, own)
+        text, trying = self._texts[name], current_trial.get()
+        return text if trying is None else trying.texts.get(name, text)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)
@@ -403,16 +405,16 @@ class PromptSet(Mapping[str, str]):
         return len(self._texts)
 
     def fill(self, name: str, values: Mapping[str, Any] | None = None, /, **named: Any) -> str:
-        """The text with the values in the place of its placeholders, which are those of the text
-        that it began with; all other braces are text.
+        """Return a prompt with its placeholders filled in. The placeholders are those of the
+        original text; all other braces are text.
 
         Raises:
             InputError: there is no such prompt, or a value is missing.
         """
         if name not in self._texts:
             raise InputError(f"there is no prompt '{name}'; there are: {', '.join(self._texts)}")
-        own = read_text_template(self._texts[name])
-        slots = {part.name for part in own if isinstance(part, Slot)}
+        template = read_text_template(self._texts[name])
+        slots = {part.name for part in template if isinstance(part, Slot)}
         message = TemplateMessage("user", read_text_template(self[name], slots))
         return ChatTemplate((message,)).fill({**(values or {}), **named})[0].text
 
@@ -427,8 +429,8 @@ class PromptSet(Mapping[str, str]):
         max_tokens: int | None = None,
         **named: Any,
     ) -> str:
-        """The answer of a model to the prompt, filled in. The call is journaled, limited and
-        counted as all others. `model`: a model's spec, where it is not that of the run.
+        """Fill in a prompt and return the model's answer. The call is journaled, limited and
+        counted like all others. `model`: a model's spec; by default the model of the run.
 
         Raises:
             InputError: as `fill`. AnswerError, BudgetError, ModelError: as the model.
@@ -436,9 +438,9 @@ class PromptSet(Mapping[str, str]):
         options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         step = ask("answer", "{prompt}", name=name, model=model, **options)
         chain = Chain(name, step, inputs=["prompt"])
-        given = {"prompt": self.fill(name, values, **named)}
-        found = await run_within(chain, given)
-        return str((await chain.acall(**given) if found is None else found)["answer"])
+        inputs = {"prompt": self.fill(name, values, **named)}
+        result = await run_within(chain, inputs)
+        return str((await chain.acall(**inputs) if result is None else result)["answer"])
 
     def ask_sync(
         self, name: str, values: Mapping[str, Any] | None = None, /, **options: Any

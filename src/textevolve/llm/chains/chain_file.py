@@ -35,19 +35,19 @@ TYPES: Mapping[str, Any] = {
 
 
 def load_chain(name: str, folder: Path = Path()) -> Chain:
-    """The chain in a YAML file, or at `MODULE:NAME` or `FILE.py:NAME`.
+    """Load the chain in a YAML file, or at `MODULE:NAME` or `FILE.py:NAME`.
 
     Raises:
-        InputError: there is no such file or module, or it holds no chain; names the line.
+        InputError: the file or module does not exist, or has no chain; the message names the line.
     """
     if name.lower().endswith(ENDINGS):
         return _read_file(folder / name, name)
     if not names_chain(name) or name.startswith(OWN):
         raise InputError(f"{name}: names no chain: give FILE.yaml, MODULE:NAME or FILE.py:NAME")
-    found = load_object(name, folder)
-    if found is None:
-        raise InputError(f"{name}: there is nothing of that name")
-    return as_chain(found, name.rpartition(":")[2])
+    target = load_object(name, folder)
+    if target is None:
+        raise InputError(f"{name}: there is no object with that name")
+    return as_chain(target, name.rpartition(":")[2])
 
 
 _reading: ContextVar[tuple[Path, ...]] = ContextVar("reading", default=())
@@ -63,19 +63,19 @@ def _read_file(path: Path, name: str) -> Chain:
         _reading.reset(before)
 
 
-def as_chain(given: object, name: str = "") -> Chain:
-    """A chain itself; or one of a single step, `output`, that calls what is given: a function, a
-    Runnable or a module.
+def as_chain(target: object, name: str = "") -> Chain:
+    """Return a chain unchanged, or wrap a function, Runnable or module into a chain with a single
+    step, `output`.
 
     Raises:
-        InputError: it can be called by no step.
+        InputError: the target is not callable.
     """
-    if isinstance(given, Chain):
-        return given
-    callee = take_callee(given)
-    single = "input" if callee.takes is None and is_runnable(given) else None
+    if isinstance(target, Chain):
+        return target
+    callee = take_callee(target)
+    single = "input" if callee.takes is None and is_runnable(target) else None
     called = name or callee.name.rpartition(":")[2]
-    return Chain(called, call("output", given, inputs=single))
+    return Chain(called, call("output", target, inputs=single))
 
 
 def read_chain(text: str, source: str = "chain", folder: Path = Path()) -> Chain:
@@ -143,8 +143,8 @@ class _AskSpec(Frozen):
         text = self.prompt if self.file is None else read_text(str(folder / self.file))
         messages: list[Any] = [("system", self.system)] if self.system else []
         messages += self.messages or [("user", text)]
-        asked = ("model", "name", "attempts", "temperature", "max_tokens", "seed")
-        more: dict[str, Any] = {field: getattr(self, field) for field in asked}
+        option_names = ("model", "name", "attempts", "temperature", "max_tokens", "seed")
+        more: dict[str, Any] = {field: getattr(self, field) for field in option_names}
         return ask(self.ask, messages, parse=self._read_form(), **more)
 
     def _read_form(self) -> type[BaseModel] | None:
@@ -167,7 +167,7 @@ class _CallSpec(Frozen):
         is_file = self.function.lower().endswith(ENDINGS)
         function = (load_chain if is_file else load_object)(self.function, folder)
         if function is None:
-            raise InputError(f"{self.function}: there is nothing of that name")
+            raise InputError(f"{self.function}: there is no object with that name")
         return call(self.call, function, inputs=self.inputs)
 
 
@@ -178,8 +178,8 @@ def _read_step(fields: Any, folder: Path) -> ChainStep:
     kinds = [kind for kind in _STEPS if isinstance(fields, dict) and kind in fields]
     if len(kinds) != 1:
         raise InputError(f"a step begins with one of: {', '.join(_STEPS)}")
-    named = {str(name): value for name, value in cast("dict[Any, Any]", fields).items()}
-    return _STEPS[kinds[0]](**named).build(folder)
+    keywords = {str(name): value for name, value in cast("dict[Any, Any]", fields).items()}
+    return _STEPS[kinds[0]](**keywords).build(folder)
 
 
 def _read_types(written: _Typed) -> Any:
@@ -206,20 +206,20 @@ def write_prompts(prompts: Mapping[str, str]) -> str:
 
 
 def read_prompts(text: str, source: str) -> dict[str, str]:
-    """Prompts by name, from YAML or JSON.
+    """Read prompts by name, from YAML or JSON.
 
     Raises:
-        InputError: it is no mapping of names to texts.
+        InputError: the text is not a mapping of names to texts.
     """
     try:
-        found: object = json.loads(text)
+        parsed: object = json.loads(text)
     except (ValueError, RecursionError):
-        found = parse_yaml(text, source)[1]
+        parsed = parse_yaml(text, source)[1]
     wrong = f"{source}: several templates are a mapping of names to texts, as in 'draft: Write ...'"
-    if not isinstance(found, Mapping) or not found:
+    if not isinstance(parsed, Mapping) or not parsed:
         raise InputError(wrong)
-    told = cast("Mapping[object, object]", found)
-    for name, one in told.items():
-        if not isinstance(name, str) or not isinstance(one, str) or not one.strip():
+    templates = cast("Mapping[object, object]", parsed)
+    for name, template in templates.items():
+        if not isinstance(name, str) or not isinstance(template, str) or not template.strip():
             raise InputError(f"{wrong}; not so: {name!r:.60}")
-    return {str(name): str(one).replace("\r\n", "\n") for name, one in told.items()}
+    return {str(name): str(template).replace("\r\n", "\n") for name, template in templates.items()}

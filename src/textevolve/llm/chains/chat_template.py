@@ -81,15 +81,15 @@ def _fill(parts: Sequence[TemplatePart], values: Mapping[str, Any]) -> tuple[str
 
 
 def find_value(name: str, values: Mapping[str, Any]) -> Any:
-    """The value of a name; after each dot a key, or a field, of the one before.
+    """Return the value of a name; each dot selects a key or a field of the value before it.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such value.
     """
-    first, *fields = name.split(".")
-    if first not in values:
-        raise InputError(f"there is no value '{first}'; there are: {', '.join(values)}")
-    value: object = values[first]
+    root, *fields = name.split(".")
+    if root not in values:
+        raise InputError(f"there is no value '{root}'; there are: {', '.join(values)}")
+    value: object = values[root]
     for field in fields:
         if isinstance(value, Mapping) and field in value:
             value = cast("Mapping[str, Any]", value)[field]
@@ -117,7 +117,7 @@ def value_text(value: object) -> str:
 
 
 def merge(parts: Iterable[TemplatePart]) -> tuple[TemplatePart, ...]:
-    """The parts, of which no two texts stand side by side, and none is empty."""
+    """Merge adjacent texts, and drop empty parts."""
     merged: list[TemplatePart] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):

@@ -1,7 +1,7 @@
 """DSPy: a chain as a module, and a journaled model as its language model.
 
-A module as a step of ours needs nothing of this: see `callables.py`. Needs `pip install dspy`,
-which is no extra of ours, since it brings packages that cannot stand beside others of ours.
+A module as a step does not need this code: see `callables.py`. Needs `pip install dspy`, which is
+not an extra, since it brings packages that conflict with others of ours.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ class _AsyncEngine(_Saved):
 
 
 def _take(request: Any) -> Request:
-    """
+    """Convert a request of DSPy.
+
     Raises:
-        InputError: something is asked for that is more than text.
+        InputError: it uses features beyond text.
     """
     config = request.config
     for name in ("top_p", "top_k", "stop", "reasoning", "logprobs", "tool_choice", "extensions"):
@@ -96,8 +97,8 @@ def _take(request: Any) -> Request:
         Message(check_role(message.role), (_text(message.parts),)) for message in request.messages
     ]
     if request.system:
-        own = request.system if isinstance(request.system, str) else _text(request.system)
-        messages.insert(0, Message("system", (own,)))
+        system_text = request.system if isinstance(request.system, str) else _text(request.system)
+        messages.insert(0, Message("system", (system_text,)))
     return Request(
         messages=tuple(messages),
         schema=_schema(config.response_format),
@@ -114,13 +115,13 @@ def _text(parts: Any) -> str:
     return "".join(part.text for part in parts)
 
 
-def _schema(wanted: Any) -> str | None:
-    """The JSON schema that an answer has to follow, however it is wrapped."""
-    if not wanted:
+def _schema(response_format: Any) -> str | None:
+    """Return the JSON schema of the answer, with or without its wrapper."""
+    if not response_format:
         return None
-    inner = wanted.get("json_schema", wanted)
-    found = inner.get("schema", inner if "properties" in inner else None)
-    return None if found is None else json.dumps(found)
+    inner = response_format.get("json_schema", response_format)
+    schema = inner.get("schema", inner if "properties" in inner else None)
+    return None if schema is None else json.dumps(schema)
 
 
 def _give(response: Response, request: Any) -> Any:

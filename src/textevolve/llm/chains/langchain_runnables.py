@@ -1,6 +1,6 @@
 """LangChain: a chain as a Runnable, and a journaled model as a chat model.
 
-A Runnable as a step of ours needs nothing of this: see `callables.py`. Needs langchain-core (the
+A Runnable as a step does not need this code: see `callables.py`. Needs langchain-core (the
 extra `langchain`).
 """
 
@@ -73,22 +73,22 @@ class JournaledChatModel(BaseChatModel):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        told = {"temperature": self.temperature, "max_tokens": self.max_tokens, "seed": self.seed}
-        return {"model": self._door.name, **told}
+        params = {"temperature": self.temperature, "max_tokens": self.max_tokens, "seed": self.seed}
+        return {"model": self._door.name, **params}
 
     @property
     def _door(self) -> ModelDoor:
         return cast(ModelDoor, self.door)
 
     def _request(
-        self, messages: Sequence[BaseMessage], stop: list[str] | None, given: Mapping[str, Any]
+        self, messages: Sequence[BaseMessage], stop: list[str] | None, options: Mapping[str, Any]
     ) -> Request:
-        known = ("temperature", "max_tokens", "seed")
-        refused = [*(["stop"] if stop else []), *(name for name in given if name not in known)]
+        names = ("temperature", "max_tokens", "seed")
+        refused = [*(["stop"] if stop else []), *(name for name in options if name not in names)]
         if refused:
             raise InputError(f"{self._door.name}: a journaled chat model takes no '{refused[0]}'")
-        own = {name: getattr(self, name) for name in known}
-        return Request(messages=tuple(map(_take_message, messages)), **{**own, **given})
+        defaults = {name: getattr(self, name) for name in names}
+        return Request(messages=tuple(map(_take_message, messages)), **{**defaults, **options})
 
     def _generate(
         self,
@@ -109,10 +109,10 @@ class JournaledChatModel(BaseChatModel):
         return _result(await self._door.ask(self._request(messages, stop, kwargs)))
 
 
-def _take_message(given: BaseMessage) -> Message:
-    if not isinstance(given.content, str):
+def _take_message(message: BaseMessage) -> Message:
+    if not isinstance(message.content, str):
         raise InputError("a journaled chat model takes messages of text alone")
-    return Message(check_role(_ROLES.get(given.type, given.type)), (given.content,))
+    return Message(check_role(_ROLES.get(message.type, message.type)), (message.content,))
 
 
 def _usage(response: Response) -> UsageMetadata:
@@ -153,7 +153,7 @@ class PromptListener(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         node = (metadata or {}).get("langgraph_node", "model")
-        self._asked[run_id] = str(node), "\n\n".join(str(one.text) for one in messages[0])
+        self._asked[run_id] = str(node), "\n\n".join(str(message.text) for message in messages[0])
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         if run_id in self._asked:

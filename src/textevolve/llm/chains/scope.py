@@ -202,7 +202,7 @@ class PromptUse:
 
 @dataclass(frozen=True, slots=True)
 class Trying:
-    """Which texts stand in the place of a program's own while it runs, and how they are used."""
+    """The texts that replace a program's own while it runs, and their uses."""
 
     texts: Mapping[str, str]
     uses: list[PromptUse] = field(default_factory=list[PromptUse])
@@ -233,6 +233,6 @@ def trying_prompts(texts: Mapping[str, str]) -> Generator[Trying]:
 
 
 def note_use(name: str, prompt: str, output: str) -> None:
-    """Tells whoever tries prompts what one was filled in to, and what came of it."""
+    """Record a filled-in prompt and its output, for the optimiser that tries prompts."""
     if (trying := current_trial.get()) is not None:
         trying.uses.append(PromptUse(name, prompt, output))

@@ -92,18 +92,18 @@ class ModelStep:
             "parse": parse,
         }
 
-    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Any:
+    async def run(self, values: Mapping[str, Any], scope: StepScope) -> Any:
         model = scope.model_of(self.model)
         scope.recorder.trace.note = model.name
-        request = Request(messages=self.template.fill(known), **self.sampling)
+        request = Request(messages=self.template.fill(values), **self.sampling)
         prompt = "\n\n".join(message.text for message in request.messages)
-        first = scope.context.sample * self.attempts
-        for sample in range(first, first + self.attempts):
+        first_sample = scope.context.sample * self.attempts
+        for sample in range(first_sample, first_sample + self.attempts):
             try:
                 value = await self._ask(model, replace(request, sample=sample))
             except AnswerError as error:
                 note_use(self.name, prompt, f"(nothing that can be used: {error})")
-                if sample == first + self.attempts - 1:
+                if sample == first_sample + self.attempts - 1:
                     raise
             else:
                 improve = scope.context.improve
@@ -170,25 +170,25 @@ class CallStep:
             "attempts": 1,  # as in descriptions of before
         }
 
-    async def run(self, known: Mapping[str, Any], scope: StepScope) -> Any:
+    async def run(self, values: Mapping[str, Any], scope: StepScope) -> Any:
         callee = self.callee
         if callee.kind in ("runnable", "module") and scope.context.rehearsed:
             raise CapabilityError(
-                f"step '{self.name}': what {callee.name} may ask cannot be known beforehand"
+                f"step '{self.name}': the calls of {callee.name} cannot be estimated"
             )
-        return await callee.call(_collect_arguments(callee, self.arguments, known))
+        return await callee.call(_collect_arguments(callee, self.arguments, values))
 
 
 def _collect_arguments(
-    callee: Callee, arguments: Mapping[str, str] | str | None, known: Mapping[str, Any]
+    callee: Callee, arguments: Mapping[str, str] | str | None, values: Mapping[str, Any]
 ) -> Any:
     if isinstance(arguments, str):
-        value, takes = find_value(arguments, known), callee.takes
+        value, takes = find_value(arguments, values), callee.takes
         return {takes[0]: value} if callee.kind == "code" and takes and len(takes) == 1 else value
     if arguments is not None:
-        return {argument: find_value(name, known) for argument, name in arguments.items()}
-    optional = [name for name in callee.may_take if name in known]
-    return {name: known[name] for name in (*(callee.takes or ()), *optional)}
+        return {argument: find_value(name, values) for argument, name in arguments.items()}
+    optional = [name for name in callee.may_take if name in values]
+    return {name: values[name] for name in (*(callee.takes or ()), *optional)}
 
 
 ChainStep: TypeAlias = ModelStep | CallStep
@@ -197,38 +197,38 @@ ChainStep: TypeAlias = ModelStep | CallStep
 def check_names(
     steps: Iterable[ChainStep], inputs: dict[str, Any], *, is_open: bool
 ) -> dict[str, Any]:
-    """Return the values that steps make, with their types. `is_open`: a value that no step makes
-    becomes one of the inputs.
+    """Return the values that steps produce, with their types. `is_open`: a value that no step
+    produces becomes an input.
 
     Raises:
-        InputError: a step uses a value that is not there, or makes one that is.
+        InputError: a step uses a value that does not exist, or produces one that does.
     """
-    made: dict[str, Any] = {}
+    produced: dict[str, Any] = {}
     for step in steps:
         for name in step.needs:
-            first = name.partition(".")[0]
-            if first in made or first in inputs:
+            root = name.partition(".")[0]
+            if root in produced or root in inputs:
                 continue
             if not is_open:
-                near = suggest(first, (*inputs, *made))
+                near = suggest(root, (*inputs, *produced))
                 raise InputError(
-                    f"step '{step.name}': there is no value '{first}' at this point{near}"
+                    f"step '{step.name}': there is no value '{root}' at this point{near}"
                 )
-            inputs[first] = None
-        if step.into in made or step.into in inputs:
+            inputs[root] = None
+        if step.into in produced or step.into in inputs:
             raise InputError(
-                f"step '{step.name}': there is a value '{step.into}' already, or it is used"
-                " before it is made: call it otherwise"
+                f"step '{step.name}': the value '{step.into}' exists already, or is used"
+                " before it is produced: choose another name"
             )
-        made[step.into] = step.gives
-    return made
+        produced[step.into] = step.gives
+    return produced
 
 
-async def run_steps(steps: Iterable[ChainStep], known: dict[str, Any], scope: StepScope) -> None:
-    """Run one step after another, and add what they make to what is known."""
+async def run_steps(steps: Iterable[ChainStep], values: dict[str, Any], scope: StepScope) -> None:
+    """Run one step after another, and add their results to the values."""
     for step in steps:
         with scope.enter(step.name, step.kind) as inner:
-            known.update(mend_texts({step.into: await step.run(known, inner)}))
+            values.update(mend_texts({step.into: await step.run(values, inner)}))
 
 
 def ask(
@@ -241,20 +241,20 @@ def ask(
     attempts: int = 1,
     **asked: Any,
 ) -> ModelStep:
-    """Ask a model: the answer to the template, filled in, is the value `into`.
+    """Return a step that calls a model: the answer to the filled-in template is the value `into`.
 
-    `template`: a text in which `{name}` stands for a value, or messages, each a role and a text.
-    `parse`: a pydantic model that the answer has to follow, or a function of its text. `model`: a
-    model's spec, where it is not the chain's. `name`: of the template, where it is not `into`.
-    `asked`: temperature, max_tokens, seed.
+    `template`: a text with placeholders `{name}`, or messages, each a role and a text. `parse`: a
+    pydantic model that the answer has to follow, or a function of its text. `model`: a model's
+    spec; by default the chain's. `name`: of the template; by default `into`. `asked`: temperature,
+    max_tokens, seed.
 
     Raises:
-        InputError: the template or a number cannot be used.
+        InputError: the template or a parameter is invalid.
     """
     _check(into, attempts)
     if wrong := [parameter for parameter in asked if parameter not in SAMPLING]:
-        known = ", ".join(SAMPLING)
-        raise InputError(f"step '{into}': no parameter '{wrong[0]}'; there are: {known}")
+        allowed = ", ".join(SAMPLING)
+        raise InputError(f"step '{into}': no parameter '{wrong[0]}'; there are: {allowed}")
     if parse is not None and not callable(parse):
         raise InputError(f"step '{into}': parse must be a pydantic model or a function")
     try:
@@ -278,14 +278,14 @@ def call(
     *,
     inputs: Mapping[str, str] | Iterable[str] | str | None = None,
 ) -> CallStep:
-    """Call something: what it gives is the value `into`.
+    """Return a step that calls a function: its result is the value `into`.
 
     `function`: any callable, async or not; a chain; a LangChain Runnable; a DSPy module. `inputs`:
-    the name of the value for each argument, or names that are the arguments' too; a single name for
-    a Runnable that takes one value and no mapping. Where none is said, the arguments' own names.
+    the name of the value for each argument, or names that equal the arguments'; a single name for a
+    Runnable that takes one value and no mapping. By default the arguments' own names are used.
 
     Raises:
-        InputError: it cannot be called, or does not say what it takes.
+        InputError: the function cannot be called, or its arguments are unknown.
     """
     _check(into)
     callee = take_callee(function)
@@ -307,8 +307,8 @@ def call(
             problem = f"{callee.name} needs '{missing[0]}', too"
     if problem:
         raise InputError(f"step '{into}': {problem}")
-    named = cast("Mapping[str, str] | str | None", arguments)
-    return CallStep(into=into, name=into, callee=callee, arguments=named)
+    argument_names = cast("Mapping[str, str] | str | None", arguments)
+    return CallStep(into=into, name=into, callee=callee, arguments=argument_names)
 
 
 def describe_type(kind: Any) -> str:

@@ -40,7 +40,7 @@ def _trimming(before: str, after: str) -> TurnMarkers:
 
 
 def _llama_3(**more: Any) -> ChatFormat:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "bos": "<|begin_of_text|>",
         "writes_bos": True,
         "eos": "<|eot_id|>",
@@ -55,11 +55,11 @@ def _llama_3(**more: Any) -> ChatFormat:
         "stop": ("<|eot_id|>", "<|end_of_text|>"),
         "more_markers": ("<|eom_id|>", "<|python_tag|>"),
     }
-    return ChatFormat(**(given | more))
+    return ChatFormat(**(fields | more))
 
 
 def _chatml(**more: Any) -> ChatFormat:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "eos": "<|im_end|>",
         "system": SystemTurn(before="<|im_start|>system\n", after="<|im_end|>\n", later=True),
         "user": TurnMarkers(before="<|im_start|>user\n", after="<|im_end|>\n"),
@@ -67,11 +67,11 @@ def _chatml(**more: Any) -> ChatFormat:
         "generation": "<|im_start|>assistant\n",
         "stop": ("<|im_end|>",),
     }
-    return ChatFormat(**(given | more))
+    return ChatFormat(**(fields | more))
 
 
 def _mistral(space: str, **more: Any) -> ChatFormat:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "bos": "<s>",
         "writes_bos": True,
         "eos": "</s>",
@@ -82,7 +82,7 @@ def _mistral(space: str, **more: Any) -> ChatFormat:
         "stop": ("</s>",),
         "more_markers": _MISTRAL_MARKERS,
     }
-    return ChatFormat(**(given | more))
+    return ChatFormat(**(fields | more))
 
 
 def _gemma(**more: Any) -> ChatFormat:
@@ -314,12 +314,12 @@ CHAT_FORMATS: Mapping[str, ChatFormat] = MappingProxyType({f.name: f for f in _T
 
 
 def chat_format(name: str) -> ChatFormat:
-    """The format of a name.
+    """Return a format by name.
 
     Raises:
-        NotFoundError: there is none; names the nearest.
+        NotFoundError: there is none; the message suggests the nearest name.
     """
-    found = CHAT_FORMATS.get(name)
-    if found is None:
+    match = CHAT_FORMATS.get(name)
+    if match is None:
         raise NotFoundError(f"no chat format '{name}'{suggest(name, list(CHAT_FORMATS))}")
-    return found
+    return match

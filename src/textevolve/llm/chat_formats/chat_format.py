@@ -43,7 +43,7 @@ def read_conversation(text: str, name: str) -> ChatFile:
     """Read a list of messages, or an object with `messages` and perhaps `tools`, from JSON.
 
     Raises:
-        InputError: the text is not JSON, or holds no messages; `name` is what it is called there.
+        InputError: the text is not JSON, or has no messages; `name` names it in the message.
     """
     try:
         body: Any = json.loads(text)
@@ -193,9 +193,9 @@ class SystemTurn(TurnMarkers):
 
 
 class Thoughts(Frozen):
-    """How thoughts in the text of an assistant are treated: those of earlier answers are dropped
-    together with the white space after them that `strip` names; with `wrap` the last answer, if it
-    follows the last question, is written with its thoughts, even where it has none."""
+    """The treatment of reasoning in the text of an assistant: reasoning of earlier answers is
+    dropped, with the white space after it that `strip` names; with `wrap` the last answer, if it
+    follows the last question, is written with its reasoning, even if that is empty."""
 
     opening: str = "<think>"
     closing: str = "</think>"
@@ -287,9 +287,9 @@ def _compiled() -> Callable[..., str]:
     environment = jinja2.Environment(autoescape=False)  # plain text: escaping would alter it
     environment.filters["tojson"] = as_json
     names: dict[str, Any] = environment.globals
-    names["raise_exception"] = _refuse
+    names["raise_exception"] = _raise_refusal
     return environment.from_string(_source()).render
 
 
-def _refuse(reason: str) -> None:
+def _raise_refusal(reason: str) -> None:
     raise InputError(reason)

@@ -84,22 +84,25 @@ def check_chat_template(model: ModelTemplate) -> TemplateCheck:
 
 
 def match_formats(render: Render, bos_token: str | None) -> tuple[FormatMatch, ...]:
-    """The known formats that write anything as the template does, the most alike first."""
+    """Return the known formats that render any conversation like the template, the best match
+    first."""
     texts = [_without(_ask(render, talk, asks), bos_token) for talk, asks in CONVERSATIONS]
     matches: list[FormatMatch] = []
     for name, format in CHAT_FORMATS.items():
-        own = (_without(_render(format, talk, asks), format.bos) for talk, asks in CONVERSATIONS)
-        same = [text for text, other in zip(texts, own, strict=True) if text == other]
-        # Two refusals are no likeness where nothing else is alike.
+        rendered = (
+            _without(_render(format, talk, asks), format.bos) for talk, asks in CONVERSATIONS
+        )
+        same = [text for text, other in zip(texts, rendered, strict=True) if text == other]
+        # Two refusals alone are not a match.
         if any(text is not None for text in same):
             matches.append(FormatMatch(name, len(same), len(texts)))
     return tuple(sorted(matches, key=lambda match: -match.same))
 
 
 def detect_prompt(text: str) -> tuple[str, ...]:
-    """The known formats in which a rendered prompt can be read: those that write it again as it
-    is, or, where none does, the others. Those that leave the fewest characters to the texts of the
-    turns come first."""
+    """Return the known formats that can parse a rendered prompt: formats that reproduce it exactly,
+    or, if none does, the others. Formats with the fewest characters left in the texts of the turns
+    come first."""
     readings: list[tuple[bool, int, str]] = []
     for name, format in CHAT_FORMATS.items():
         try:

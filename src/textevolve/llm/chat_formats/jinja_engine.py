@@ -69,15 +69,15 @@ class _Namespace(Namespace):
     def __init__(*args: Any, **named: Any) -> None:  # `self` may be among the names
         values = dict(*args[1:], **named)
         for name in values:
-            _refuse_private(name)
+            _check_attribute(name)
         Namespace.__init__(args[0], values)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        _refuse_private(name)
+        _check_attribute(name)
         super().__setitem__(name, value)
 
 
-def _refuse_private(name: Any) -> None:
+def _check_attribute(name: Any) -> None:
     if isinstance(name, str) and name.startswith("_"):
         raise jinja2.exceptions.SecurityError(f"a namespace cannot have the attribute {name!r}")
 
@@ -104,19 +104,19 @@ def _to_json(
 
 @lru_cache(maxsize=1)
 def _environment() -> ImmutableSandboxedEnvironment:
-    made = ImmutableSandboxedEnvironment(
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_GenerationTag, jinja2.ext.loopcontrols],
     )
-    made.filters["tojson"] = _to_json
-    names: dict[str, Any] = made.globals
+    environment.filters["tojson"] = _to_json
+    names: dict[str, Any] = environment.globals
     names |= {
         "raise_exception": _raise_exception,
         "dict": _DictGlobal(),
         "namespace": _Namespace,
     }
-    return made
+    return environment
 
 
 @lru_cache(maxsize=64)
@@ -182,11 +182,11 @@ def _answer(request: bytes, longest: int) -> tuple[bytes, str]:
 def _describe(error: Exception) -> str:
     line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else None
     try:
-        said = str(error)
+        message = str(error)
     except Exception:  # noqa: BLE001  a number of too many digits has no text
-        said = ""
+        message = ""
     where = f"line {line}: " if line else ""
-    return _shorten(f"{where}{type(error).__name__}: {said}")
+    return _shorten(f"{where}{type(error).__name__}: {message}")
 
 
 def _shorten(text: str) -> str:
@@ -206,11 +206,11 @@ def _warm_up() -> None:
 
 
 def _confine(memory: int) -> None:
-    """No more files, sockets, written bytes and cores, and `memory` bytes besides what is taken."""
+    """Forbid new files, sockets, written bytes and core dumps, and allow `memory` more bytes."""
     kernel = "/proc/self/statm"
     if os.path.exists(kernel):
-        with open(kernel, "rb") as taken:
-            most = int(taken.read().split()[0]) * resource.getpagesize() + memory
+        with open(kernel, "rb") as statm:
+            most = int(statm.read().split()[0]) * resource.getpagesize() + memory
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

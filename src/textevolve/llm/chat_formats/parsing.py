@@ -95,7 +95,7 @@ class _Reader:
 
     def add(self, role: str, text: str) -> None:
         """Add a message, whose text is whole again."""
-        self.messages.append(make_message(role, self.whole(text)))
+        self.messages.append(make_message(role, self.restore(text)))
 
     def take(self, literal: str) -> bool:
         """Pass over a fixed text, if it stands here."""
@@ -117,8 +117,8 @@ class _Reader:
     def is_marked(self, text: str) -> bool:
         return find_marker(text, self.format.markers) is not None
 
-    def whole(self, text: str) -> str:
-        """A text as it was before its markers were broken up."""
+    def restore(self, text: str) -> str:
+        """Return a text as it was before its markers were broken up."""
         if marker := find_marker(text, self.format.markers):
             raise InputError(
                 f"the text is not in the format {self.format.name}: {marker!r} stands where no "
@@ -139,8 +139,8 @@ class _Reader:
         return sorted(openings, key=lambda opening: -len(opening[0]))
 
     def until(self, after: str) -> str:
-        """The text up to the end marker, which is passed over. Where that is no marker, the next
-        turn or the end of the text must follow."""
+        """Return the text up to the end marker, which is skipped. If the format has no end marker,
+        the next turn or the end of the text must follow."""
         end = re.escape(after)
         if not self.is_marked(after):
             format = self.format
@@ -156,21 +156,23 @@ class _Reader:
         return content
 
     def closing(self) -> bool | None:
-        """Whether the text ends here with a prompt for an answer; None where it goes on."""
-        rest = self.text[self.at :]
+        """Check whether the text ends here with a prompt for an answer; None if it continues."""
+        remaining = self.text[self.at :]
         prompt = self.format.generation
-        if rest == prompt and (prompt or self.last == "user"):
+        if remaining == prompt and (prompt or self.last == "user"):
             return True
-        return False if rest == self.format.ending else None
+        return False if remaining == self.format.ending else None
 
     def read_turn(self) -> None:
-        for opening, role, read in self.openings:
+        for opening, role, reader in self.openings:
             fits = role != "assistant" or self.last == "user" or self.is_marked(opening)
             if fits and self.text.startswith(opening, self.at):
-                read()
+                reader()
                 return
-        known = " or ".join(sorted({repr(opening) for opening, _, _ in self.openings if opening}))
-        raise self.wrong(known)
+        expected = " or ".join(
+            sorted({repr(opening) for opening, _, _ in self.openings if opening})
+        )
+        raise self.wrong(expected)
 
     def read_system(self, system: SystemTurn) -> None:
         """Read a system message that begins the text."""

@@ -115,7 +115,7 @@ def _explain_end(code: int, limits: TemplateLimits) -> str:
 
 
 def _get_running(limits: TemplateLimits) -> _Running:
-    """The process, started anew where there is none of ours with these limits."""
+    """Return the process with these limits, and start it if there is none."""
     global _running
     if _running is not None and _running.owner != os.getpid():
         _running.process.returncode = 0  # in a fork: it serves the parent
@@ -206,7 +206,7 @@ class JinjaTemplate:
         add_generation_prompt: bool = False,
         **values: Any,
     ) -> str:
-        """The text of a conversation, byte for byte that of `apply_chat_template` in transformers.
+        """Render a conversation, byte for byte like `apply_chat_template` in transformers.
 
         `messages`, `tools` (JSON schemas), `documents` and `values` hold JSON values. Keys of a
         message whose value is None are left out. The date that a template asks for is that of
@@ -218,9 +218,9 @@ class JinjaTemplate:
         """
         if not messages:
             raise InputError("a conversation without a message cannot be rendered")
-        own = {"bos_token": self.bos_token, "eos_token": self.eos_token}
-        given = {
-            **{name: token for name, token in own.items() if token is not None},
+        tokens = {"bos_token": self.bos_token, "eos_token": self.eos_token}
+        variables = {
+            **{name: token for name, token in tokens.items() if token is not None},
             **values,
             "tools": tools,
             "documents": documents,
@@ -233,19 +233,19 @@ class JinjaTemplate:
                 f" {self.limits.source:,} are taken: it is no chat template, or one that does harm"
             )
         try:
-            request = json.dumps([_now().isoformat(), self.source, given, talk])
+            request = json.dumps([_now().isoformat(), self.source, variables, talk])
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"a conversation must be made of JSON values: {error}") from error
         return render_apart(request.encode(), self.limits)
 
 
 def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is None; reasoning under each name that templates read it by."""
-    kept = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((kept[name] for name in _REASONING if name in kept), None)
+    """Drop fields that are None, and add reasoning under each name that templates use."""
+    fields = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((fields[name] for name in _REASONING if name in fields), None)
     if reasoning is None:
-        return kept
-    return {"thinking": reasoning, **kept, "reasoning_content": reasoning}
+        return fields
+    return {"thinking": reasoning, **fields, "reasoning_content": reasoning}
 
 
 def _now() -> datetime:
@@ -279,7 +279,7 @@ def is_model_file(path: Path | str) -> bool:
 
 
 def read_chat_template(path: Path | str) -> ModelTemplate:
-    """The chat template of a model: of its folder, of a GGUF file, or of one file of a folder.
+    """Read the chat template of a model from its folder, a GGUF file, or one file of a folder.
 
     Raises:
         InputError: no such file, one that is damaged, or one without a chat template.
@@ -302,22 +302,24 @@ def read_chat_template(path: Path | str) -> ModelTemplate:
             f" {CONFIG} or a file that ends in .jinja"
         )
     config = place if place.suffix == ".json" else place.with_name(CONFIG)
-    known = _load(config) if config.is_file() else {}
-    source = _read(place) if place.suffix in _JINJA else _default(known, place)
-    return ModelTemplate(str(place), source, _token(known, "bos_token"), _token(known, "eos_token"))
+    config_fields = _load(config) if config.is_file() else {}
+    source = _read(place) if place.suffix in _JINJA else _default(config_fields, place)
+    return ModelTemplate(
+        str(place), source, _token(config_fields, "bos_token"), _token(config_fields, "eos_token")
+    )
 
 
-def _token(known: Mapping[str, Any], name: str) -> str | None:
-    match known.get(name):
+def _token(fields: Mapping[str, Any], name: str) -> str | None:
+    match fields.get(name):
         case str(token) | {"content": str(token)}:
             return token
         case _:
             return None
 
 
-def _default(known: Mapping[str, Any], place: Path) -> str:
-    """The template of a configuration, or the default of a list of named ones."""
-    written: Any = known.get("chat_template")
+def _default(fields: Mapping[str, Any], place: Path) -> str:
+    """Return the template of a configuration, or the default of a list of named ones."""
+    written: Any = fields.get("chat_template")
     for entry in cast("list[Any]", written) if isinstance(written, list) else ():
         match entry:
             case {"name": "default", "template": str(source)}:

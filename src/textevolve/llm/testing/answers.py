@@ -28,8 +28,8 @@ class Answer:
     """An answer of the server. Omitted fields are obliging.
 
     `text`: None stands for the obliging text; `alter` is applied to either. `yes`: of a one-token
-    answer, P(yes), or that of the first of the words that the question ends with ("one letter, A, B
-    or C."), of which the others share the rest. `body`: sent word for word in place of a chat
+    answer, P(yes), or the probability of the first of the words at the end of the question ("one
+    letter, A, B or C."); the other words share the rest. `body`: sent verbatim instead of a chat
     completion, with `status`.
     `delay`: seconds on top of the server's latency. `transport`: `hang` never answers, `reset`
     breaks the connection in the middle of the answer, `cut` ends it early in an orderly way,
@@ -92,16 +92,16 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         message |= {"content": None, "refusal": answer.refusal}
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish_reason}
     if body.get("logprobs"):
-        wanted = int(body.get("top_logprobs") or 0)
+        top_count = int(body.get("top_logprobs") or 0)
         content = (
             _forced(text, rng)
             if body.get("grammar")
-            else [_choice(text, yes, wanted, words)]
+            else [_choice(text, yes, top_count, words)]
             if yes is not None
-            else _tokens(text, wanted, rng)
+            else _tokens(text, top_count, rng)
         )
         choice["logprobs"] = {"content": content}
-    made = {
+    completion_body = {
         "id": f"chatcmpl-{seed:016x}",
         "object": "chat.completion",
         "created": 0,
@@ -109,7 +109,7 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         "choices": [choice],
         "usage": answer.usage if answer.usage is not None else _usage(body, text, answer),
     }
-    return json.dumps(made).encode()
+    return json.dumps(completion_body).encode()
 
 
 def drawn_embedding(text: str, dimension: int) -> list[float]:
@@ -135,13 +135,13 @@ def _image_tokens(content: object) -> int:
 
 
 def _words(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The words between which the last message lets choose."""
+    """Return the words among which the last message lets the model choose."""
     messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
     end = content_text(messages[-1].get("content"))[-120:] if messages else ""
-    if found := _LABELS.search(end):
-        return (*found[1].split(", "), found[2])
-    found = _CHOICE.search(end)
-    return (found[1], found[2]) if found else ("Yes", "No")
+    if match := _LABELS.search(end):
+        return (*match[1].split(", "), match[2])
+    match = _CHOICE.search(end)
+    return (match[1], match[2]) if match else ("Yes", "No")
 
 
 def _text(
@@ -169,11 +169,11 @@ def _text(
 
 
 def _schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    wanted: Mapping[str, Any] = body.get("response_format") or {}
-    if wanted.get("type") == "json_object":
+    response_format: Mapping[str, Any] = body.get("response_format") or {}
+    if response_format.get("type") == "json_object":
         return {"type": "object", "properties": {"answer": {"type": "string"}}}
-    named: Mapping[str, Any] = wanted.get("json_schema") or {}
-    return named.get("schema")
+    json_schema: Mapping[str, Any] = response_format.get("json_schema") or {}
+    return json_schema.get("schema")
 
 
 def _usage(body: Mapping[str, Any], text: str, answer: Answer) -> dict[str, Any]:
@@ -199,21 +199,21 @@ def _entry(token: str, probability: float) -> dict[str, Any]:
 
 
 def _with_alternatives(
-    token: str, shares: Sequence[tuple[str, float]], wanted: int
+    token: str, shares: Sequence[tuple[str, float]], top_count: int
 ) -> dict[str, Any]:
-    top = sorted((_entry(t, p) for t, p in shares), key=lambda e: -e["logprob"])[:wanted]
+    top = sorted((_entry(t, p) for t, p in shares), key=lambda e: -e["logprob"])[:top_count]
     return _entry(token, dict(shares)[token]) | {"top_logprobs": top}
 
 
-def _choice(text: str, yes: float, wanted: int, words: tuple[str, ...]) -> dict[str, Any]:
+def _choice(text: str, yes: float, top_count: int, words: tuple[str, ...]) -> dict[str, Any]:
     """P(yes) spread over the variants that tokenisers know; 2 % go to something else."""
-    others = [(1 - yes) / (len(words) - 1)] * (len(words) - 1)
+    other_probabilities = [(1 - yes) / (len(words) - 1)] * (len(words) - 1)
     shares = [
-        (variant, 0.98 * whole * share)
-        for whole, word in zip([yes, *others], words, strict=True)
+        (variant, 0.98 * probability * share)
+        for probability, word in zip([yes, *other_probabilities], words, strict=True)
         for variant, share in ((word, 0.9), (word.swapcase(), 0.06), (f" {word}", 0.04))
     ]
-    return _with_alternatives(text, [*shares, ("Maybe", 0.02)], wanted)
+    return _with_alternatives(text, [*shares, ("Maybe", 0.02)], top_count)
 
 
 def _forced(text: str, rng: Random) -> list[dict[str, Any]]:
@@ -230,19 +230,19 @@ def _forced(text: str, rng: Random) -> list[dict[str, Any]]:
     ]
 
 
-def _tokens(text: str, wanted: int, rng: Random) -> list[dict[str, Any]]:
-    """The text in tokens that join up to it; a number is one token with other numbers beside it."""
-    made: list[dict[str, Any]] = []
+def _tokens(text: str, top_count: int, rng: Random) -> list[dict[str, Any]]:
+    """Split the text into tokens; a number is one token with other numbers as alternatives."""
+    tokens: list[dict[str, Any]] = []
     for token in _TOKEN.findall(text):
         if token.isdecimal() and token.isascii():
             near = [str(n) for n in (int(token) - 2, int(token) - 1, int(token) + 1) if n >= 0]
-            own = rng.uniform(0.5, 0.8)
-            left = 0.98 - own
-            shares = [(token, own), *((other, left / len(near)) for other in near)]
+            share = rng.uniform(0.5, 0.8)
+            remaining = 0.98 - share
+            shares = [(token, share), *((other, remaining / len(near)) for other in near)]
         else:
             shares = [(token, 0.95), ("…", 0.03)] if token != "…" else [(token, 0.95)]
-        made.append(_with_alternatives(token, shares, wanted))
-    return made
+        tokens.append(_with_alternatives(token, shares, top_count))
+    return tokens
 
 
 TEXT = (
@@ -289,10 +289,10 @@ def _value(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any], dept
 def _resolve(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any]) -> Mapping[str, Any]:
     while True:
         if "$ref" in schema:
-            found: Any = root
+            node: Any = root
             for step in str(schema["$ref"]).removeprefix("#/").split("/"):
-                found = found[step]
-            schema = found
+                node = node[step]
+            schema = node
         elif "anyOf" in schema or "oneOf" in schema:
             schema = rng.choice(list(schema.get("anyOf") or schema["oneOf"]))
         else:
@@ -319,20 +319,20 @@ def _array(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any], dept
     return [_value(part, rng, root, depth + 1) for part in parts]
 
 
-def _number(schema: Mapping[str, Any], rng: Random, whole: bool) -> int | float:
+def _number(schema: Mapping[str, Any], rng: Random, integer: bool) -> int | float:
     low, high = float(schema.get("minimum", 0)), float(schema.get("maximum", math.inf))
-    step = float(schema.get("multipleOf", 1 if whole else 0.5))
+    step = float(schema.get("multipleOf", 1 if integer else 0.5))
     if "exclusiveMinimum" in schema:
         low = float(schema["exclusiveMinimum"]) + step
     if "exclusiveMaximum" in schema:
         high = float(schema["exclusiveMaximum"]) - step
     if math.isinf(high):
         high = low + 10
-    first, last = math.ceil(low / step), math.floor(high / step)
-    if first > last:  # bounds closer than the step
+    lowest, last = math.ceil(low / step), math.floor(high / step)
+    if lowest > last:  # bounds closer than the step
         return (low + high) / 2
-    value = rng.randint(first, last) * step
-    return int(value) if whole or value.is_integer() else value
+    value = rng.randint(lowest, last) * step
+    return int(value) if integer or value.is_integer() else value
 
 
 def _string(schema: Mapping[str, Any], rng: Random) -> str:
@@ -349,21 +349,21 @@ _SIGN = re.compile(r"<\[([0-9]+)\]>|\\U([0-9A-F]{8})")
 
 def split_tokens(text: str) -> list[tuple[int, bytes]]:
     """The number and the bytes of each token of a text."""
-    found: list[tuple[int, bytes]] = []
+    tokens: list[tuple[int, bytes]] = []
     for character in text:
         data = character.encode("utf-8", "replace")
         if ord(character) < 0x10000:
-            found.append((ord(character), data))
+            tokens.append((ord(character), data))
         else:
-            found += [(_BYTES + byte, bytes([byte])) for byte in data]
-    return found
+            tokens += [(_BYTES + byte, bytes([byte])) for byte in data]
+    return tokens
 
 
-def answer_tokenize(asked: Any) -> bytes:
+def answer_tokenize(body: Any) -> bytes:
     """The body of an answer to `/tokenize`; there are no tokens where no text was sent."""
     pieces = [
         {"id": id, "piece": piece.decode() if id < _BYTES else list(piece)}
-        for id, piece in split_tokens(str(asked.get("content", "")))
+        for id, piece in split_tokens(str(body.get("content", "")))
     ]
     return json.dumps({"tokens": pieces}).encode()
 
@@ -378,16 +378,18 @@ CHUNK = 7
 """Characters of thoughts or arguments in one event of a stream."""
 
 
-def drawn_calls(asked: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], ...]:
+def drawn_calls(body: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], ...]:
     """Draw the call that a request demands: of the function that is named, or the first."""
-    choice: Any = asked.get("tool_choice")
+    choice: Any = body.get("tool_choice")
     if choice in (None, "auto", "none"):
         return ()
-    named: Any = choice["function"]["name"] if isinstance(choice, dict) else None  # pyright: ignore[reportUnknownVariableType]
-    functions = [tool["function"] for tool in asked["tools"]]
-    function = next(one for one in functions if named in (None, one["name"]))
-    made = instance(function.get("parameters") or {"type": "object"}, rng)
-    return ((function["name"], json.dumps(made)),)
+    function_name: Any = choice["function"]["name"] if isinstance(choice, dict) else None  # pyright: ignore[reportUnknownVariableType]
+    functions = [tool["function"] for tool in body["tools"]]
+    function = next(
+        candidate for candidate in functions if function_name in (None, candidate["name"])
+    )
+    arguments = instance(function.get("parameters") or {"type": "object"}, rng)
+    return ((function["name"], json.dumps(arguments)),)
 
 
 def add_calls(message: dict[str, Any], calls: Sequence[tuple[str, str]], rng: Random) -> None:

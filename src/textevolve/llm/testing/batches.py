@@ -19,7 +19,7 @@ from textevolve.llm.testing.answers import Answer
 
 
 class BatchFault(StrEnum):
-    """How a job goes wrong. Those that concern lines concern each third one, from the first."""
+    """A way in which a job fails. Faults of lines affect each third one, from the first."""
 
     INVALID = "invalid"
     QUEUE_FULL = "queue full"
@@ -90,9 +90,9 @@ class ScriptedBatches:
         body: bytes,
         ask: AnswerLine,
     ) -> Answer | None:
-        """None where the path is none of this API. `ask`: what answers one line."""
-        root, _, rest = path.partition("?")[0].removeprefix("/v1/").partition("/")
-        name, _, action = rest.partition("/")
+        """Answer a request; None if its path is not of this API. `ask`: answers one line."""
+        root, _, remainder = path.partition("?")[0].removeprefix("/v1/").partition("/")
+        name, _, action = remainder.partition("/")
         if root == "files":
             return self._file(method, name, action) if name else self._upload(headers, body)
         if root != "batches":
@@ -133,9 +133,9 @@ class ScriptedBatches:
                 return _error(f"no such file: {name}", 404)
         return Answer(body=self.files[name])
 
-    def _create(self, asked: dict[str, Any], ask: AnswerLine) -> Answer:
+    def _create(self, body: dict[str, Any], ask: AnswerLine) -> Answer:
         self.submissions += 1
-        fault, name = self.faults(self.submissions), asked.get("input_file_id") or ""
+        fault, name = self.faults(self.submissions), body.get("input_file_id") or ""
         if name not in self.files:
             return _error(f"no such file: {name}", 400)
         lines = list(map(json.loads, self.files[name].splitlines()))
@@ -148,7 +148,7 @@ class ScriptedBatches:
             "object": "batch",
             "status": "failed" if refusal else str(fault) if fault in HALVES else "completed",
             "created_at": int(time.time()),
-            "metadata": asked.get("metadata"),
+            "metadata": body.get("metadata"),
             "input_file_id": name,
             "output_file_id": self._keep(b"\n".join(good)),
             "error_file_id": self._keep(b"\n".join(bad)),

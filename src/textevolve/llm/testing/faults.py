@@ -31,9 +31,8 @@ _THOUGHTS = "The moon pulls at the sea. But the sun does, too. Wait, once more. 
 
 
 class Fault(StrEnum):
-    """One way to misbehave, with the answer that shows it. Those of `CONTENT` answer 200 with a
-    text that cannot be used as is; those of streams change nothing of an answer that is not
-    streamed."""
+    """One way to misbehave, with its answer. Faults of `CONTENT` answer 200 with an unusable text;
+    faults of streams do not change answers without streaming."""
 
     answer: Answer
 
@@ -225,7 +224,7 @@ def faults(
 
 @dataclass(frozen=True, slots=True)
 class SeenImage:
-    """`sha256` of its bytes; `kind` by them, whatever its data URL says; empty where it is none."""
+    """`sha256` of its bytes; `kind` by its bytes, not by its data URL; empty if it is no image."""
 
     kind: str
     size: int

@@ -1,6 +1,6 @@
 """The scripted server: HTTP/1.1 on loopback, in the loop or in a thread.
 
-It answers `/v1/chat/completions` and `/v1/responses`, streamed where that is asked for,
+It answers `/v1/chat/completions` and `/v1/responses`, streamed on request,
 `/v1/embeddings`, `/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions` where it
 is to speak them.
 """
@@ -65,13 +65,13 @@ class ScriptedServer:
     """Serves from `async with` (in this loop) or from `with` (in a thread of its own).
 
     `latency`: seconds before each answer. `capacity`: above this many chat requests in flight the
-    answer is a 429. `key`: asked for as the bearer token, else 401. `keep`: how many of the latest
-    requests stay in `requests`. `wires`: those of `systemone` and `decisions` on which it decides;
-    none are as with most endpoints, which only chat. Decisions count as calls. `tokenizes`: texts
+    answer is a 429. `key`: the required bearer token, otherwise 401. `keep`: the number of latest
+    requests in `requests`. `wires`: `systemone` and `decisions`, if it answers decisions; by
+    default none, like most endpoints, which only chat. Decisions count as calls. `tokenizes`: texts
     can be forced token by token, as by llama.cpp's server (`/tokenize` and grammars of tokens);
-    else `/tokenize` is a 404, as with most endpoints. `dimension`: how many numbers an embedding
-    has. `batches`: the batch API, of which the lines count as calls, and scripts see them; without
-    it its paths are a 404.
+    otherwise `/tokenize` is a 404, as with most endpoints. `dimension`: of embeddings. `batches`:
+    the batch API, whose lines count as calls and are passed to scripts; without it its paths are a
+    404.
     """
 
     def __init__(
@@ -167,8 +167,8 @@ class ScriptedServer:
             return misbehave(Fault.UNAUTHORISED)
         if self.batches is not None:
 
-            def ask(asked: dict[str, Any], line: bytes) -> Answer:
-                return self._answer(asked, headers, line, completion)
+            def ask(line_body: dict[str, Any], line: bytes) -> Answer:
+                return self._answer(line_body, headers, line, completion)
 
             if (batch := self.batches.answer(method, path, headers, body, ask)) is not None:
                 return batch
@@ -179,26 +179,26 @@ class ScriptedServer:
             return Answer(body=json.dumps(self.stats() if path == "/stats" else listed).encode())
         if method == "POST" and path in (POSTED if not self.tokenizes else (*POSTED, "/tokenize")):
             try:
-                asked = json.loads(body)
+                parsed = json.loads(body)
             except ValueError:
                 return Answer(status=400, body=b'{"error":{"message":"the body is not JSON"}}')
             if path == "/embeddings":
-                return _embeddings(asked, self.dimension)
+                return _embeddings(parsed, self.dimension)
             if path == "/tokenize":
-                return Answer(body=answer_tokenize(asked))
+                return Answer(body=answer_tokenize(parsed))
             if path in _WRITERS:
-                return self._answer(asked, headers, body, _WRITERS[path])
+                return self._answer(parsed, headers, body, _WRITERS[path])
             if dialect := dialect_of(path, self.wires):
                 try:
-                    made = decision(dialect, asked)
+                    answered = decision(dialect, parsed)
                 except (AttributeError, KeyError, TypeError):
                     return Answer(status=422, body=b'{"detail":"the questions are none"}')
-                return self._answer(asked, headers, body, lambda _asked, _seed, _answer: made)
+                return self._answer(parsed, headers, body, lambda _asked, _seed, _answer: answered)
         return Answer(status=404, body=b'{"error":{"message":"no such path"}}')
 
     def _answer(
         self,
-        asked: dict[str, Any],
+        parsed: dict[str, Any],
         headers: Mapping[str, str],
         body: bytes,
         make: Writer,
@@ -207,30 +207,30 @@ class ScriptedServer:
         seed = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
         self.calls += 1
         self.seen[seed] = self.seen.get(seed, 0) + 1
-        self.requests.append(asked)
+        self.requests.append(parsed)
         self.headers.append(dict(headers))
         if self.capacity is not None and self.in_flight > self.capacity:
             return misbehave(Fault.RATE_LIMIT)
-        said = self.script(asked, self.calls) if self.script is not None else None
-        if isinstance(said, str) and not isinstance(said, Fault):
-            said = Answer(text=said)
-        answer = misbehave(said) if isinstance(said, Fault) else said or OBLIGING
+        scripted = self.script(parsed, self.calls) if self.script is not None else None
+        if isinstance(scripted, str) and not isinstance(scripted, Fault):
+            scripted = Answer(text=scripted)
+        answer = misbehave(scripted) if isinstance(scripted, Fault) else scripted or OBLIGING
         if answer.body is not None:
             return answer
-        whole = replace(answer, body=make(asked, seed, answer))
-        return as_stream(whole, asked) if asked.get("stream") and answer.streams else whole
+        complete = replace(answer, body=make(parsed, seed, answer))
+        return as_stream(complete, parsed) if parsed.get("stream") and answer.streams else complete
 
 
-def _embeddings(asked: Mapping[str, Any], dimension: int) -> Answer:
+def _embeddings(request: Mapping[str, Any], dimension: int) -> Answer:
     """Unit vectors drawn from each text's hash: the same text always has the same vector."""
-    given: Any = asked.get("input", [])
-    texts: list[str] = [given] if isinstance(given, str) else list(given)
+    inputs: Any = request.get("input", [])
+    texts: list[str] = [inputs] if isinstance(inputs, str) else list(inputs)
     data: list[dict[str, Any]] = []
     for index, text in enumerate(texts):
         data.append({"index": index, "embedding": drawn_embedding(text, dimension)})
     tokens = sum(len(text) // 4 + 1 for text in texts)
-    made = {"data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
-    return Answer(body=json.dumps(made).encode())
+    response = {"data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+    return Answer(body=json.dumps(response).encode())
 
 
 class ScriptedConnection(asyncio.Protocol):
@@ -267,7 +267,7 @@ class ScriptedConnection(asyncio.Protocol):
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
             return
-        first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
+        request_line, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
         parts = [line.partition(":") for line in lines]
         headers = {name.lower(): value.strip() for name, _, value in parts}
         size = end + 4 + int(headers.get("content-length", 0))
@@ -275,7 +275,7 @@ class ScriptedConnection(asyncio.Protocol):
             return
         body = bytes(self._buffer[end + 4 : size])
         del self._buffer[:size]
-        method, path, _version = first.split(" ", 2)
+        method, path, _version = request_line.split(" ", 2)
         server = self._server
         self._counted = path.endswith(ASKED)
         server.in_flight += self._counted
@@ -365,14 +365,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--batches", type=float, metavar="SECONDS", help="take batch jobs, which last so long"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     server = ScriptedServer(
-        faults(given.faults, TRANSIENT + CONTENT) if given.faults else None,
-        latency=given.latency,
-        port=given.port,
-        capacity=given.capacity,
+        faults(options.faults, TRANSIENT + CONTENT) if options.faults else None,
+        latency=options.latency,
+        port=options.port,
+        capacity=options.capacity,
         keep=0,
-        batches=None if given.batches is None else ScriptedBatches(given.batches),
+        batches=None if options.batches is None else ScriptedBatches(options.batches),
     )
     try:
         asyncio.run(_serve(server))

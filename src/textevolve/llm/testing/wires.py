@@ -1,9 +1,9 @@
 """Wires of the scripted server besides whole chats: streams, /responses, decisions.
 
-A request for text is taken as the chat that it stands for, so that scripts' answers mean the same
-on every wire, and its completion is written in the wire's own form, whole or as a stream. The
-probabilities of a decision are a function of the state, its words and its options, so they are the
-same on every wire, in any order and company of questions.
+A request for text is converted into a chat, so scripts' answers mean the same on every wire, and
+the completion is written in the wire's own form, whole or as a stream. The probabilities of a
+decision are a function of the state, its words and its options, so they are the same on every wire,
+in any order and company of questions.
 """
 
 from __future__ import annotations
@@ -28,49 +28,49 @@ class ServedWire:
     as_chat: Callable[[Mapping[str, Any]], dict[str, Any]]
     write: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]]
 
-    def make(self, asked: dict[str, Any], seed: int, answer: Answer) -> bytes:
+    def make(self, request: dict[str, Any], seed: int, answer: Answer) -> bytes:
         """The body of what is answered."""
-        made = json.loads(completion(self.as_chat(asked), seed, answer))
-        return json.dumps(self.write(made, asked)).encode()
+        completion_body = json.loads(completion(self.as_chat(request), seed, answer))
+        return json.dumps(self.write(completion_body, request)).encode()
 
 
-def _response_chat(asked: Mapping[str, Any]) -> dict[str, Any]:
-    given: Any = asked.get("input") or ()
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    told = asked.get("instructions")
-    system = [{"role": "system", "content": told}] if told else []
-    body: dict[str, Any] = {"model": asked.get("model"), "messages": [*system, *items]}
-    form = _inner(_inner(asked, "text"), "format")
+def _response_chat(request: Mapping[str, Any]) -> dict[str, Any]:
+    inputs: Any = request.get("input") or ()
+    items = [{"role": "user", "content": inputs}] if isinstance(inputs, str) else inputs
+    instructions = request.get("instructions")
+    system = [{"role": "system", "content": instructions}] if instructions else []
+    body: dict[str, Any] = {"model": request.get("model"), "messages": [*system, *items]}
+    form = _inner(_inner(request, "text"), "format")
     if form.get("type") == "json_schema":
         body["response_format"] = {"type": "json_schema", "json_schema": form}
-    if asked.get("max_output_tokens") == 16:  # the wire's least stands for a single token
+    if request.get("max_output_tokens") == 16:  # the wire's least stands for a single token
         body["max_tokens"] = 1
-    if asked.get("include"):
-        body |= {"logprobs": True, "top_logprobs": asked.get("top_logprobs") or 0}
-    if asked.get("tools"):
-        body["tools"] = [{"type": "function", "function": tool} for tool in asked["tools"]]
-    choice = asked.get("tool_choice")
+    if request.get("include"):
+        body |= {"logprobs": True, "top_logprobs": request.get("top_logprobs") or 0}
+    if request.get("tools"):
+        body["tools"] = [{"type": "function", "function": tool} for tool in request["tools"]]
+    choice = request.get("tool_choice")
     body["tool_choice"] = {"function": choice} if isinstance(choice, dict) else choice
     return body
 
 
-def _as_response(made: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    (choice,) = made["choices"]
+def _as_response(completion_body: dict[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    (choice,) = completion_body["choices"]
     message, finish_reason = choice["message"], choice["finish_reason"]
-    single = asked.get("max_output_tokens") == 16
+    single = request.get("max_output_tokens") == 16
     cut = finish_reason not in ("stop", "tool_calls") and not single
     reason = "max_output_tokens" if finish_reason == "length" else finish_reason
-    usage = dict(made["usage"])
+    usage = dict(completion_body["usage"])
     return {
-        "id": made["id"].replace("chatcmpl-", "resp_"),
+        "id": completion_body["id"].replace("chatcmpl-", "resp_"),
         "object": "response",
         "created_at": 0,
-        "model": made["model"],
+        "model": completion_body["model"],
         "status": "incomplete" if cut else "completed",
         "error": None,
         "incomplete_details": {"reason": reason} if cut else None,
         "output": list(_output(message, choice.get("logprobs"))),
-        "store": asked.get("store", True),
+        "store": request.get("store", True),
         "usage": {
             "input_tokens": usage.get("prompt_tokens"),
             "input_tokens_details": usage.get("prompt_tokens_details"),
@@ -87,8 +87,8 @@ def _output(message: Mapping[str, Any], logprobs: Any) -> Iterator[dict[str, Any
         summary = [{"type": "summary_text", "text": thoughts}]
         yield {"id": "rs_1", "type": "reasoning", "summary": summary}
     for place, call in enumerate(message.get("tool_calls") or ()):
-        named = {"id": f"fc_{place}", "type": "function_call", "call_id": call["id"]}
-        yield {**named, **call["function"], "status": "completed"}
+        fields = {"id": f"fc_{place}", "type": "function_call", "call_id": call["id"]}
+        yield {**fields, **call["function"], "status": "completed"}
     part: dict[str, Any] = {"type": "output_text", "text": message["content"], "annotations": []}
     if logprobs:
         part["logprobs"] = logprobs["content"]
@@ -99,11 +99,11 @@ def _output(message: Mapping[str, Any], logprobs: Any) -> Iterator[dict[str, Any
         yield {**head, "content": [part]}
 
 
-def response_events(whole: dict[str, Any], _asked: Mapping[str, Any]) -> Iterator[bytes]:
+def response_events(response: dict[str, Any], _asked: Mapping[str, Any]) -> Iterator[bytes]:
     """A response as OpenAI streams it; the last event has it whole."""
-    begun: dict[str, Any] = whole | {"status": "in_progress", "output": [], "usage": None}
+    begun: dict[str, Any] = response | {"status": "in_progress", "output": [], "usage": None}
     yield _named_event("response.created", {"response": begun})
-    for index, item in enumerate(whole["output"]):
+    for index, item in enumerate(response["output"]):
         place = {"output_index": index, "item_id": item["id"]}
         yield _named_event("response.output_item.added", place | {"item": item | {"content": []}})
         if item["type"] == "function_call":
@@ -121,16 +121,16 @@ def response_events(whole: dict[str, Any], _asked: Mapping[str, Any]) -> Iterato
             for word in _words(part[field]):
                 yield _named_event(kind, place | {"content_index": 0, "delta": word})
         yield _named_event("response.output_item.done", place | {"item": item})
-    yield _named_event(f"response.{whole['status']}", {"response": whole})
+    yield _named_event(f"response.{response['status']}", {"response": response})
 
 
 def _named_event(kind: str, data: Mapping[str, Any]) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n".encode()
 
 
-def _inner(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Any = said.get(name)
-    return found if found else {}
+def _inner(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value: Any = fields.get(name)
+    return value if value else {}
 
 
 def _words(text: str | None) -> list[str]:
@@ -142,24 +142,24 @@ SERVED_WIRES: Mapping[str, ServedWire] = {
 }
 
 
-def as_stream(answer: Answer, asked: Mapping[str, Any]) -> Answer:
+def as_stream(answer: Answer, request: Mapping[str, Any]) -> Answer:
     """The same answer as a stream, where its body is a completion."""
     if answer.status != 200 or answer.body is None:
         return answer
-    whole = json.loads(answer.body)
-    write = response_events if whole["object"] == "response" else _events
-    return replace(answer, events=tuple(write(whole, asked)))
+    body = json.loads(answer.body)
+    write = response_events if body["object"] == "response" else _events
+    return replace(answer, events=tuple(write(body, request)))
 
 
-def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
+def _events(body: dict[str, Any], request: Mapping[str, Any]) -> Iterable[bytes]:
     """The chunks as OpenAI sends them: the role, the text, why it ended, the usage, the end."""
-    (choice,) = whole["choices"]
+    (choice,) = body["choices"]
     message, logprobs = choice["message"], choice.get("logprobs")
-    made = {k: whole[k] for k in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    head = {k: body[k] for k in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
 
     def chunk(delta: Mapping[str, Any], **more: Any) -> bytes:
         piece = {"index": 0, "delta": delta, "finish_reason": None} | more
-        return _event(made | {"choices": [piece]})
+        return _event(head | {"choices": [piece]})
 
     yield chunk({"role": "assistant", "content": ""})
     for delta in thought_deltas(message):
@@ -175,9 +175,9 @@ def _events(whole: dict[str, Any], asked: Mapping[str, Any]) -> Iterable[bytes]:
     for delta in call_deltas(message):
         yield chunk(delta)
     yield chunk({}, finish_reason=choice["finish_reason"])
-    wanted: Mapping[str, Any] = asked.get("stream_options") or {}
-    if wanted.get("include_usage"):
-        yield _event(made | {"choices": [], "usage": whole["usage"]})
+    stream_options: Mapping[str, Any] = request.get("stream_options") or {}
+    if stream_options.get("include_usage"):
+        yield _event(head | {"choices": [], "usage": body["usage"]})
     yield b"data: [DONE]\n\n"
 
 
@@ -204,20 +204,20 @@ def dialect_of(path: str, spoken: Sequence[str]) -> Wire | None:
     return "decisions" if "decisions" in spoken else None
 
 
-def decision(dialect: Wire, asked: Mapping[str, Any]) -> bytes:
+def decision(dialect: Wire, request: Mapping[str, Any]) -> bytes:
     """The body of an answer; the answers come last in it."""
-    state = asked.get("state" if dialect == "systemone" else "input")
-    read = [_read(dialect, name, question) for name, question in _questions(asked)]
-    answers: Any = [_answer(dialect, one, _probabilities(state, one)) for one in read]
+    state = request.get("state" if dialect == "systemone" else "input")
+    questions = [_read(dialect, name, question) for name, question in _questions(request)]
+    answers: Any = [_answer(dialect, q, _probabilities(state, q)) for q in questions]
     if dialect != "decisions":
-        answers = {one.name: answer for one, answer in zip(read, answers, strict=True)}
-    usage = _usage(dialect, len(json.dumps(state)) // 4 + 20 * len(read))
-    made = {"model": asked.get("model", ""), "usage": usage, "answers": answers}
-    return json.dumps(made).encode()
+        answers = {q.name: answer for q, answer in zip(questions, answers, strict=True)}
+    usage = _usage(dialect, len(json.dumps(state)) // 4 + 20 * len(questions))
+    body = {"model": request.get("model", ""), "usage": usage, "answers": answers}
+    return json.dumps(body).encode()
 
 
-def _questions(asked: Mapping[str, Any]) -> list[tuple[str | None, Mapping[str, Any]]]:
-    questions: Any = asked.get("questions") or {}
+def _questions(request: Mapping[str, Any]) -> list[tuple[str | None, Mapping[str, Any]]]:
+    questions: Any = request.get("questions") or {}
     if isinstance(questions, dict):
         return list(questions.items())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
     return [(question.get("name"), question) for question in questions]
@@ -229,8 +229,8 @@ def _read(dialect: Wire, name: str | None, question: Mapping[str, Any]) -> _Aske
     options: Sequence[Any] = ("no", "yes")
     levels: Sequence[Any] = ()
     if kind == "choice":
-        given = question["criteria" if dialect == "systemone" else "choices"]
-        options = [one if isinstance(one, str) else one["value"] for one in given]
+        choices = question["criteria" if dialect == "systemone" else "choices"]
+        options = [option if isinstance(option, str) else option["value"] for option in choices]
     elif kind == "score":
         levels = question["criteria" if dialect == "systemone" else "levels"]
         options = [str(number) for number in range(len(levels))]
@@ -238,31 +238,31 @@ def _read(dialect: Wire, name: str | None, question: Mapping[str, Any]) -> _Aske
     return _Asked(name, kind, words.split("\n")[0], tuple(options), tuple(levels))
 
 
-def _probabilities(state: object, asked: _Asked) -> list[float]:
-    described = json.dumps([state, asked.instructions, asked.options])
+def _probabilities(state: object, question: _Asked) -> list[float]:
+    described = json.dumps([state, question.instructions, question.options])
     rng = Random(blake2b(described.encode(), digest_size=8).digest())
-    shares = [rng.gammavariate(0.7, 1.0) + 1e-3 for _ in asked.options]
+    shares = [rng.gammavariate(0.7, 1.0) + 1e-3 for _ in question.options]
     return [share / sum(shares) for share in shares]
 
 
-def _answer(dialect: Wire, asked: _Asked, row: Sequence[float]) -> dict[str, Any]:
-    name = {"name": asked.name} if dialect == "decisions" else {}
-    if asked.type in ("noul", "predicate"):
+def _answer(dialect: Wire, question: _Asked, row: Sequence[float]) -> dict[str, Any]:
+    name = {"name": question.name} if dialect == "decisions" else {}
+    if question.type in ("noul", "predicate"):
         field = "noul" if dialect == "systemone" else "probability"
-        return {"type": asked.type, field: row[1]} | name
-    shares: Any = dict(zip(asked.options, row, strict=True))
+        return {"type": question.type, field: row[1]} | name
+    shares: Any = dict(zip(question.options, row, strict=True))
     best = max(shares, key=shares.__getitem__)
-    said: dict[str, Any] = {"choice": best}
-    if asked.type == "score":
-        said = {"score": sum(number * p for number, p in enumerate(row))}
+    fields: dict[str, Any] = {"choice": best}
+    if question.type == "score":
+        fields = {"score": sum(number * p for number, p in enumerate(row))}
         if dialect == "systemone":
-            said["legend"] = dict(zip(asked.options, asked.levels, strict=True))
+            fields["legend"] = dict(zip(question.options, question.levels, strict=True))
     if dialect == "decisions":
         shares = [{"value": option, "probability": p} for option, p in shares.items()]
-        for number, level in enumerate(asked.levels):
+        for number, level in enumerate(question.levels):
             shares[number] |= {"value": number, "label": level["label"]}
-    said |= {"confidence": max(row), "probabilities": shares}
-    return {"type": asked.type} | said | name
+    fields |= {"confidence": max(row), "probabilities": shares}
+    return {"type": question.type} | fields | name
 
 
 def _usage(dialect: Wire, tokens: int) -> dict[str, Any]:

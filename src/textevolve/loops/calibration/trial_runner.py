@@ -42,7 +42,7 @@ from textevolve.events import Listener, StepStarted, silence
 from textevolve.json_texts import write_text
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.reasoning import why_without_text
+from textevolve.llm.reasoning import describe_missing_text
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.metrics.label_metrics import grade_output
@@ -496,7 +496,7 @@ class TrialRunner:
         except (CallError, BudgetError) as error:
             return failure_of(error), ()
         if not output.response.text.strip():
-            return OutputFailure("failed", why_without_text(output.response, "the output")), ()
+            return OutputFailure("failed", describe_missing_text(output.response, "the output")), ()
         self.outputs[key] = output
         return output, ()
 

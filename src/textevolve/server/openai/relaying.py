@@ -173,7 +173,7 @@ class RelayedAnswer:
             self.relays.serving.in_time(),
             self.relays.begun(self.spec, self.body, self.note) as (answer, reader),
         ):
-            raw = await answer.whole()
+            raw = await answer.read_all()
             reader.read(raw)
         return raw
 
