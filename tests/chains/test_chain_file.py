@@ -64,7 +64,7 @@ async def test_every_kind_of_step_can_be_written_down(folder):
     [
         ("{items: verdict.why}", "{items: verdct.why}", "chain 'whole': step 'first'.*'verdct'"),
         ("attempts: 2", "atempts: 2", r"whole.yaml:11: .*unknown field 'atempts'; did you mean"),
-        ("code.py:first", "code.py:last", "code.py:last: there is nothing of that name"),
+        ("code.py:first", "code.py:last", "code.py:last: there is no object with that name"),
         ("  - ask: verdict", "  - aks: verdict", r"whole.yaml:7: a step begins with one of: ask"),
     ],
 )
@@ -81,7 +81,7 @@ def test_chains_and_functions_are_found_by_import_path(folder, monkeypatch):
     later = load_chain("code.py:later", folder)
     assert (later.name, tuple(later.inputs), tuple(later.outputs)) == ("later", ("x",), ("output",))
     for name, told in (
-        ("code.py:none", "there is nothing of that name"),
+        ("code.py:none", "there is no object with that name"),
         ("nowhere.chains:x", "cannot be loaded"),
         ("openai/gpt-6-luna", "names no chain"),
     ):

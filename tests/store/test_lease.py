@@ -32,7 +32,7 @@ def test_a_run_is_running_while_it_is_held(store: Store, new_run: NewRun) -> Non
     with store.lease(run.id):
         assert store.get_run(run.id).status == "running"
         with (
-            pytest.raises(StoreError, match=f"in work by process {os.getpid()} on"),
+            pytest.raises(StoreError, match=f"is run by process {os.getpid()} on"),
             store.lease(run.id),
         ):
             pass
@@ -157,9 +157,9 @@ def test_a_finished_run_stays_so_while_it_is_repeated(store: Store, new_run: New
         store.finish_run(run.id, "finished")
     with store.lease(run.id):
         assert store.get_run(run.id).status == "finished"
-        with pytest.raises(BusyError, match="in work by"), store.lease(run.id):
+        with pytest.raises(BusyError, match="is run by"), store.lease(run.id):
             pass
-        with pytest.raises(BusyError, match="in work by"):
+        with pytest.raises(BusyError, match="is run by"):
             store.delete_run(run.id)
         store.keep_records(run.id, [SCORED])
     assert store.get_run(run.id).status == "finished"

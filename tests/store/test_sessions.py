@@ -46,7 +46,7 @@ def test_what_is_kept_is_read_again(resources) -> None:
     )
     assert sessions.get("last") == sessions.get(id[:8]) == found
     (turn,) = sessions.pending_turns(agent_id(resources))
-    assert (turn.session, turn.position, turn.user, turn.said) == (id, 2, "ann", said[0].text)
+    assert (turn.session, turn.position, turn.user, turn.message) == (id, 2, "ann", said[0].text)
     sessions.set_learning(id, 2, "done")
     assert sessions.pending_turns(agent_id(resources)) == []
     assert sessions.messages(id)[1].details == PENDING.model_copy(update={"learning": "done"})
