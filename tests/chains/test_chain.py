@@ -91,7 +91,10 @@ async def test_plain_and_async_functions_and_chains_are_steps(run):
     ("make", "told"),
     [
         (lambda: Chain("c", ask("a", "{txt}"), inputs=["text"]), "no value 'txt' at this"),
-        (lambda: Chain("c", ask("a", "{b}"), ask("b", "x")), "'b' already, or it is used before"),
+        (
+            lambda: Chain("c", ask("a", "{b}"), ask("b", "x")),
+            "'b' exists already, or is used before",
+        ),
         (lambda: Chain("c", ask("a", "x"), outputs="b"), "no step makes the output 'b'"),
         (lambda: Chain("c", call("a", lambda **x: x)), "does not say what it takes"),
     ],

@@ -55,5 +55,5 @@ def test_a_focus_stands_in_every_prompt(cli, server, model, book):
 
 async def test_from_python_what_fails_is_raised(server, model, home):
     server.script = lambda _body, _n: misbehave(Fault.EMPTY)
-    with pytest.raises(AnswerError, match="nothing of the text could be shortened"):
+    with pytest.raises(AnswerError, match="no part of the text could be shortened"):
         await asummarize(LONG, model=model, limits=Limits(calls=100))
