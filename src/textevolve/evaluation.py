@@ -6,7 +6,7 @@ where another stood. How a score is found lives in the rooms; nothing here calls
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Literal, Protocol, TypeVar, cast
@@ -24,6 +24,12 @@ from textevolve.trajectory import Trajectory
 T = TypeVar("T")
 
 
+def empty_default(kind: Callable[[], object]) -> Any:
+    """Return the default of a dataclass's field: an empty collection, a new one each time. The
+    field's annotation alone says what it holds."""
+    return field(default_factory=kind)
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One input and the candidate texts to be judged against it.
@@ -39,7 +45,7 @@ class Case:
     input: str
     candidates: tuple[str, ...]
     id: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    parameters: Mapping[str, Any] = empty_default(dict)
     reference: str | None = None
     context: str | None = None
     images: tuple[str, ...] = field(default=(), repr=False)
@@ -187,7 +193,7 @@ class EvaluationResult:
     score: float
     passed: bool
     feedback: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metadata: Mapping[str, Any] = empty_default(dict)
 
 
 def find_score_fault(score: object) -> str:

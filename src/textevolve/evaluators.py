@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -45,7 +45,7 @@ from textevolve.debate.profile import Agent, Component, Profile, load_profile, o
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
-from textevolve.evaluation import Case, Evaluation, Evaluator
+from textevolve.evaluation import Case, Evaluation, Evaluator, empty_default
 from textevolve.events import Listener, silence
 from textevolve.judges.cascade import CASCADE, Cascade, read_cascade
 from textevolve.judges.context import Options
@@ -106,7 +106,7 @@ class EvaluatorSpec:
     name: str
     profile: str | None = None
     options: frozenset[str] = frozenset()
-    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    parameters: Mapping[str, str] = empty_default(dict)
     model: str | None = None
     parts: tuple[str, ...] = ()
 
@@ -434,7 +434,7 @@ class Judges:
     listener: Listener = silence
     concurrency: int = 64
     today: str | None = None
-    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    objects: Mapping[str, object] = empty_default(dict)
     recall: Recall = nothing
     fill: Callable[[Profile], Profile] = lambda profile: profile
     tracing: Span = NO_SPAN

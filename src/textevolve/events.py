@@ -7,11 +7,11 @@ raise; it runs on the event loop, between two calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from textevolve.errors import ModelError
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, empty_default
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class StepStarted:
 
     case: str
     step: str
-    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    details: Mapping[str, Any] = empty_default(dict)
 
 
 @dataclass(frozen=True, slots=True)

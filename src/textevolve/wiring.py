@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from textevolve import store
 from textevolve.debate.profile import Profile
 from textevolve.errors import BudgetError, InputError, SettingsError
-from textevolve.evaluation import Evaluator, Usage
+from textevolve.evaluation import Evaluator, Usage, empty_default
 from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
 from textevolve.llm.batches.ledger import (
@@ -141,10 +141,10 @@ class Setting:
     default_model: str
     models: tuple[str, ...]
     today: str
-    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    objects: Mapping[str, object] = empty_default(dict)
     time_limit: float | None = None
     run: str = ""
-    described: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    described: Mapping[str, Any] = empty_default(dict)
     mode: Mode = "live"
     ordered: bool = True
 

@@ -18,7 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, get_args
 
@@ -36,6 +36,7 @@ from textevolve.evaluation import (
     Usage,
     attempt,
     check_results,
+    empty_default,
 )
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
@@ -90,7 +91,7 @@ class ItemOutcome:
     item: str
     scores: tuple[float, ...] = ()
     winner: int | None = None
-    winners: Mapping[TextOrder, int] = field(default_factory=dict[TextOrder, int])
+    winners: Mapping[TextOrder, int] = empty_default(dict)
     credit: float = math.nan
     score: float = math.nan
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
 from textevolve.debate.profile import STORED_READOUTS, Agent, Profile
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, empty_default
 from textevolve.events import Listener
 from textevolve.llm.case_images import (
     fence_with,
@@ -73,7 +73,7 @@ class DebateContext:
     rules: str
     input: str
     candidates: tuple[str, ...]
-    shown: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
+    shown: dict[tuple[int, ...], str] = empty_default(dict)
 
     def decider_of(self, speaker: Agent) -> Model:
         """The model that fills an agent's scores with the readout `decide`."""

@@ -10,7 +10,7 @@ import json
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -30,7 +30,7 @@ from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile, override
 from textevolve.debate.tensor import Array, LabelledTensor
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, empty_default
 from textevolve.llm.structured import ParseMode
 from textevolve.memory.cue import Memory
 from textevolve.rows import mend_halves
@@ -201,7 +201,7 @@ class DebateResult(Shown):
     extra_usage: Usage = Usage()
     index: int = 0
     failure: Failure | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metadata: Mapping[str, Any] = empty_default(dict)
 
     def __repr__(self) -> str:
         found = [r.score for r in self.result if isinstance(r, EvaluationResult)]

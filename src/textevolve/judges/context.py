@@ -25,6 +25,7 @@ from textevolve.evaluation import (
     Usage,
     attempt,
     check_case,
+    empty_default,
     refuse_candidate_images,
 )
 from textevolve.llm.case_images import (
@@ -156,7 +157,7 @@ class Judgement:
     usage: Usage = Usage()
     seconds: float = 0.0
     coverage: float = 1.0
-    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    details: Mapping[str, Any] = empty_default(dict)
     certainty: float | None = None
     feedback: Any = ()
 

@@ -27,7 +27,7 @@ from textevolve.errors import (
     SettingsError,
     UnavailableError,
 )
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, empty_default
 from textevolve.events import CallFinished, CallRetried, Listener, silence
 from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.journal import Journal, JournalEntry
@@ -69,7 +69,7 @@ class Retrying:
     deadline: float = 900.0
     listener: Listener = silence
     rng: Random = field(default_factory=Random)
-    calls: Counter[str] = field(default_factory=Counter[str])
+    calls: Counter[str] = empty_default(Counter)
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import zip_longest
 from statistics import fmean
@@ -26,6 +26,7 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     check_case,
+    empty_default,
     failure_of,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
@@ -263,7 +264,7 @@ class _Work:
     plan: InnovationPlan
     context: InnovationContext
     refining: UsageMeter
-    attempts: list[RefinedInput] = field(default_factory=list[RefinedInput])
+    attempts: list[RefinedInput] = empty_default(list)
     before: tuple[Sample, ...] = ()
     after: tuple[Sample, ...] = ()
 

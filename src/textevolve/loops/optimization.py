@@ -37,6 +37,7 @@ from textevolve.evaluation import (
     Evaluator,
     Failure,
     Usage,
+    empty_default,
     mend_texts,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
@@ -380,7 +381,7 @@ class _Loop:
     plan: OptimizationPlan
     context: OptimizationContext
     id: str
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    attempts: list[Attempt] = empty_default(list)
     draft: Attempt = field(default_factory=lambda: Attempt(0, None, UNJUDGED))
     ground: Attempt | None = None
     began: float = 0.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, create_model
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, RejectedError
-from textevolve.evaluation import Failure
+from textevolve.evaluation import Failure, empty_default
 from textevolve.llm.decisions import Question, decide, predicate
 from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request
@@ -282,7 +282,7 @@ Outcome: TypeAlias = tuple[PointDecision, MemoryDraft | None]
 class Reconciled:
     """Decisions in the order of the points, each with its draft, and None where nothing is kept."""
 
-    decisions: list[Outcome] = field(default_factory=list[Outcome])
+    decisions: list[Outcome] = empty_default(list)
 
     @property
     def drafts(self) -> list[MemoryDraft]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from textevolve.evaluation import Failure, Usage
+from textevolve.evaluation import Failure, Usage, empty_default
 from textevolve.memory_eval.dataset import Malformed
 from textevolve.memory_eval.judgement import (
     Label,
@@ -64,12 +64,12 @@ class MemoryEvaluation:
     seed: int = 0
     scope: Scope = Scope(0, 0, {})
     sums: JudgementSums = field(default_factory=JudgementSums)
-    malformed: list[Malformed] = field(default_factory=list[Malformed])
-    counts: Counter[str] = field(default_factory=Counter[str])
-    labels: Counter[tuple[Task, Label]] = field(default_factory=Counter[tuple[Task, Label]])
+    malformed: list[Malformed] = empty_default(list)
+    counts: Counter[str] = empty_default(Counter)
+    labels: Counter[tuple[Task, Label]] = empty_default(Counter)
     usage: Usage = field(default_factory=Usage)
     skipped: str = ""
-    _failures: Counter[tuple[Task, str]] = field(default_factory=Counter[tuple[Task, str]])
+    _failures: Counter[tuple[Task, str]] = empty_default(Counter)
     _sessions: int = 0
     _expected: int = 0
 

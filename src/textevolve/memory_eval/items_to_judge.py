@@ -7,12 +7,12 @@ or are recorded in the data, as in the benchmark's own result files.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure
+from textevolve.evaluation import Failure, empty_default
 from textevolve.memory_eval.dataset import (
     Malformed,
     MemoryPoint,
@@ -159,7 +159,7 @@ class Survey:
     returned: int = 0
     has_extracted: bool = False
     has_answers: bool = False
-    malformed: list[Malformed] = field(default_factory=list[Malformed])
+    malformed: list[Malformed] = empty_default(list)
 
     def note(self, entry: User | Malformed) -> None:
         if isinstance(entry, Malformed):

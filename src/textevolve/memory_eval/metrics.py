@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from textevolve.evaluation import Failure
+from textevolve.evaluation import Failure, empty_default
 from textevolve.memory_eval.judgement import (
     LABELS,
     TASKS,
@@ -57,10 +57,8 @@ class JudgementSums:
     """Sums by user, of all judgements (None) and by the value of each side. Judgements may come in
     any order."""
 
-    sums: dict[str, dict[SideValue | None, Array]] = field(
-        default_factory=dict[str, dict[SideValue | None, Array]]
-    )
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    sums: dict[str, dict[SideValue | None, Array]] = empty_default(dict)
+    seconds: dict[str, float] = empty_default(dict)
 
     @property
     def users(self) -> tuple[str, ...]:

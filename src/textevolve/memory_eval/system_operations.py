@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError, SettingsError
-from textevolve.evaluation import Failure, Usage
+from textevolve.evaluation import Failure, Usage, empty_default
 from textevolve.llm.journal import Journal
 from textevolve.llm.model import Message, Model, Request, Response, request_key
 from textevolve.llm.refusals import one_line
@@ -205,7 +205,7 @@ class SessionFeeding:
     session: Session
     can: Capabilities
     instance: Model
-    spent: dict[str, float] = field(default_factory=dict[str, float])
+    spent: dict[str, float] = empty_default(dict)
 
     async def run(self) -> AsyncGenerator[Subject | Unanswered]:
         session, can = self.session, self.can

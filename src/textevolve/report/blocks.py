@@ -8,8 +8,10 @@ does not exist is None, and is drawn as a dash, never as 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from textevolve.evaluation import empty_default
 
 Format: TypeAlias = Literal[
     "text", "number", "percent", "score", "count", "money", "duration", "p_value"
@@ -129,7 +131,7 @@ class Section:
 
     title: str
     blocks: Iterable[Block]
-    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    facts: Mapping[str, str] = empty_default(dict)
     folded: bool = False
     anchor: str = ""
 
@@ -143,11 +145,11 @@ class Entry:
     such as the transcript of a debate."""
 
     output: str = ""
-    scores: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    scores: Mapping[str, float | None] = empty_default(dict)
     passed: bool | None = None
-    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    reasons: Mapping[str, str] = empty_default(dict)
     failure: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    facts: Mapping[str, str] = empty_default(dict)
     details: Sequence[Block] = ()
 
 
@@ -161,7 +163,7 @@ class MatrixRow:
     input: str
     entries: Sequence[Entry | None]
     reference: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    facts: Mapping[str, str] = empty_default(dict)
     details: Sequence[Block] = ()
 
 
@@ -187,7 +189,7 @@ class Report:
     title: str
     sentence: str
     blocks: Iterable[Block]
-    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    facts: Mapping[str, str] = empty_default(dict)
 
 
 DEEPEST = 24

@@ -8,11 +8,11 @@ The names of columns are in `rows.columns`, chats in `rows.chats`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import IMAGE_ALONE, Case
+from textevolve.evaluation import IMAGE_ALONE, Case, empty_default
 from textevolve.rows import Renaming, read_rows
 from textevolve.rows.chats import (
     ASSISTANT,
@@ -50,7 +50,7 @@ class RowReading:
     `trajectory`: columns with an agent's steps are read, and no row with some needs an output.
     `answered`: no row needs an output, since an application is to give one."""
 
-    map: Mapping[str, str] = field(default_factory=dict[str, str])
+    map: Mapping[str, str] = empty_default(dict)
     each_reply: bool = False
     images: bool = True
     folder: str = ""

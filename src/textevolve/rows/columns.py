@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
 from textevolve.errors import InputError
+from textevolve.evaluation import empty_default
 from textevolve.json_texts import parse_text
 
 INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
@@ -174,12 +175,12 @@ class Columns:
     """
 
     header: tuple[str, ...] = ()
-    taken: dict[str, str] = field(default_factory=dict[str, str])
-    unread: dict[str, None] = field(default_factory=dict[str, None])
-    references: dict[str, None] = field(default_factory=dict[str, None])
+    taken: dict[str, str] = empty_default(dict)
+    unread: dict[str, None] = empty_default(dict)
+    references: dict[str, None] = empty_default(dict)
     has_outputs: bool = False
-    _ids: set[int] = field(default_factory=set[int])
-    _doubles: dict[str, None] = field(default_factory=dict[str, None])
+    _ids: set[int] = empty_default(set)
+    _doubles: dict[str, None] = empty_default(dict)
     _answer: str = ""
 
     def take_header(self, names: Sequence[str]) -> None:

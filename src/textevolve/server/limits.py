@@ -12,9 +12,10 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from textevolve.errors import StoreError
+from textevolve.evaluation import empty_default
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller
 from textevolve.store import Store, keys
@@ -56,15 +57,13 @@ class UsageLimits:
     stopped."""
 
     resources: Store
-    _requests: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
-    _tokens: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
-    _streams: Counter[str] = field(default_factory=Counter[str])
-    _spent: Counter[str] = field(default_factory=Counter[str])
-    _used: dict[str, float] = field(default_factory=dict[str, float])
-    _noted: dict[str, float] = field(default_factory=dict[str, float])
-    _budgets: dict[str, tuple[float, TokenBudget]] = field(
-        default_factory=dict[str, tuple[float, TokenBudget]]
-    )
+    _requests: dict[str, Bucket] = empty_default(dict)
+    _tokens: dict[str, Bucket] = empty_default(dict)
+    _streams: Counter[str] = empty_default(Counter)
+    _spent: Counter[str] = empty_default(Counter)
+    _used: dict[str, float] = empty_default(dict)
+    _noted: dict[str, float] = empty_default(dict)
+    _budgets: dict[str, tuple[float, TokenBudget]] = empty_default(dict)
 
     def take_request(self, caller: Caller) -> None:
         """Count a request of the key's minute; the guard calls this for every request.

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from textevolve.evaluation import empty_default
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
@@ -52,9 +53,9 @@ class Aggregates:
     _scores: array[float] = field(default_factory=lambda: array("d"))
     _passed: array[float] = field(default_factory=lambda: array("d"))
     _groups: array[int] = field(default_factory=lambda: array("q"))
-    _cases: dict[str, int] = field(default_factory=dict[str, int])
-    _unscored: set[str] = field(default_factory=set[str])
-    _worst: list[tuple[float, int, str]] = field(default_factory=list[tuple[float, int, str]])
+    _cases: dict[str, int] = empty_default(dict)
+    _unscored: set[str] = empty_default(set)
+    _worst: list[tuple[float, int, str]] = empty_default(list)
 
     def add(self, row: Row) -> None:
         if row.status != "scored":

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, failure_of
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, empty_default, failure_of
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
@@ -148,7 +148,7 @@ class Assertions:
     """The assertions of a session. `figures`: the mean of all scores there are, and the share that
     passed of what was asserted."""
 
-    made: list[Assertion] = field(default_factory=list[Assertion])
+    made: list[Assertion] = empty_default(list)
     figures: Aggregates = field(default_factory=Aggregates)
     usage: Usage = Usage()
 

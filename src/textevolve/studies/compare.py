@@ -25,7 +25,7 @@ from textevolve.bench.variants import (
     say_differences,
 )
 from textevolve.engine.local import stream
-from textevolve.evaluation import Case, Failure, Usage
+from textevolve.evaluation import Case, Failure, Usage, empty_default
 from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
@@ -107,7 +107,7 @@ class VariantSummary:
     usage: Usage
     seconds: float | None
     turns: tuple[TurnFigures, ...] = ()
-    endings: Mapping[str, int] = field(default_factory=dict[str, int])
+    endings: Mapping[str, int] = empty_default(dict)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -150,11 +150,9 @@ class Comparison(Shown):
 class _Tally:
     """The figures of one variant while its outputs go by."""
 
-    grades: dict[str, dict[str, list[float]]] = field(
-        default_factory=dict[str, dict[str, list[float]]]
-    )
-    scores: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    passes: dict[str, list[bool]] = field(default_factory=dict[str, list[bool]])
+    grades: dict[str, dict[str, list[float]]] = empty_default(dict)
+    scores: dict[str, list[float]] = empty_default(dict)
+    passes: dict[str, list[bool]] = empty_default(dict)
     seconds: array[float] = field(default_factory=lambda: array("d"))
     outputs: int = 0
     cut: int = 0

@@ -28,6 +28,7 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     attempt,
+    empty_default,
 )
 from textevolve.evaluators import parse_evaluator
 from textevolve.llm.chains.chain import Chain
@@ -98,7 +99,7 @@ class Output:
     score: float | None = None
     passed: bool | None = None
     reason: str = ""
-    grades: Mapping[str, Grade] = field(default_factory=dict[str, Grade])
+    grades: Mapping[str, Grade] = empty_default(dict)
     failure: Failure | None = None
     cut: bool = False
     usage: Usage = Usage()
@@ -120,7 +121,7 @@ class Planned:
     at_turn: Callable[[Sequence[Message]], Request] | None = None
     chain: Chain | None = None
     target: Target | None = None
-    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    values: Mapping[str, str] = empty_default(dict)
     user: SimulatedUser | tuple[str, ...] = ()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser
 from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure, check_text
+from textevolve.evaluation import Failure, check_text, empty_default
 from textevolve.llm.model import Message
 from textevolve.report.blocks import Block, Column, Table
 from textevolve.rows import Placed
@@ -52,7 +52,7 @@ class ConversationTurn:
 
     user: str
     answer: str
-    grades: Mapping[str, Grade] = field(default_factory=dict[str, Grade])
+    grades: Mapping[str, Grade] = empty_default(dict)
 
 
 def user_of(spec: CompareSpec, row: Mapping[str, Any]) -> SimulatedUser | tuple[str, ...]:
@@ -157,7 +157,7 @@ class TurnTally:
     grades: dict[tuple[str, int], dict[str, list[Grade]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
-    endings: Counter[str] = field(default_factory=Counter[str])
+    endings: Counter[str] = empty_default(Counter)
 
     def add(self, row: str, turns: Sequence[ConversationTurn], ending: ConversationEnd) -> None:
         self.endings.update([ending] * bool(ending))

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
-from textevolve.evaluation import Case, Failure, Usage, attempt
+from textevolve.evaluation import Case, Failure, Usage, attempt, empty_default
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import (
     CreatedMemories,
@@ -217,13 +217,13 @@ class Creation:
     `memories`: how many were kept. `shown`: the first decisions, each with the id of its dialogue.
     """
 
-    dialogues: Counter[str] = field(default_factory=Counter[str])
-    actions: Counter[Action] = field(default_factory=Counter[Action])
-    deciders: Counter[str] = field(default_factory=Counter[str])
+    dialogues: Counter[str] = empty_default(Counter)
+    actions: Counter[Action] = empty_default(Counter)
+    deciders: Counter[str] = empty_default(Counter)
     memories: int = 0
     usage: Usage = Usage()
-    failures: Counter[str] = field(default_factory=Counter[str])
-    shown: list[tuple[str, PointDecision]] = field(default_factory=list[tuple[str, PointDecision]])
+    failures: Counter[str] = empty_default(Counter)
+    shown: list[tuple[str, PointDecision]] = empty_default(list)
 
 
 def summarise(_spec: CreateMemoriesSpec, records: Iterable[DialogueRecord]) -> Creation:

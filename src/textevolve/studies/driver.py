@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError
-from textevolve.evaluation import Case, Usage, refer_to_images
+from textevolve.evaluation import Case, Usage, empty_default, refer_to_images
 from textevolve.evaluators import agents_of, collections_of, describe_judge, judge_models
 from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.llm.batches.ledger import check_takes_batches
@@ -86,7 +86,7 @@ class Launch:
     limits: Limits = Limits()
     time_limit: float | None = None
     listener: Listener = silence
-    objects: Mapping[str, object] = field(default_factory=dict[str, object])
+    objects: Mapping[str, object] = empty_default(dict)
     ordered: bool = True
     ends: bool = True
     halt: Halt = never

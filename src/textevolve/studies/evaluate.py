@@ -28,6 +28,7 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     check_case,
+    empty_default,
     failure_of,
     mend_texts,
     refer_to_images,
@@ -101,8 +102,8 @@ class Evaluations:
     turned: int = 0
     failed_turns: int = 0
     candidates: int = 0
-    decided: Counter[str] = field(default_factory=Counter[str])
-    chosen: list[Judged] = field(default_factory=list[Judged])
+    decided: Counter[str] = empty_default(Counter)
+    chosen: list[Judged] = empty_default(list)
 
     def add(self, judged: Judged, row: Row) -> None:
         self.total += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -29,7 +29,7 @@ from textevolve.agents.persona import (
 )
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
-from textevolve.evaluation import Case, Failure, Usage, attempt
+from textevolve.evaluation import Case, Failure, Usage, attempt, empty_default
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.record import MemoryRecord
@@ -89,7 +89,7 @@ class EvolutionStep:
     memories: int
     changes: tuple[PersonaChange, ...] = ()
     refused: tuple[RefusedChange, ...] = ()
-    cited: Mapping[str, str] = field(default_factory=dict[str, str])
+    cited: Mapping[str, str] = empty_default(dict)
     before: str = ""
     text: str = ""
     version: int | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
-from textevolve.evaluation import Case, Failure, Usage, attempt
+from textevolve.evaluation import Case, Failure, Usage, attempt, empty_default
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import Start, keep_points, read_decisions
@@ -283,7 +283,7 @@ class QuestionInsights:
     recalled: int = 0
     insights: tuple[DecidedInsight, ...] = ()
     refused: tuple[RefusedInsight, ...] = ()
-    cited: Mapping[str, str] = field(default_factory=dict[str, str])
+    cited: Mapping[str, str] = empty_default(dict)
     usage: Usage = Usage()
     failure: Failure | None = None
     step: Literal["question"] = "question"

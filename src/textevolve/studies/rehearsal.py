@@ -8,13 +8,13 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 from statistics import median
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Usage
+from textevolve.evaluation import Case, Usage, empty_default
 from textevolve.events import Event, StepFinished
 from textevolve.llm.batches.ledger import batch_price, takes_batches
 from textevolve.llm.case_images import image_tokens
@@ -65,7 +65,7 @@ class Rehearsed:
     """The use of one rehearsal, and further facts that the study announced, by their headings."""
 
     usage: Usage = Usage()
-    outlook: Mapping[str, str] = field(default_factory=dict[str, str])
+    outlook: Mapping[str, str] = empty_default(dict)
 
 
 async def forecast(

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic_core import to_jsonable_python
 
 from textevolve.engine.local import stream
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.evaluation import Case, Failure, Usage, empty_default, failure_of
 from textevolve.llm.chains.chat_template import value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.report import wording
@@ -60,7 +60,7 @@ class ChainRun:
     id: str
     inputs: Mapping[str, Any]
     trace: StepTrace
-    outputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    outputs: Mapping[str, Any] = empty_default(dict)
     failure: Failure | None = None
 
 

@@ -9,12 +9,12 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from textevolve.engine.sync import is_blocked
 from textevolve.errors import InputError
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, empty_default
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Model, Request, Response
 from textevolve.spans import span
@@ -36,7 +36,7 @@ class StepTrace:
     usage: Usage = Usage()
     note: str = ""
     error: str = ""
-    steps: list[StepTrace] = field(default_factory=list["StepTrace"])
+    steps: list[StepTrace] = empty_default(list)
 
 
 class TraceRecorder:
@@ -205,7 +205,7 @@ class Trying:
     """The texts that replace a program's own while it runs, and their uses."""
 
     texts: Mapping[str, str]
-    uses: list[PromptUse] = field(default_factory=list[PromptUse])
+    uses: list[PromptUse] = empty_default(list)
 
     def in_order(self) -> tuple[PromptUse, ...]:
         """Sorted, so that what was answered first does not matter: by template, then by prompt."""

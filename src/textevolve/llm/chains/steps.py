@@ -15,13 +15,13 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias, cast
 
 from pydantic import BaseModel
 
 from textevolve.errors import AnswerError, CapabilityError, InputError
-from textevolve.evaluation import mend_texts
+from textevolve.evaluation import empty_default, mend_texts
 from textevolve.llm.chains.callables import Callee, hash_source, return_type, take_callee
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
@@ -59,7 +59,7 @@ class ModelStep:
     template: ChatTemplate
     model: str | None = None
     parse: Parse | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sampling: Mapping[str, Any] = empty_default(dict)
     attempts: int = 1
 
     @property

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure
+from textevolve.evaluation import Failure, empty_default
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.plan import SearchSpent
 from textevolve.loops.calibration.rewriting import (
@@ -239,7 +239,7 @@ class Climb:
     rows: int
     gate: int
     width: int
-    equals: dict[str, int] = field(default_factory=dict[str, int])
+    equals: dict[str, int] = empty_default(dict)
     idle: int = 0
     held: int = 0
 

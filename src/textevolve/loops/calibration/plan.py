@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from textevolve.errors import BudgetError, InputError
-from textevolve.evaluation import Evaluator, Usage
+from textevolve.evaluation import Evaluator, Usage, empty_default
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import StopReason
@@ -51,7 +51,7 @@ class SearchBudget:
     most_reserved: float = math.inf
     least_reserved: float = 0.0
     deciding: bool = False
-    learned: dict[str, float] = field(default_factory=dict[str, float])
+    learned: dict[str, float] = empty_default(dict)
 
     def learn(self, kind: CallKind, cost: float, number: int) -> None:
         if number:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal, TypeAlias, TypeVar
 
-from textevolve.evaluation import Failure, Usage
+from textevolve.evaluation import Failure, Usage, empty_default
 from textevolve.events import StepFinished
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import StopReason
@@ -191,7 +191,7 @@ class TemplateSearch:
     reason: str = ""
     perfect: int = 0
     count: int = 0
-    outcomes: dict[Trial, TrialOutcome] = field(default_factory=dict[Trial, TrialOutcome])
+    outcomes: dict[Trial, TrialOutcome] = empty_default(dict)
 
     def __post_init__(self) -> None:
         plan, context = self.plan, self.context

@@ -36,6 +36,7 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     check_case,
+    empty_default,
     failure_of,
 )
 from textevolve.events import Listener, StepStarted, silence
@@ -60,7 +61,7 @@ class Example:
     `row`: all that the data have of it, as they have it, where a metric or a program needs it."""
 
     id: str
-    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    values: Mapping[str, str] = empty_default(dict)
     label: Any = None
     row: Mapping[str, Any] | None = None
 
@@ -409,9 +410,7 @@ class TrialRunner:
     listener: Listener = silence
     usage: Usage = field(default_factory=Usage)
     round: int = 1
-    outputs: dict[tuple[Templates, str], ProgramOutput] = field(
-        default_factory=dict[tuple[Templates, str], ProgramOutput]
-    )
+    outputs: dict[tuple[Templates, str], ProgramOutput] = empty_default(dict)
 
     async def ask_all(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object

@@ -11,12 +11,20 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, StoreError, TextEvolveError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage, failure_of
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    Failure,
+    Usage,
+    empty_default,
+    failure_of,
+)
 from textevolve.events import CallFinished, Event
 from textevolve.json_texts import CONTAINERS, parse_text
 from textevolve.judges.shipped_rubrics import is_rubric_name
@@ -127,7 +135,7 @@ class RequestSpending:
 
     usage: Usage = Usage()
     replayed: int = 0
-    causes: list[Exception] = field(default_factory=list[Exception])
+    causes: list[Exception] = empty_default(list)
 
 
 _current: ContextVar[RequestSpending | None] = ContextVar("spending", default=None)

@@ -19,7 +19,7 @@ from fastapi import Response
 from pydantic_core import from_json
 
 from textevolve.errors import ModelError, StoreError
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, empty_default
 from textevolve.llm.connections import BegunAnswer, Refused, Relay, UsageReader
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Message, Request
@@ -45,10 +45,10 @@ class Relays:
 
     serving: Serving
     stack: AsyncExitStack
-    _relays: dict[str, Relay] = field(default_factory=dict[str, Relay])
-    _allowances: dict[str, Allowance] = field(default_factory=dict[str, Allowance])
+    _relays: dict[str, Relay] = empty_default(dict)
+    _allowances: dict[str, Allowance] = empty_default(dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _writes: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _writes: set[asyncio.Task[None]] = empty_default(set)
 
     async def find(self, spec: str) -> Relay:
         """

@@ -12,14 +12,14 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
 from textevolve.errors import TextEvolveError
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, empty_default
 from textevolve.llm.model import ToolCall
 from textevolve.llm.wire import as_sent
 from textevolve.server.decisions.serving import Serving
@@ -118,7 +118,7 @@ class AnswerEnd:
 
     finish_reason: str = "stop"
     usage: Usage | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    metadata: Mapping[str, str] = empty_default(dict)
     tool_calls: tuple[ToolCall, ...] = ()
 
 
