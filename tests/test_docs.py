@@ -35,7 +35,7 @@ from textevolve.llm.catalogue import read_catalogue
 from textevolve.llm.providers import PROVIDERS
 from textevolve.settings import ENVIRONMENT, Settings
 from textevolve.studies.evaluate import unusable
-from textevolve.studies.evaluate_spec import DebateParameters, given_parameters
+from textevolve.studies.evaluate_spec import DebateParameters, explicit_parameters
 from textevolve.studies.judged_report import candidate_rows
 
 ROOT = Path(__file__).parent.parent
@@ -110,7 +110,7 @@ def check_command(words):
     if "nodes" in words:  # its threshold is another
         return
     parameters = {name: given[name] for name in DebateParameters.model_fields if name in given}
-    override(load_profile("general"), given_parameters(DebateParameters(**parameters)))
+    override(load_profile("general"), explicit_parameters(DebateParameters(**parameters)))
 
 
 def test_commands_are_found():

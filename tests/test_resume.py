@@ -78,7 +78,7 @@ def test_an_interrupt_says_how_to_go_on_and_the_run_is_in_work_for_nobody_else(
         assert process.returncode == 130
         assert "Traceback" not in said
         (run,) = runs_in(home / "store.db")
-        assert said.splitlines()[-1].endswith(f"Go on with: textevolve runs resume {run}")
+        assert said.splitlines()[-1].endswith(f"Resume with: textevolve runs resume {run}")
         assert (home / "results.jsonl").exists()  # of what there is
         assert not list(home.glob(".*part"))
         assert calls_of(server) < CALLS

@@ -70,7 +70,7 @@ def test_an_endpoint_that_refuses_all_calls_stops_the_run_at_once(home, cli, ser
     case = ["cases.jsonl", "--concurrency", "8"] if batch else CASE
     ended = cli("evaluate", *case, "-m", model)
     stopped, last = ended.err.split("\nerror: ")
-    assert "stopped; every answer so far is kept. Go on with: textevolve runs resume" in stopped
+    assert "stopped; every answer so far is kept. Resume with: textevolve runs resume" in stopped
     assert re.search(r"refuses the key \(401\).*check the key", last)
     assert ended.code == 1
     assert server.calls <= (8 if batch else 1)

@@ -27,7 +27,7 @@ def asked(cli, server, model):
 def test_a_limit_stops_it_and_it_is_listed_shown_and_gone_on_with(asked, cli, server):
     short = asked("--max-calls", 3, "--name", "mine")
     assert short.code == 3
-    assert "Go on with: textevolve runs resume" in short.err
+    assert "Resume with: textevolve runs resume" in short.err
     assert "mine" in cli("runs", "list").out
     failed = cli("runs", "show", "mine", "--failed").out
     assert "skipped" in failed

@@ -79,7 +79,7 @@ def test_limits_leave_a_run_that_the_same_command_goes_on_with(there, cases, hom
     same = ("evaluate", cases, *SAME, "-m", model)
     stopped = there(*same, "--max-calls", "5")
     assert stopped.code == 3, stopped.err
-    assert "Go on with the same command" in stopped.err
+    assert "Resume with the same command" in stopped.err
     done = there(*same, "--max-calls", "100", "-o", home / "found.jsonl")
     assert (done.code, run_id(done)) == (0, run_id(stopped)), done.err
     assert len((home / "found.jsonl").read_text().splitlines()) == 4
@@ -143,5 +143,5 @@ def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, ask, serve, stalling, 
         ask(f"{url}/v1/studies/{run}/cancel", {})
         _, said = watching.communicate(timeout=60)
         assert watching.returncode == 3, said
-        assert "Go on with the same command" in said
+        assert "Resume with the same command" in said
         assert (home / "found.jsonl").read_text().count("\n") == 2

@@ -150,7 +150,7 @@ def test_an_interrupted_command_tells_how_to_go_on(
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
         assert process.returncode == 130, err
-        assert "Go on with: textevolve runs resume" in err
+        assert "Resume with: textevolve runs resume" in err
         assert "Traceback" not in out + err
         server.script = None
         before = server.calls

@@ -64,7 +64,7 @@ def test_an_unusable_answer_leaves_the_persona(cli, server, model, store):
     server.script = lambda body, n: Fault.EMPTY
     ended = evolve(cli, model)
     assert ended.code == 3
-    assert "The persona stays as it is: unusable answer" in ended.out
+    assert "The persona stays unchanged: unusable answer" in ended.out
     assert len(personas_of(store)) == 1
 
 

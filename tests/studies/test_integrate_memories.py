@@ -23,9 +23,7 @@ def test_insights_are_kept_with_what_they_rest_on(cli, server, model, store):
     assert server.calls == 0
     ended = integrate(cli, model, "--threshold", "3.5")
     assert ended.code == 0, ended.err
-    assert "2 questions: 2 insights added, 0 in place of earlier ones" in " ".join(
-        ended.out.split()
-    )
+    assert "2 questions: 2 insights added, 0 replacing earlier ones" in " ".join(ended.out.split())
     first, second = read_world(store, "insights")
     assert first.text == "So it is: What does Mrs. Okafor need?"
     assert (first.kind, first.importance, first.origin.trust) == ("insight", 0.7, 0.9)

@@ -1,10 +1,10 @@
-"""The command line: one file for each group of commands, and what is drawn in the terminal.
+"""The command line: one file for each group of commands, and the drawing in the terminal.
 
-Here the settings are read, parts are put together and results shown; nothing is computed here.
-Imports that take time are made in the commands that need them.
+Commands read settings, wire parts and show results; they compute nothing. Slow imports are made in
+the commands that need them.
 
 Exit codes: 0 done; 1 a model or the store failed; 2 bad input or settings; 3 done, but some cases
-have no score; 4 done, but a gate fails; 130 interrupted; 141 nobody reads any more what is printed;
+have no score; 4 done, but a gate fails; 130 interrupted; 141 the reader of the output has gone;
 143 terminated.
 """
 
@@ -19,7 +19,7 @@ FAILED, MISUSED, PARTLY, GATED, INTERRUPTED = 1, 2, 3, 4, 130
 
 
 def say(text: str) -> None:
-    """A line for people: on standard error, so that results can be piped."""
+    """Print a message on standard error, so that results can be piped."""
     try:
         print(text, file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -39,13 +39,13 @@ def main() -> None:
 
 
 def _run() -> int | str | None:
-    """Run a command; its exit code."""
+    """Run a command, and return its exit code."""
     try:
         from textevolve.cli.app import app
 
         app()
     except SystemExit as end:
-        # The library under the commands ends with 1 where it finds the pipe closed by itself.
+        # The command library exits with 1 if it finds the pipe closed itself.
         if isinstance(end.__context__, BrokenPipeError):
             return _fail_to_print(end.__context__)
         return end.code
@@ -57,13 +57,14 @@ def _run() -> int | str | None:
         return INTERRUPTED
     except process.ReaderGone:
         return FAILED
-    except OSError as error:  # of standard output; where files are read and written it is ours
+    except OSError as error:  # of standard output; errors of files become our own
         return _fail_to_print(error)
     return 0
 
 
 def _fail_to_print(error: OSError) -> int:
-    """Say why standard output cannot be written, unless its reader is gone; the exit code."""
+    """Report why standard output cannot be written, unless its reader has gone; return the exit
+    code."""
     if isinstance(error, BrokenPipeError):
         process.note_reader_gone()
     else:

@@ -55,8 +55,8 @@ class LazyGroup(TyperGroup):
         return self._load(cmd_name) if cmd_name in self.below else None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = args[0] in (*self.below, "--help") if args else self.no_args_is_help
-        if self.default and not named:
+        is_named = args[0] in (*self.below, "--help") if args else self.no_args_is_help
+        if self.default and not is_named:
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 
@@ -75,7 +75,7 @@ class LazyGroup(TyperGroup):
 
 
 def suggest_command(name: str, group: Mapping[str, CommandEntry]) -> str:
-    """A sentence that names the commands most like an unknown one: of its group, else of all."""
+    """Suggest the commands most similar to an unknown one: of its group, otherwise of all."""
     paths = list(_paths(COMMANDS, "textevolve"))
     names = {path.rpartition(" ")[2] for path in paths}
     if term := find_term(name, group):
@@ -94,7 +94,7 @@ def _paths(below: Mapping[str, CommandEntry], beginning: str) -> Iterator[str]:
 
 
 def load_command(name: str, entry: CommandEntry) -> Any:
-    """A command with its options, or a group, of which nothing else is loaded."""
+    """Load a command with its options, or a group without its commands."""
     if entry.below:
         more = f"\n\nWithout a command, `{entry.default}` is meant." if entry.default else ""
         return LazyGroup(
@@ -129,8 +129,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"textevolve {textevolve.__version__}")
         raise typer.Exit
 
@@ -148,12 +148,12 @@ LAST = ("Gates", "Run", "Advanced", "Options")
 
 
 class Command(TyperCommand):
-    """A command of ours. Its help shows options under the headings of their groups."""
+    """A command whose help shows options under the headings of their groups."""
 
     summary, examples = "", ()
 
     def set_help(self, summary: str, examples: Sequence[str]) -> None:
-        """Begin the help with a line and examples; the rest of the docstring stands below them."""
+        """Begin the help with a line and examples; the rest of the docstring follows them."""
         self.summary, self.examples = summary, examples
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
@@ -175,9 +175,9 @@ class Command(TyperCommand):
             name = word.partition("=")[0]
             if name.startswith("--") and name not in options and (term := find_term(name, fields)):
                 ctx.fail(f"No such option: {name}. Did you mean {fields[term]}?")
-        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        parsed, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         for param in self.params:
-            if param.param_type_name == "option" and _has_empty(given.get(param.name or "")):
+            if param.param_type_name == "option" and _has_empty(parsed.get(param.name or "")):
                 raise InputError(f"{param.opts[0]}: is empty; give it a value or leave it out")
         return super().parse_args(ctx, args)
 
@@ -205,7 +205,7 @@ class Command(TyperCommand):
 
 
 def _rank(panel: tuple[str, object]) -> int:
-    """Put a command's own panels before those that all commands share."""
+    """Rank a command's own panels before the shared ones."""
     heading = panel[0].partition(" ")[0]
     return LAST.index(heading) if heading in LAST else -1
 

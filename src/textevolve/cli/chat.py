@@ -1,7 +1,7 @@
 """`textevolve chat`: a chat with an agent, at the terminal or line by line through pipes.
 
-Ctrl-C ends the answer that is being written; once more, or at the prompt, it ends the chat. What a
-chat is and how it is put together stands in `agents/chat.py` and `studies/chats.py`.
+Ctrl-C ends the current answer; once more, or at the prompt, it ends the chat. `agents/chat.py` and
+`studies/chats.py` have the chat itself.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from textevolve.spec import option
 from textevolve.studies.chats import ChatOptions, ChatPlan, ChatRequest, open_chat_run, plan_chat
 from textevolve.wiring import Limits
 
-HELP = """/memories    what was recalled for the last message, and why
+HELP = """/memories    memories recalled for the last message, with scores
 /help        this
-/quit        end; as the end of input does
-Ctrl-C ends the answer that is being written; at the prompt it ends the chat."""
+/quit        end, like the end of input
+Ctrl-C ends the current answer; at the prompt it ends the chat."""
 
 
 class ChatCommand(ChatOptions):
     __doc__ = """Chat with an agent that remembers.
 
     At a terminal it is a conversation; /help lists its commands. Through pipes each line is a
-    message, and each answer is printed whole.
+    message, and each answer is printed when it is complete.
     """
 
     once: str | None = option(
         None,
-        "Say this alone, and print the answer alone; @FILE reads it from a file.",
+        "Send one message, and print only the answer; @FILE reads it from a file.",
         text="argument",
         metavar="TEXT",
     )
 
 
 @telling_warnings()
-def _chat(**given: Any) -> None:
-    command = ChatCommand(**read_given(ChatCommand, given))
-    settings = read_settings(store=given.get("store"))
+def _chat(**values: Any) -> None:
+    command = ChatCommand(**read_given(ChatCommand, values))
+    settings = read_settings(store=values.get("store"))
     options = ChatOptions(**command.model_dump(exclude={"once"}, exclude_unset=True))
-    limits = Limits(given["max_cost"], given["max_tokens"], given["max_calls"])
+    limits = Limits(values["max_cost"], values["max_tokens"], values["max_calls"])
     plan = sync.run(plan_chat(ChatRequest(options=options), settings))
     fetch_weights(plan.models, settings)
     source = "command line"
@@ -67,7 +67,7 @@ def _chat(**given: Any) -> None:
         open_chat_run, plan, settings, source=source, limits=limits, listener=_report_waiting
     )
     chat = OpenChat(run)
-    talk = Talk(chat, plan, as_json=given["as_json"])
+    talk = Talk(chat, plan, as_json=values["as_json"])
     try:
         if command.once is not None:
             talk.answer(chat.stream(command.once))
@@ -94,7 +94,7 @@ def _report_waiting(event: Event) -> None:
 
 
 class Talk:
-    """What is read and printed around a chat. `interactive`: a person sits at both ends."""
+    """Input and output of a chat. `interactive`: both are a terminal."""
 
     def __init__(self, chat: OpenChat, plan: ChatPlan, *, as_json: bool = False) -> None:
         self.chat, self.plan, self.as_json = chat, plan, as_json
@@ -102,7 +102,7 @@ class Talk:
         self.interactive = sys.stdin.isatty() and self.streams
 
     def converse(self) -> None:
-        """Ask for messages until there are no more."""
+        """Read messages at the prompt until there are no more."""
         with suppress(ImportError):  # not on every system; without it lines cannot be edited
             import_module("readline")
         user = self.plan.persona.user or "you"
@@ -125,7 +125,7 @@ class Talk:
                 say(f"error: {error}")
 
     def take_lines(self, lines: Iterable[str]) -> None:
-        """Each line is a message."""
+        """Answer each line as a message."""
         try:
             for line in lines:
                 if line.strip():
@@ -134,11 +134,11 @@ class Talk:
             raise InputError(f"standard input is not UTF-8: {error.reason}") from error
 
     def answer(self, events: Generator[ChatEvent]) -> None:
-        """Print an answer: as it comes at a terminal, else whole."""
+        """Print an answer: at a terminal as it comes, otherwise when it is complete."""
         with self._first_stops(), closing(events):
             for event in events:
                 if isinstance(event, AnswerPiece) and self.streams:
-                    self._print("\n[it broke off; here it is anew]\n" if event.anew else event.text)
+                    self._print("\n[the stream broke; retried]\n" if event.anew else event.text)
                 elif isinstance(event, HistoryShortened):
                     say(f"[no room for the first {count(event.messages, 'message')}: left out]")
                 elif isinstance(event, ChatAnswer):
@@ -162,7 +162,7 @@ class Talk:
 
     @contextmanager
     def _first_stops(self) -> Generator[None]:
-        """Within, the first Ctrl-C of a conversation ends the answer alone."""
+        """Let the first Ctrl-C of a conversation end only the answer."""
         before = signal.getsignal(signal.SIGINT)
         if not self.interactive or before in (signal.SIG_IGN, None):
             yield
@@ -184,7 +184,7 @@ class Talk:
         if messages:
             say(f"session {plan.session}; the last message: {shorten(messages[-1].text, 200)}")
         if messages and messages[-1].role == "user":
-            say("it has no answer yet; say it again to get one")
+            say("it has no answer yet; send it again to get one")
 
     def _obey(self, line: str) -> None:
         name = line.partition(" ")[0]
@@ -210,16 +210,16 @@ class Talk:
                 say(f"[memories kept: {len(learned.ids)}]")
 
     def finish(self) -> None:
-        """Make memories of what is left; an interrupt leaves it for the next chat."""
+        """Make memories of pending turns; an interrupt leaves them for the next chat."""
         if self.chat.unlearned and sys.stderr.isatty():
             say("making memories; Ctrl-C leaves that to the next chat")
         self.chat.finish()
         self._report_learned()
 
     def report_session(self) -> None:
-        """Tell the command that resumes the session."""
+        """Print the command that resumes the session."""
         if session := self.chat.session:
-            say(f"go on with: textevolve chat {self.plan.agent.full_name} --session {session}")
+            say(f"resume with: textevolve chat {self.plan.agent.full_name} --session {session}")
 
 
 _chat.__name__, _chat.__doc__ = "chat", ChatCommand.__doc__

@@ -18,7 +18,7 @@ class CommandEntry:
         help: The line that lists show, and that the command's own help begins with.
         path: The place of a command: `study:KIND` (no kind: a file names it),
             `resources:GROUP.VERB`, or `MODULE:FUNCTION` below `textevolve.cli`. Groups have none.
-        examples: What follows `textevolve` in the examples of the help.
+        examples: The arguments after `textevolve` in the examples of the help.
         below: The commands of a group.
         default: The command of a group that is meant if the first word names none.
     """
@@ -39,22 +39,22 @@ def _group(help: str, below: Mapping[str, CommandEntry], default: str = "") -> C
 
 
 def _resources(words: str, noun: str, name: str, option: str) -> dict[str, CommandEntry]:
-    """The commands of a kind of resource; `name` and `option` stand in examples."""
+    """Return the commands of a kind of resource; `name` and `option` are used in examples."""
     group = words.split()[-1]
     texts = {
         "create": (f"Create {noun}.", option, f"{option} --json"),
         "list": (f"List {group}.", "", "--json"),
-        "show": (f"Show {noun} whole.", "", "--versions"),
+        "show": (f"Show {noun} in full.", "", "--versions"),
         "update": (f"Change fields of {noun}.", option, f"{option} --json"),
         "revert": (f"Revert {noun} to an earlier version.", "1", "2 --json"),
         "delete": (f"Delete {noun}, with all that belongs to it.", "", "--yes"),
         "export": (f"Write {noun} to a file, with all that belongs to it.", "", f"-o {name}.jsonl"),
         "import": ("Read such a file.", "", f"--name {name}-2"),
     }
-    named = dict.fromkeys(texts, name) | {"list": "", "import": f"{name}.jsonl"}
+    names = dict.fromkeys(texts, name) | {"list": "", "import": f"{name}.jsonl"}
     entries: dict[str, CommandEntry] = {}
     for verb, (text, *endings) in texts.items():
-        examples = [" ".join(f"{words} {verb} {named[verb]} {end}".split()) for end in endings]
+        examples = [" ".join(f"{words} {verb} {names[verb]} {end}".split()) for end in endings]
         entries[verb] = _command(f"resources:{group}.{verb}", text, *examples)
     return entries
 
@@ -95,13 +95,13 @@ MEASURE = {
             ),
             "card": _command(
                 "study:robustness",
-                "Measure what sways a judge that should not.",
+                "Measure a judge's biases (order, length, attacks).",
                 "bench card -j probe+rules",
                 "bench card -j debate:general --cases mine.yaml -o card.html",
             ),
             "rate": _command(
                 "study:rates",
-                "Correct a judge's rate by what people said.",
+                "Correct a judge's rate by people's labels.",
                 "bench rate judged.csv labelled.csv",
                 "bench rate judged.csv labelled.csv --field passed",
             ),
@@ -236,7 +236,7 @@ AGENTS = {
             ),
             "search": _command(
                 "memories:search",
-                "Find what bears on a question, best first.",
+                "Search memories by a question, best first.",
                 'memories search notes "What does Ann drink?"',
                 'memories search notes "Who is ill?" --limit 3 --as-of 2025-01-31',
             ),
@@ -248,7 +248,7 @@ AGENTS = {
             ),
             "show": _command(
                 "memories:show",
-                "Show memories whole: where they are from, and what became of them.",
+                "Show memories in full, with their sources and history.",
                 "memories show me_3f9a",
                 "memories show me_3f9a me_77b0 --json",
             ),
@@ -260,7 +260,7 @@ AGENTS = {
             ),
             "forget": _command(
                 "memories:forget",
-                "Close memories: they are found no more, and their history stays.",
+                "Close memories: searches skip them, and their history stays.",
                 "memories forget me_3f9a",
                 "memories forget me_3f9a me_77b0 --erase",
             ),
@@ -362,7 +362,7 @@ WORK = {
             ),
             "resume": _command(
                 "runs:resume",
-                "Resume a run: only what is missing is asked.",
+                "Resume a run: only missing calls are made.",
                 "runs resume last",
                 "runs resume 3f9a --concurrency 64 -o results.csv",
             ),
@@ -527,7 +527,7 @@ WORK = {
                     ),
                     "show": _command(
                         "judges:show_profile",
-                        "Print a profile whole; name the fault of a file.",
+                        "Print a profile in full; report errors in a file.",
                         "judges profiles show general",
                         "judges profiles show advice.yaml --json",
                     ),
@@ -544,7 +544,7 @@ WORK = {
                     ),
                     "show": _command(
                         "judges:show_rubric",
-                        "Print a rubric, to be changed and given as --rubric @FILE.",
+                        "Print a rubric, to edit and pass as --rubric @FILE.",
                         "judges rubrics show correctness",
                         "judges rubrics show tone > house-style.md",
                     ),
@@ -630,7 +630,7 @@ WORK = {
                     ),
                     "list": _command(
                         "config:list_keys",
-                        "List all keys, also those that have ended.",
+                        "List all keys, also expired and revoked ones.",
                         "config keys list",
                         "config keys list --json",
                     ),
@@ -659,7 +659,7 @@ WORK = {
                     ),
                     "check": _command(
                         "config:check_store",
-                        "Check a store; save what is whole into a new one.",
+                        "Check a store; salvage intact rows into a new one.",
                         "config store check",
                         "config store check --salvage saved.db",
                     ),

@@ -1,4 +1,4 @@
-"""`textevolve config`: which settings are in force, and where each comes from."""
+"""`textevolve config`: the current settings and their sources, keys, and the store."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from textevolve.store.keys import KeySpec, StoredKey
 def show(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Show the settings in force, where each comes from, and the files that are read.
+    """Show the current settings, the source of each, and the files that are read.
 
-    Keys are not settings and are not shown; `textevolve doctor` says which were found.
+    Keys are not settings and are not shown; `textevolve doctor` lists them.
     """
     settings, sources = read_settings_sources()
     values: dict[str, Any] = settings.model_dump(mode="json")
@@ -45,18 +45,18 @@ def show(
         typer.echo(json.dumps({"settings": values, "sources": sources, "files": files}, indent=2))
         return
     for name, value in values.items():
-        shown = json.dumps(value) if isinstance(value, dict) else str(value)
-        typer.echo(f"{name:16} {shown}  ({sources.get(name, 'default')})")
+        text = json.dumps(value) if isinstance(value, dict) else str(value)
+        typer.echo(f"{name:16} {text}  ({sources.get(name, 'default')})")
     typer.echo("\nRead, later wins:")
     for path in settings_files():
         typer.echo(f"  {path}{'' if path.exists() else '  (not there)'}")
     typer.echo(f"  the environment: {', '.join(ENVIRONMENT)}")
 
 
-KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what it is for.")]
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Its owner or purpose.")]
 Expires = Annotated[
     str | None,
-    typer.Option("--expires", metavar="TIME", help="How long it is valid, as 12h or 30d."),
+    typer.Option("--expires", metavar="TIME", help="Its validity, as 12h or 30d."),
 ]
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -67,24 +67,24 @@ def add_key(
     expires: Expires = None,
     as_json: options.Json = False,
     store: options.StoreFile = None,
-    **given: Any,
+    **values: Any,
 ) -> None:
     """Make a key. It is printed once, and cannot be shown again."""
     name, end = name.strip(), read_expiry(expires)
     if not name or not name.isprintable():
         raise InputError("the name of a key must not be empty, nor hold control characters")
-    spec = KeySpec(**read_given(KeySpec, given))
+    spec = KeySpec(**read_given(KeySpec, values))
     with open_named(store) as (_, resources, _space, _own):
-        made, text = resources.write(stored_keys.add_key, name, spec, end)
+        key, text = resources.write(stored_keys.add_key, name, spec, end)
     if as_json:
-        print_json({**_key_data(made), "key": text})
+        print_json({**_key_data(key), "key": text})
     else:
-        say(f"made the key '{name}' ({_say_rights(made)}); it cannot be shown again:")
+        say(f"made the key '{name}' ({_format_rights(key)}); it cannot be shown again:")
         typer.echo(text)
 
 
 def list_keys(as_json: options.Json = False, store: options.StoreFile = None) -> None:
-    """List all keys, also those that have ended."""
+    """List all keys, also expired and revoked ones."""
     with open_named(store) as (_, resources, _space, _own):
         keys = resources.read(stored_keys.list_keys)
     empty = "no keys; make one with: textevolve config keys add NAME"
@@ -92,31 +92,33 @@ def list_keys(as_json: options.Json = False, store: options.StoreFile = None) ->
 
 
 def _describe_key(key: StoredKey) -> str:
-    used = f"last used {_say_time(key.used)}" if key.used else "never used"
-    return f"{visible(key.name):20}  {_say_state(key)}, {used}\n  {key.id}  {_say_rights(key)}"
+    used = f"last used {_format_time(key.used)}" if key.used else "never used"
+    return (
+        f"{visible(key.name):20}  {_format_state(key)}, {used}\n  {key.id}  {_format_rights(key)}"
+    )
 
 
 def revoke_key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The key's name, or its id.")],
     store: options.StoreFile = None,
 ) -> None:
-    """End a key at once, with the sessions of browsers that were begun with it."""
+    """End a key at once, with the browser sessions that were opened with it."""
     with open_named(store) as (_, resources, _space, _own):
-        found = resources.write(stored_keys.revoke_key, name)
-    typer.echo(f"the key '{visible(found.name)}' ({found.id}) is revoked")
+        key = resources.write(stored_keys.revoke_key, name)
+    typer.echo(f"the key '{visible(key.name)}' ({key.id}) is revoked")
 
 
-def read_expiry(given: str | None) -> float | None:
-    """When a key ends, in seconds since 1970.
+def read_expiry(text: str | None) -> float | None:
+    """Return the time when a key ends, in seconds since 1970.
 
     Raises:
-        InputError: this is no time.
+        InputError: the text is no duration.
     """
-    if given is None:
+    if text is None:
         return None
-    match = re.fullmatch(r"([1-9]\d{0,4})([mhdw])", given.strip())
+    match = re.fullmatch(r"([1-9]\d{0,4})([mhdw])", text.strip())
     if match is None:
-        raise InputError(f"--expires: give a number of m, h, d or w, such as 30d, not '{given}'")
+        raise InputError(f"--expires: give a number of m, h, d or w, such as 30d, not '{text}'")
     return time.time() + int(match[1]) * UNITS[match[2]]
 
 
@@ -124,22 +126,22 @@ def _key_data(key: StoredKey) -> dict[str, Any]:
     return {**asdict(key), "spec": key.spec.model_dump(), "live": key.live}
 
 
-def _say_rights(key: StoredKey) -> str:
+def _format_rights(key: StoredKey) -> str:
     limits = key.spec.limits.model_dump(exclude_none=True)
-    told = [f"{value:,} {name.replace('_', ' ')}" for name, value in limits.items()]
+    limit_texts = [f"{value:,} {name.replace('_', ' ')}" for name, value in limits.items()]
     where = ", ".join(key.spec.namespaces) or "all namespaces"
-    return "; ".join([" ".join(key.spec.scopes), where, *told])
+    return "; ".join([" ".join(key.spec.scopes), where, *limit_texts])
 
 
-def _say_state(key: StoredKey) -> str:
+def _format_state(key: StoredKey) -> str:
     if key.revoked is not None:
-        return f"revoked {_say_time(key.revoked)}"
+        return f"revoked {_format_time(key.revoked)}"
     if key.expires is None:
         return "valid until it is revoked"
-    return f"{'valid until' if key.live else 'expired'} {_say_time(key.expires)}"
+    return f"{'valid until' if key.live else 'expired'} {_format_time(key.expires)}"
 
 
-def _say_time(when: float) -> str:
+def _format_time(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
@@ -152,16 +154,16 @@ def copy_database(
     ],
 ) -> None:
     """Copy all of a store into another one."""
-    first, second = _locate(source), _locate(target)
-    if isinstance(first, Path) and not first.expanduser().is_file():
-        raise InputError(f"store {first}: there is no such file")
-    copied = copy_store(first, second)
+    source_store, target_store = _locate(source), _locate(target)
+    if isinstance(source_store, Path) and not source_store.expanduser().is_file():
+        raise InputError(f"store {source_store}: there is no such file")
+    copied = copy_store(source_store, target_store)
     rows = ", ".join(f"{number:,} {kind}" for kind, number in copied.items() if number)
-    typer.echo(f"{second}: has all that is in {first}\n{rows or 'nothing'}")
+    typer.echo(f"{target_store}: has all that is in {source_store}\n{rows or 'nothing'}")
 
 
 def vacuum_store(store: options.StoreFile = None) -> None:
-    """Give back the room that nothing needs any more, such as that of removed runs."""
+    """Release unused space, such as that of deleted runs."""
     settings = read_settings(store=store)
     before, after = upkeep.vacuum_store(settings.store)
     typer.echo(f"{settings.store}: {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
@@ -169,43 +171,45 @@ def vacuum_store(store: options.StoreFile = None) -> None:
 
 def check_store(
     salvage: Annotated[
-        Path | None, typer.Option(help="A new file, into which what is whole is copied.")
+        Path | None, typer.Option(help="A new file, into which intact rows are copied.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
     store: options.StoreFile = None,
 ) -> None:
-    """Tell what of the store is whole, and save that into a new one where it is damaged.
+    """Check which rows of the store are intact, and salvage them into a new one.
 
-    Exit codes: 0 all is whole; 1 the store cannot be read, or the new one not be written; 3 the
-    store is damaged.
+    Exit codes: 0 all rows are intact; 1 the store cannot be read, or the new one not be written; 3
+    the store is damaged.
     """
     settings = read_settings(store=store)
-    found = upkeep.check(settings.store, salvage)
+    findings = upkeep.check(settings.store, salvage)
     if as_json:
-        print_json({"store": str(settings.store), **asdict(found), "damaged": found.damaged})
+        print_json({"store": str(settings.store), **asdict(findings), "damaged": findings.damaged})
     else:
-        _print_findings(found, settings.store)
+        _print_findings(findings, settings.store)
     if salvage is not None:
         say(f"what is whole is in {salvage}; use it with --store, or put it in place of the other")
-    raise typer.Exit(PARTLY if found.damaged else 0)
+    raise typer.Exit(PARTLY if findings.damaged else 0)
 
 
-def _print_findings(found: upkeep.Findings, path: StoreLocation) -> None:
-    whole = ", ".join(f"{number:,} {kind}" for kind, number in found.intact.items())
-    typer.echo(f"{path}: {'is damaged' if found.damaged else 'all is whole'}\nwhole: {whole}")
-    if found.incomplete:
-        runs = ", ".join(found.incomplete)
+def _print_findings(findings: upkeep.Findings, path: StoreLocation) -> None:
+    intact = ", ".join(f"{number:,} {kind}" for kind, number in findings.intact.items())
+    typer.echo(f"{path}: {'is damaged' if findings.damaged else 'all is whole'}\nwhole: {intact}")
+    if findings.incomplete:
+        runs = ", ".join(findings.incomplete)
         typer.echo(f"runs that lost something: {runs}; their commands again ask what is lost")
-    if found.unreadable:
-        places = ", ".join(f"{number:,} in {table}" for table, number in found.unreadable.items())
+    if findings.unreadable:
+        places = ", ".join(
+            f"{number:,} in {table}" for table, number in findings.unreadable.items()
+        )
         typer.echo(f"unreadable: {places}; each place may have held several rows")
-    if found.complaint:
-        typer.echo(f"SQLite says: {found.complaint}")
+    if findings.complaint:
+        typer.echo(f"SQLite says: {findings.complaint}")
         typer.echo("Rows may be missing that are not listed here.")
 
 
-def _locate(given: str) -> StoreLocation:
+def _locate(address: str) -> StoreLocation:
     try:
-        return store_location(given)
+        return store_location(address)
     except ValueError as error:
         raise InputError(str(error)) from None

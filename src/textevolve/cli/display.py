@@ -1,8 +1,7 @@
-"""The display of a run while it works, made from its events.
+"""The display of a running run, made from its events.
 
 A terminal shows a status line at the bottom; elsewhere plain lines are printed from time to time,
-without control codes. Either records are counted, or the steps of a study that describes them are
-printed.
+without control codes. Either records are counted, or the steps that a study describes are printed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ LINE_EVERY, WAIT_EVERY = 10.0, 60.0
 
 
 class Progress:
-    """A listener and a context manager that shows how far a run is.
+    """A listener and a context manager that shows the progress of a run.
 
     Without `note` call `count` for every record; `total` is None if the number of cases is not
     known. `quiet`: nothing is drawn before the end.
@@ -112,9 +111,9 @@ class Progress:
         self._print_line()
 
     def count(self, status: str) -> None:
-        """Count one more record by how it ended."""
+        """Count one more record by its status."""
         self.counts[status] = self.counts.get(status, 0) + 1
-        # Replayed cases say nothing about the rest.
+        # Replayed cases predict nothing about the others.
         self._judged += bool(self._usage.calls or not self._replayed)
         self._print_line()
 
@@ -128,7 +127,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time left by the pace so far; None while there is none."""
+        """The time left at the current pace; None if it is unknown."""
         if self.total is None or not self._judged:
             return None
         passed = self.clock() - self._began
@@ -136,24 +135,26 @@ class Progress:
 
     @property
     def wait(self) -> str:
-        """The reason why nothing seems to happen; empty where there is none."""
+        """The reason why nothing seems to happen; empty if there is none."""
         return self._wait if self.clock() < self._wait_ends else ""
 
     def line(self, *, final: bool = False) -> str:
-        """Everything in one line of plain text."""
+        """Return the progress in one line of plain text."""
         usage, done = self._usage, sum(self.counts.values())
         parts = [self._step]
         if self._note is None:
             parts = [f"{done:,} done" if self.total is None else f"{done:,} of {self.total:,} done"]
-            parts += [f"{n:,} {what}" for what, n in self.counts.items() if n and what != "scored"]
+            parts += [
+                f"{n:,} {status}" for status, n in self.counts.items() if n and status != "scored"
+            ]
         parts += [wording.count(usage.calls, "call"), wording.tokens(usage)]
         parts.append(f"{wording.money(usage.cost)}{wording.saved_by_caching(usage)}")
         parts.append(wording.other_models(usage))
         parts.append(f"{self._replayed:,} replayed" if self._replayed else "")
         parts.append(f"{self._retries:,} retried" if self._retries else "")
-        left = self.seconds_left
-        if not final and left is not None:
-            parts.append(f"{wording.duration(left)} left")
+        seconds_left = self.seconds_left
+        if not final and seconds_left is not None:
+            parts.append(f"{wording.duration(seconds_left)} left")
         else:
             parts.append(wording.duration(self.clock() - self._began))
         parts.append("" if final else self.wait)
@@ -173,7 +174,7 @@ class Progress:
 
 
 def describe_wait(event: CallRetried | CallHeld | BatchPolled) -> str:
-    """Say why nothing seems to happen; empty once a batch job's answers are here."""
+    """Describe why nothing seems to happen; empty once a batch job's answers are here."""
     match event:
         case CallRetried():
             reason = wording.shorten(event.reason.removeprefix(f"{event.model}: "), 160)

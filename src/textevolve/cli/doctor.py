@@ -1,4 +1,4 @@
-"""`textevolve doctor`: what is configured, what answers, and what each endpoint can do."""
+"""`textevolve doctor`: the configuration, the models that answer, and each endpoint's features."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Check settings, keys and store, and try what the endpoints can do.
+    """Check settings, keys and store, and probe the features of endpoints.
 
-    Asks each endpoint at most ten short questions, which are not kept.
+    Each endpoint gets at most ten short calls, which are not stored.
     """
     settings, sources = read_settings_sources()
     report: dict[str, Any] = {
@@ -50,7 +50,7 @@ def doctor(
 
 
 def _attempt(check: Callable[[], str]) -> str:
-    """The finding of a check, or what is wrong."""
+    """Return the finding of a check, or its error."""
     try:
         return check()
     except TextEvolveError as error:
@@ -58,19 +58,19 @@ def _attempt(check: Callable[[], str]) -> str:
 
 
 def _find_keys(settings: Settings) -> dict[str, str]:
-    """For each provider with a key, where that was found; never the key."""
+    """Return the source of each provider's key; never the key itself."""
 
     def find(name: str, variable: str) -> str:
         key = find_key(name, variable, ask_keyring=False)
         return key.source if key else ""
 
     providers = known_providers(settings).items()
-    found = {
+    sources = {
         name: _attempt(partial(find, name, provider.key_env))
         for name, provider in providers
         if provider.key_env
     }
-    return {name: source for name, source in found.items() if source}
+    return {name: source for name, source in sources.items() if source}
 
 
 def _check_store(settings: Settings) -> str:
@@ -88,13 +88,13 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
     for model in models or [None]:
         row: dict[str, Any] = {"model": model, "answers": False}
         try:
-            spec, why = await choose_model(settings, model)
-            row |= {"model": spec, "why": why}
+            spec, reason = await choose_model(settings, model)
+            row |= {"model": spec, "why": reason}
             members = resolve(spec, settings).members
             if members:
-                names = [one.spec for one in members]
+                names = [member.spec for member in members]
                 tried += [
-                    one | {"why": f"member of {spec}"} for one in await _try_models(settings, names)
+                    row | {"why": f"member of {spec}"} for row in await _try_models(settings, names)
                 ]
                 continue
             async with AsyncExitStack() as stack:
@@ -106,14 +106,14 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
     return tried
 
 
-def _describe(found: EndpointCapabilities) -> dict[str, Any]:
+def _describe(capabilities: EndpointCapabilities) -> dict[str, Any]:
     return {
-        "answers": found.answers.value,
-        "note": found.answers.note,
-        "serves": list(found.models[:20]),
+        "answers": capabilities.answers.value,
+        "note": capabilities.answers.note,
+        "serves": list(capabilities.models[:20]),
         "capabilities": {
             name: {"value": finding.value, "note": finding.note}
-            for name, finding in found.findings.items()
+            for name, finding in capabilities.findings.items()
         },
-        "refused": list(found.refused),
+        "refused": list(capabilities.refused),
     }

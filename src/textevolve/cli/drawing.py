@@ -1,4 +1,4 @@
-"""The terminal that the displays draw on, and what they share with reports."""
+"""The console of the displays, and safe texts for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from textevolve.report.terminal import print_report
 
 
 class _Console(Console):
-    """Rich ends with SystemExit where nobody reads, which would end a thread's event loop."""
+    """A console without Rich's SystemExit on a closed pipe, which would end a thread's event
+    loop."""
 
     def on_broken_pipe(self) -> None:
         process.lose_reader(sys.stderr if self.stderr else sys.stdout)
@@ -29,6 +30,6 @@ def show_report(report: Report) -> None:
 
 
 def safe(text: str, style: str = "") -> Text:
-    """A text from outside, all of it, with control characters written out, so that neither markup
-    nor escape sequences in it are obeyed."""
+    """Return a text from outside with control characters written out, so that neither markup nor
+    escape sequences in it have an effect."""
     return Text(wording.visible(text), style)

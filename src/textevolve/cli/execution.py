@@ -18,20 +18,19 @@ if TYPE_CHECKING:
 
 
 def calm_collector() -> None:
-    """Let Python look for garbage less often, from now on and not among what is there already."""
+    """Make Python collect garbage less often, and skip all existing objects."""
     gc.freeze()
     gc.set_threshold(*CALM)
 
 
 def fetch_models(names: Iterable[str], run: RunRecord, settings: Settings) -> None:
-    """Fetch what the models of a run lack, unless it has asked all that it will."""
+    """Fetch missing weights of a run's models, unless the run is finished."""
     if run.status != "finished":
         fetch_weights(names, settings)
 
 
 def fetch_weights(names: Iterable[str], settings: Settings) -> None:
-    """Fetch what models lack, by their specs, with a progress bar, before anything else is drawn;
-    those that are not local need nothing."""
+    """Fetch the missing weights of local models, by their specs, with a progress bar."""
     from textevolve.cli.models import draw_transfer
     from textevolve.llm.weights import fetch
 
@@ -48,11 +47,11 @@ def fetch_weights(names: Iterable[str], settings: Settings) -> None:
 def open_named(
     store: str | None, name: str = "-", namespace: str | None = None
 ) -> Generator[tuple[Settings, Store, str, str]]:
-    """Open the store, with the namespace and the bare name of what a command names. The namespace
-    of the settings is created with its first use."""
+    """Open the store; yield the settings, the store, and the namespace and bare name of `name`. The
+    namespace of the settings is created with its first use."""
     settings = read_settings(store=store)
-    space, own = split_name(name, namespace or settings.namespace)
+    space, bare_name = split_name(name, namespace or settings.namespace)
     with closing(Store(settings.memory_location)) as resources:
         if space == settings.namespace:
             resources.ensure_namespace(space)
-        yield settings, resources, space, own
+        yield settings, resources, space, bare_name

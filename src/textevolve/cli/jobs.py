@@ -1,4 +1,4 @@
-"""`textevolve jobs`: studies that are kept and run by a clock."""
+"""`textevolve jobs`: scheduled studies."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def add(
     replace: Replace = False,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
-    **given: Any,
+    **values: Any,
 ) -> None:
-    """Keep a study, and when it is to run."""
+    """Store a study with its schedule."""
     with open_named(store, name, namespace) as (_, resources, space, name):
-        study, own = read_study_file(file)
-        fields = read_given(JobSpec, {**given, "name": name, "study": None})
-        spec = JobSpec(**fields, study=write_job_study(study, name_from_root(study, own)))
+        study, study_spec = read_study_file(file)
+        fields = read_given(JobSpec, {**values, "name": name, "study": None})
+        spec = JobSpec(**fields, study=write_job_study(study, name_from_root(study, study_spec)))
         check_schedule(spec, time.time())
         names = [job.name for job in resources.read(stored_jobs.list_jobs, space)]
-        known = replace and name in names
-        change = stored_jobs.update_job if known else stored_jobs.create_job
+        exists = replace and name in names
+        change = stored_jobs.update_job if exists else stored_jobs.create_job
         job = resources.write(change, space, spec, next_due)
     due = show_time(job.due, spec.time_zone) or "never"
-    typer.echo(f"{'changed' if known else 'added'} the job {space}/{name}; it runs next: {due}")
+    typer.echo(f"{'changed' if exists else 'added'} the job {space}/{name}; it runs next: {due}")
 
 
 def list_jobs(
@@ -84,28 +84,31 @@ def show(
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
-    """Show a job whole, and what became of it each time."""
-    with open_named(store, name, namespace) as (_, resources, space, own):
-        job = resources.read(stored_jobs.get_job, space, own)
+    """Show a job in full, with the outcomes of its runs."""
+    with open_named(store, name, namespace) as (_, resources, space, bare_name):
+        job = resources.read(stored_jobs.get_job, space, bare_name)
         runs = resources.read(stored_jobs.list_job_runs, job, limit)
     if as_json:
-        print_json({**asdict(job), "runs": [asdict(one) for one in runs]})
+        print_json({**asdict(job), "runs": [asdict(job_run) for job_run in runs]})
     else:
         show_report(report_job(job, runs))
 
 
 def pause(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
-    """Let a job run no more, until it is resumed; what is under way goes on."""
-    with open_named(store, name, namespace) as (_, resources, space, own):
-        resources.write(stored_jobs.pause_job, space, own)
-    typer.echo(f"paused the job {space}/{own}; go on with: textevolve jobs resume {space}/{own}")
+    """Pause a job until it is resumed; its current run continues."""
+    with open_named(store, name, namespace) as (_, resources, space, bare_name):
+        resources.write(stored_jobs.pause_job, space, bare_name)
+    typer.echo(
+        f"paused the job {space}/{bare_name}; resume with:"
+        f" textevolve jobs resume {space}/{bare_name}"
+    )
 
 
 def resume(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
-    """Let a paused job run again; times that went by are left out."""
-    with open_named(store, name, namespace) as (_, resources, space, own):
-        resources.write(stored_jobs.resume_job, space, own, next_due)
-    typer.echo(f"resumed the job {space}/{own}")
+    """Resume a paused job; missed times are skipped."""
+    with open_named(store, name, namespace) as (_, resources, space, bare_name):
+        resources.write(stored_jobs.resume_job, space, bare_name, next_due)
+    typer.echo(f"resumed the job {space}/{bare_name}")
 
 
 def remove(
@@ -114,26 +117,26 @@ def remove(
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
-    """Remove a job with its history; the runs that it made stay."""
-    with open_named(store, name, namespace) as (_, resources, space, own):
-        resources.read(stored_jobs.get_job, space, own)
-        options.confirm(f"Remove the job {space}/{own}?", yes)
-        resources.write(stored_jobs.delete_job, space, own)
-    typer.echo(f"removed the job {space}/{own}")
+    """Remove a job with its history; its runs stay."""
+    with open_named(store, name, namespace) as (_, resources, space, bare_name):
+        resources.read(stored_jobs.get_job, space, bare_name)
+        options.confirm(f"Remove the job {space}/{bare_name}?", yes)
+        resources.write(stored_jobs.delete_job, space, bare_name)
+    typer.echo(f"removed the job {space}/{bare_name}")
 
 
 @telling_warnings()
 def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile = None) -> None:
-    """Run a job now, here, whenever it is due."""
+    """Run a job here and now, even if it is not due."""
     with (
-        open_named(store, name, namespace) as (settings, resources, space, own),
+        open_named(store, name, namespace) as (settings, resources, space, bare_name),
         open_store(settings.store) as runs,
     ):
         desk = JobDesk(settings, resources, runs, say)
-        job = resources.write(stored_jobs.hasten_job, space, own)
+        job = resources.write(stored_jobs.hasten_job, space, bare_name)
         claim = resources.write(stored_jobs.claim_due_job, job.id, desk.lease_seconds)
         if claim is None:
-            raise ConflictError(f"job {space}/{own}: a scheduler was faster and runs it")
+            raise ConflictError(f"job {space}/{bare_name}: a scheduler was faster and runs it")
         outcome = sync.run(perform_claim(desk, claim))
         (newest,) = resources.read(stored_jobs.list_job_runs, claim.job, 1)
     if newest.run_id:
@@ -144,11 +147,11 @@ def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile
 @telling_warnings()
 def work(
     at_once: Annotated[
-        int, typer.Option(help="How many jobs are worked on at the same time.", min=1)
+        int, typer.Option(help="The number of jobs that run at the same time.", min=1)
     ] = AT_ONCE,
     store: options.StoreFile = None,
 ) -> None:
-    """Run jobs when they are due, until Ctrl-C. Several may work on the same store."""
+    """Run jobs when they are due, until Ctrl-C. Several processes may use the same store."""
     with (
         open_named(store) as (settings, resources, _space, _own),
         open_store(settings.store) as runs,
@@ -156,4 +159,4 @@ def work(
         say(f"running jobs of {settings.memory_location} when they are due; Ctrl-C ends this")
         with suppress(KeyboardInterrupt, asyncio.CancelledError):
             sync.run(work_on_jobs(JobDesk(settings, resources, runs, say), at_once))
-    say("stopped; what was under way is gone on with by the next scheduler")
+    say("stopped; the next scheduler resumes the current runs")

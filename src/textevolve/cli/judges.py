@@ -1,5 +1,5 @@
-"""The commands `judges list`, `judges profiles` and `judges rubrics`: the judges, profiles and
-rubrics that there are. Profiles are written by a study (`studies/profile.py`)."""
+"""The commands `judges list`, `judges profiles` and `judges rubrics`. A study writes profiles
+(`studies/profile.py`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JUDGES = {
     "probe": "yes / no questions about each text: P(yes)",
     "checklist": "criteria written for the input, each probed",
     "trajectory": "a checklist over an agent's tool calls and answer",
-    "reference": "a probe beside a reference answer",
+    "reference": "a probe with a reference answer",
     "pairwise": "which of two texts is better, in both orders",
     "decide": "a typed question for each criterion of a rubric",
     "faithfulness": "statements of the text that the context supports",
@@ -77,7 +77,7 @@ def show_profile(
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Print a profile as YAML, with what it leaves to the defaults; refuse one that is wrong."""
+    """Print a profile as YAML, with all defaults; report errors in a file."""
     loaded = load_profile(profile).model_dump(mode="json")
     if as_json:
         print_json(loaded)
@@ -86,7 +86,7 @@ def show_profile(
 
 
 def list_rubrics() -> None:
-    """List the shipped rubrics: what each judges by, what it needs, where it comes from."""
+    """List the shipped rubrics with their criteria, needs and sources."""
     for name in shipped_rubrics():
         typer.echo("\n  ".join((name, *load_rubric(name).about)))
 

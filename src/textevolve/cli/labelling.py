@@ -42,9 +42,9 @@ class TaskOptions(LabellingSpec):
     data: str | None = option(
         None, "Rows as JSONL, JSON, CSV or Parquet, or hf:NAME.", argument=True
     )
-    run: str | None = option(None, "A run in place of a file of rows.", metavar="RUN")
+    run: str | None = option(None, "A run instead of a file of rows.", metavar="RUN")
     map: Mapping[str, str] = option(
-        {}, "What a column is to be called, as in --map input=frage.", metavar="NEW=OLD"
+        {}, "A new name for a column: --map input=frage.", metavar="NEW=OLD"
     )
 
 
@@ -54,11 +54,11 @@ def create(
     name: TaskName,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
-    **given: Any,
+    **values: Any,
 ) -> None:
     """Make a labelling task of a file of rows, or of the texts of a run."""
-    with open_named(store, name, namespace) as (settings, resources, space, own):
-        new = TaskOptions(**read_given(TaskOptions, {**given, "name": own}))
+    with open_named(store, name, namespace) as (settings, resources, space, bare_name):
+        new = TaskOptions(**read_given(TaskOptions, {**values, "name": bare_name}))
         if (new.data is None) == (new.run is None):
             raise InputError("name a file of rows, or a run with --run")
         if new.run is not None:
@@ -69,10 +69,10 @@ def create(
             cases = read_row_items(new.data or "", new.map)
             source = Path(new.data or "").name
         spec, items = make_task(new, cases, source)
-        task = resources.write(stored_labels.create_task, space, own, spec, items)
+        task = resources.write(stored_labels.create_task, space, bare_name, spec, items)
     noun = "pair" if spec.kind == "pairs" else "text"
     typer.echo(
-        f"made {space}/{own}: {wording.count(len(items), noun)} to label; label at"
+        f"made {space}/{bare_name}: {wording.count(len(items), noun)} to label; label at"
         f" /labelling/{task.id} of: textevolve serve"
     )
 
@@ -107,11 +107,11 @@ def show(
     store: options.StoreFile = None,
 ) -> None:
     """Show how far people agree with each other, and where they do not."""
-    with open_named(store, name, namespace) as (_, resources, space, own):
-        task = resources.read(stored_labels.find_task, space, own)
+    with open_named(store, name, namespace) as (_, resources, space, bare_name):
+        task = resources.read(stored_labels.find_task, space, bare_name)
         items, labels = resources.read(stored_labels.read_task, task.id)
     if as_json:
-        print_json({"task": f"{space}/{own}", **asdict(agree(task.spec, items, labels))})
+        print_json({"task": f"{space}/{bare_name}", **asdict(agree(task.spec, items, labels))})
     else:
         show_report(report_task(task, items, labels))
 
@@ -128,8 +128,8 @@ def export(
     ending = ending_of(output)
     check_target(output)
     write = choose_writer(ending)
-    with open_named(store, name, namespace) as (_, resources, space, own):
-        task = resources.read(stored_labels.find_task, space, own)
+    with open_named(store, name, namespace) as (_, resources, space, bare_name):
+        task = resources.read(stored_labels.find_task, space, bare_name)
         items, labels = resources.read(stored_labels.read_task, task.id)
     with open_target(output, binary=ending == ".parquet") as target:
         number = write(lambda: item_rows(task.spec, items, labels), target)
@@ -144,9 +144,9 @@ def delete(
     store: options.StoreFile = None,
 ) -> None:
     """Delete a labelling task with all its labels."""
-    with open_named(store, name, namespace) as (_, resources, space, own):
-        task = resources.read(stored_labels.find_task, space, own)
+    with open_named(store, name, namespace) as (_, resources, space, bare_name):
+        task = resources.read(stored_labels.find_task, space, bare_name)
         labels = wording.count(sum(task.done.values()), "label")
-        options.confirm(f"Delete the labelling task {own} with {labels}?", yes)
+        options.confirm(f"Delete the labelling task {bare_name} with {labels}?", yes)
         resources.write(stored_labels.delete_task, task.id)
-    typer.echo(f"deleted the labelling task {own}")
+    typer.echo(f"deleted the labelling task {bare_name}")

@@ -47,12 +47,12 @@ CollectionName = Annotated[
 ]
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Memories, by their ids.")]
 Closed = Annotated[
-    bool, typer.Option("--closed", help="Also those that were superseded or forgotten.")
+    bool, typer.Option("--closed", help="Include superseded and forgotten memories.")
 ]
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="A text, @FILE, or -.")]
 AsOf = Annotated[
     str | None,
-    typer.Option("--as-of", metavar="DATE", help="What held then, such as 2025-01-31 (UTC)."),
+    typer.Option("--as-of", metavar="DATE", help="Memories valid then, as 2025-01-31 (UTC)."),
 ]
 PAGE = 500
 
@@ -61,14 +61,14 @@ PAGE = 500
 def _open(
     name: str, namespace: str | None, store: str | None, *, embeds: bool = False
 ) -> Generator[Memories]:
-    """A collection that is there; `embeds`: with what its embedder lacks."""
+    """Open an existing collection; `embeds`: fetch missing weights of its embedder."""
     settings = read_settings(store=store)
-    space_name, own = split_name(name, namespace or settings.namespace)
+    space_name, bare_name = split_name(name, namespace or settings.namespace)
     with keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space:
-        found = space.collections.get(own)
+        collection = space.collections.get(bare_name)
         if embeds:
-            fetch_weights([found.embedder], settings)
-        yield space.memories(own)
+            fetch_weights([collection.embedder], settings)
+        yield space.memories(bare_name)
 
 
 @contextmanager
@@ -92,17 +92,17 @@ def add(
     as_json: options.Json = False,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
-    **given: Any,
+    **values: Any,
 ) -> None:
-    """Keep a memory: a text, @FILE or - for standard input."""
-    fields = read_given(MemorySpec, given)
-    spec = MemorySpec(**fields)  # what is wrong is said before anything is opened
+    """Store a memory: a text, @FILE or - for standard input."""
+    fields = read_given(MemorySpec, values)
+    spec = MemorySpec(**fields)  # errors come before anything is opened
     with _open(collection, namespace, store, embeds=True) as memories:
-        kept = memories.add(**fields)
+        memory = memories.add(**fields)
         if as_json:
-            print_json(memory_data(kept))
+            print_json(memory_data(memory))
         else:
-            typer.echo(f"kept {kept.id}: {wording.shorten(spec.text, 60)}")
+            typer.echo(f"kept {memory.id}: {wording.shorten(spec.text, 60)}")
 
 
 @takes(RecallSettings, "collections", "summarize")
@@ -113,17 +113,17 @@ def search(
     as_json: options.Json = False,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
-    **given: Any,
+    **values: Any,
 ) -> None:
-    """Find what bears on a question, best first, with the parts of each score."""
-    fields = read_given(RecallSettings, given)
+    """Search memories by a question, best first, with the parts of each score."""
+    fields = read_given(RecallSettings, values)
     with _open(collection, namespace, store, embeds=True) as memories:
-        found = memories.search(options.read_argument(query), as_of=as_of, **fields)
+        recalled = memories.search(options.read_argument(query), as_of=as_of, **fields)
         if as_json:
-            for one in found.memories:
-                print_json(recalled_data(one))
+            for memory in recalled.memories:
+                print_json(recalled_data(memory))
         else:
-            show_report(draw_recalled(found))
+            show_report(draw_recalled(recalled))
 
 
 def list_memories(
@@ -136,7 +136,7 @@ def list_memories(
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
-    """List the memories of a collection in the order in which they were kept, the newest last."""
+    """List the memories of a collection in the order in which they were stored, the newest last."""
     with _open(collection, namespace, store) as memories:
         most = limit or (None if as_json else 50)
         numbered = deque(enumerate(_stream(memories, closed=closed), 1), maxlen=most)
@@ -151,7 +151,7 @@ def show(
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
-    """Show memories whole: where they are from, and what became of them."""
+    """Show memories in full, with their sources and history."""
     with _open_namespace(namespace, store) as space:
         for memory in space.find_memories(*ids):
             _print([memory], as_json, partial(draw_memory, memory))
@@ -175,14 +175,14 @@ def graph(
             if not as_json:
                 show_report(draw_graph(collection, entities))
             return
-        named = [row for row in entities if row.name.casefold() == entity.casefold()]
-        if not named:
+        matches = [row for row in entities if row.name.casefold() == entity.casefold()]
+        if not matches:
             raise NotFoundError(
                 f"no memory of {collection} mentions '{entity}'; all names: textevolve memories"
                 f" graph {collection}"
             )
-        records = memories.get(*named[0].memories)
-        _print(records, as_json, lambda: draw_mentions(named[0], records))
+        records = memories.get(*matches[0].memories)
+        _print(records, as_json, lambda: draw_mentions(matches[0], records))
 
 
 def forget(
@@ -194,18 +194,18 @@ def forget(
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
-    """Close memories: they are found no more, and their history stays."""
+    """Close memories: searches skip them, and their history stays."""
     with _open_namespace(namespace, store) as space:
-        found = space.find_memories(*ids)
+        memories = space.find_memories(*ids)
         if erase:
             say(ERASES)
-            what = wording.count(len(found), "memory").replace("memorys", "memories")
-            options.confirm(f"Erase {what} for good?", yes)
-        for collection in dict.fromkeys(one.collection for one in found):
-            own = [one.id for one in found if one.collection == collection]
-            space.memories(collection).forget(*own, erase=erase)
-    for one in found:
-        typer.echo(f"{'erased' if erase else 'forgot'} {one.id}")
+            noun = wording.count(len(memories), "memory").replace("memorys", "memories")
+            options.confirm(f"Erase {noun} for good?", yes)
+        for collection in dict.fromkeys(memory.collection for memory in memories):
+            memory_ids = [memory.id for memory in memories if memory.collection == collection]
+            space.memories(collection).forget(*memory_ids, erase=erase)
+    for memory in memories:
+        typer.echo(f"{'erased' if erase else 'forgot'} {memory.id}")
 
 
 def import_file(
@@ -221,8 +221,8 @@ def import_file(
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
-    """Keep the memories of a file; what is there already is left out, so that the same command
-    again goes on where it was stopped."""
+    """Store the memories of a file; existing ones are skipped, so that the same command again
+    resumes a stopped import."""
     with _open(collection, namespace, store, embeds=True) as memories:
         done = memories.add_all(read_memory_rows(file), label=file)
     if as_json:
@@ -260,12 +260,12 @@ def re_embed(
         str, typer.Option("--embedder", metavar="MODEL", help="The model that embeds from now on.")
     ],
     dimension: Annotated[
-        int | None, typer.Option(help="Of its embeddings; found out by asking unless given.", min=1)
+        int | None, typer.Option(help="Of its embeddings; measured if not given.", min=1)
     ] = None,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
-    """Embed all memories of a collection anew by another model; nothing changes until all are."""
+    """Embed all memories of a collection by another model; all change at once."""
     settings = read_settings(store=store)
     with _open(collection, namespace, store) as memories:
         fetch_weights([embedder], settings)

@@ -21,11 +21,11 @@ def synth(
 ) -> None:
     """Make users with dialogues, facts, updates, things not to keep, and questions, by templates.
 
-    No model is needed. It is for trying an adapter and for tests: what a system scores on it says
-    little about real dialogues.
+    No model is needed. It is for trying an adapter and for tests: scores on it say little about
+    real dialogues.
     """
-    made = synthesise(users, sessions, seed)
+    dataset = synthesise(users, sessions, seed)
     with open_target(output) as target:
-        for user in made:
+        for user in dataset:
             target.write(user_to_line(user).encode() + b"\n")
     say(f"written to {output}: {users} users with {sessions} sessions each")

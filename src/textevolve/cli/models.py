@@ -1,4 +1,4 @@
-"""`textevolve models list|pull|quantize`: local weights, and how their download is drawn."""
+"""`textevolve models list|pull|quantize`: local weights, and the display of downloads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from textevolve.settings import Settings, read_settings
 def list_models(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
 ) -> None:
-    """Show the local models that are known: size, licence, whether they are here and checked."""
+    """List the known local models: size, licence, and whether they are downloaded and checked."""
     settings = read_settings()
     rows = weights.list_weights(settings)
     if as_json:
@@ -41,9 +41,9 @@ def pull(
         list[str] | None, typer.Argument(help="Names; the default model if none is given.")
     ] = None,
 ) -> None:
-    """Fetch weights and check their hash; a download that broke off goes on.
+    """Fetch weights and check their hash; a broken download resumes.
 
-    Weights that are here are hashed anew, and fetched again where they are damaged.
+    Existing weights are hashed again, and fetched again if they are damaged.
     """
     settings = read_settings()
     for name in names or [PROVIDERS[LOCAL].default_model or ""]:
@@ -59,7 +59,7 @@ def _as_json(row: weights.WeightsRow) -> dict[str, Any]:
 
 @contextmanager
 def draw_transfer() -> Generator[ReportProgress]:
-    """A listener for `fetch` that draws bytes, speed, source and time left; notes stay in view."""
+    """Draw a progress bar for `fetch`: bytes, speed, source and time left; notes stay visible."""
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -82,18 +82,18 @@ def draw_transfer() -> Generator[ReportProgress]:
         transient=True,
         disable=not console.is_terminal,
     )
-    shown: dict[str, Any] = {}
+    state: dict[str, Any] = {}
 
     def report(now: TransferProgress) -> None:
         if now.note:
             console.print(f"{now.name}: {now.note}", markup=False, highlight=False, soft_wrap=True)
-        # A new source, or hashing what has arrived, is a new piece of work with its own speed.
-        if shown.get("source") != now.source or (now.note and now.done == 0):
-            if "task" in shown:
-                bar.remove_task(shown["task"])
-            shown["source"] = now.source
-            shown["task"] = bar.add_task(f"{now.name}, {now.source}", total=now.total)
-        bar.update(shown["task"], completed=now.done)
+        # A new source, or the hashing of a download, has its own speed.
+        if state.get("source") != now.source or (now.note and now.done == 0):
+            if "task" in state:
+                bar.remove_task(state["task"])
+            state["source"] = now.source
+            state["task"] = bar.add_task(f"{now.name}, {now.source}", total=now.total)
+        bar.update(state["task"], completed=now.done)
 
     with bar:
         yield report
@@ -115,17 +115,15 @@ def quantize(
         str | None,
         typer.Option("--output", "-o", help="The folder to write to; else the file's own."),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write files anew that are there.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Make files of weights with fewer bits from a GGUF file.
 
-    What that costs in quality and gains in speed: textevolve models compare-quants.
+    `textevolve models compare-quants` measures their quality and speed.
     """
     settings = read_settings()
     source = _find_source(file, settings)
-    types = list(dict.fromkeys(name for given in to for name in given.split(",") if name.strip()))
+    types = list(dict.fromkeys(name for group in to for name in group.split(",") if name.strip()))
     if not types:
         raise InputError("--to: name at least one type, such as q8_0")
     folder = source.parent if output is None else Path(output).expanduser()
@@ -134,7 +132,7 @@ def quantize(
         check_target(source, into, force=force)
     for name, into in targets.items():
         with draw_transfer() as report:
-            _tell(quantize_file(source, name, into, force=force, report=report), settings)
+            _report_quant(quantize_file(source, name, into, force=force, report=report), settings)
 
 
 def _find_source(file: str, settings: Settings) -> Path:
@@ -150,7 +148,7 @@ def _find_source(file: str, settings: Settings) -> Path:
         return fetch(name, settings, report)
 
 
-def _tell(quant: Quantized, settings: Settings) -> None:
+def _report_quant(quant: Quantized, settings: Settings) -> None:
     share = quant.bytes / quant.source_bytes
     typer.echo(f"{quant.path}: {quant.bytes / 1e6:,.1f} MB, {share:.0%} of the source")
     typer.echo(f"SHA-256 {quant.sha256}")

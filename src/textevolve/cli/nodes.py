@@ -35,7 +35,7 @@ def show(
         typer.Option(
             "--instruction",
             metavar="NAME=TYPE",
-            help="What nodes of a name do, such as plan=DECOMPOSE. Repeatable.",
+            help="The type of nodes of a name, such as plan=DECOMPOSE. Repeatable.",
         ),
     ] = None,
 ) -> None:
@@ -49,6 +49,6 @@ def show(
     else:
         result = summarise(spec, records, limit)
         show_report(report(spec, result, most=limit, states=states))
-    if said := note(StepFinished("nodes", READ, reading)):
-        say(said)
+    if notice := note(StepFinished("nodes", READ, reading)):
+        say(notice)
     raise typer.Exit(PARTLY if reading.n_faults else 0)

@@ -1,4 +1,4 @@
-"""Options that several commands read in the same way."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN: Mapping[str, Any] = {
     "add_completion": False,
     "rich_markup_mode": None,  # help in boxes takes twice the time
 }
-"""How groups of commands behave."""
+"""The settings of all groups of commands."""
 
 RUN = "Run"
 ADVANCED = "Advanced"
@@ -34,14 +34,16 @@ MaxCalls = Annotated[
 DryRun = Annotated[
     bool,
     typer.Option(
-        "--dry-run", help="Estimate calls, tokens and cost; ask nothing.", rich_help_panel=RUN
+        "--dry-run",
+        help="Estimate calls, tokens and cost without a model call.",
+        rich_help_panel=RUN,
     ),
 ]
 Batch = Annotated[
     bool,
     typer.Option(
         "--batch",
-        help="Ask in batch jobs: cheaper, and slow.",
+        help="Use batch jobs: cheaper, and slow.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -84,6 +86,6 @@ ServerAddress = Annotated[
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before a deletion, unless it is answered already."""
+    """Ask before a deletion, unless `--yes` has answered already."""
     if not yes:
         typer.confirm(question, abort=True)

@@ -1,9 +1,9 @@
-"""How a command's process ends from outside: by a signal, or because nobody reads what it prints.
+"""The end of a command's process from outside: by a signal, or by a closed pipe.
 
-SIGTERM, and SIGHUP of a closed terminal, do what Ctrl-C does: they interrupt the command, which
-lets go of what it holds and says how to go on. A second signal ends the process at once. Where the
-reader of what is printed has gone, as `head` does, the command ends in silence. What the terminal's
-encoding cannot show is written as an escape and ends nothing.
+SIGTERM, and SIGHUP of a closed terminal, act like Ctrl-C: they interrupt the command, which
+releases its resources and prints how to resume. A second signal ends the process at once. If the
+reader of the output has gone, as `head` does, the command ends silently. Characters that the
+terminal's encoding lacks are written as escapes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TextIO
 
 READER_GONE, TERMINATED = 141, 143
-"""As a shell says it of a program that a signal ended: 128 and the number of SIGPIPE, SIGTERM."""
+"""Exit codes as in shells after a signal: 128 plus the number of SIGPIPE, SIGTERM."""
 
 ENDING = [sign for sign in signal.Signals if sign.name in ("SIGINT", "SIGTERM", "SIGHUP")]
 """The signals that end a command. Windows has no SIGHUP."""
@@ -29,12 +29,13 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 class ReaderGone(BaseException):
-    """Nobody reads what is printed. No Exception, so that no evaluator's failure is made of it."""
+    """The reader of the output has gone. It is no Exception, so that it never becomes the failure
+    of an evaluator."""
 
 
 @dataclass
 class ProcessState:
-    """Record the signals and the closed pipe that this process met."""
+    """The signals and the closed pipe that this process met."""
 
     reader_gone: bool = False
     terminated: bool = False
@@ -49,7 +50,7 @@ _state = ProcessState()
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """What an encoding cannot express as an escape of JSON, so that a line of JSON stays one."""
+    """Write characters that an encoding lacks as JSON escapes, so that a line of JSON stays one."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
@@ -60,7 +61,7 @@ codecs.register_error("json_escape", _escape)
 
 
 def _print_everything() -> None:
-    """No text that comes from outside ends the command because the terminal cannot show it."""
+    """Escape characters that the terminal cannot show, so that no text ends the command."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)  # a test's or a program's may have none
         if reconfigure is not None:
@@ -69,14 +70,14 @@ def _print_everything() -> None:
 
 @contextmanager
 def begin() -> Generator[ProcessState]:
-    """A command's own state, and the signals that end it, as they were again afterwards."""
+    """Handle the signals that end a command; restore their handlers afterwards."""
     global _state
     _state = ProcessState()
     _print_everything()
     before = {
         sign: signal.signal(sign, _stop)
         for sign in ENDING
-        # Who started it may want it to be ignored; and only the main thread may ask.
+        # The parent process may want it to be ignored; and only the main thread may set handlers.
         if signal.getsignal(sign) in (signal.default_int_handler, signal.SIG_DFL)
         and threading.current_thread() is threading.main_thread()
     }
@@ -88,13 +89,13 @@ def begin() -> Generator[ProcessState]:
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    """Interrupt what is done. Another signal ends the process: no ending can hold it up."""
+    """Interrupt the command. Another signal ends the process, even if the cleanup hangs."""
     for sign in ENDING:  # a shell whose terminal closes may repeat SIGHUP
         again = sign in (signal.SIGINT, signal.SIGTERM)
         signal.signal(sign, signal.SIG_DFL if again else signal.SIG_IGN)
     _state.terminated = number != signal.SIGINT
     for stream in (sys.stdout, sys.stderr):
-        # A display that is still moving has hidden it, and may not come to show it again.
+        # An active display has hidden the cursor, and may not get to show it again.
         with suppress(OSError, ValueError):
             if stream.isatty():
                 os.write(stream.fileno(), SHOW_CURSOR)
@@ -102,12 +103,12 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def is_terminated() -> bool:
-    """Whether SIGTERM or SIGHUP, and not Ctrl-C, ends the command."""
+    """Tell whether SIGTERM or SIGHUP, and not Ctrl-C, ends the command."""
     return _state.terminated
 
 
 def lose_reader(stream: TextIO) -> None:
-    """Called where the reader of a stream has gone.
+    """End the command after the reader of a stream has gone.
 
     Raises:
         ReaderGone: always.
@@ -122,7 +123,7 @@ def note_reader_gone() -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """From now on what is written to the stream goes nowhere."""
+    """Discard everything written to a stream from now on."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -1,7 +1,6 @@
-"""Studies that run at a server, on the command line: begun there, and shown here as if they ran
-here.
+"""Studies that run at a server, and are shown on the command line as if they ran here.
 
-Everything but the work itself is done by `working.execute`.
+`working.execute` does everything except the work itself.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def run_there(
-    server: RemoteServer, study: AnyStudy, spec: StudySpec, launch: Launch, wanted: RunOptions
+    server: RemoteServer, study: AnyStudy, spec: StudySpec, launch: Launch, run_options: RunOptions
 ) -> int:
     """Run a study at a server, follow it to its end, and show and write its results; return the
     exit code."""
-    if wanted.dry_run:
+    if run_options.dry_run:
         raise InputError("--dry-run: estimates what this machine would ask; give --server none")
     detail = sync.run(server.begin(study, spec, launch))
     with MirrorStore(server.address) as store:
@@ -39,4 +38,4 @@ def run_there(
             assert isinstance(mirror, MirrorStore)
             return server.follow(detail, launch, mirror)
 
-        return execute(store, store.take_run(detail), server.settings, launch, wanted, work)
+        return execute(store, store.take_run(detail), server.settings, launch, run_options, work)

@@ -1,6 +1,6 @@
 """The commands of resources: namespaces, agents, collections and users, such as `agents create`.
 
-Each verb is one function for all kinds. Its options are its own parameters, and the fields of the
+Each verb is one function for all kinds. Its options are its own parameters and the fields of the
 kind's specification.
 """
 
@@ -36,29 +36,29 @@ TEXT_ONLY = ("delete", "export", "import")
 """Verbs without `--json`."""
 Unset = Annotated[
     list[str] | None,
-    typer.Option("--unset", metavar="FIELD", help="Back to its default. Repeatable."),
+    typer.Option("--unset", metavar="FIELD", help="Reset a field to its default. Repeatable."),
 ]
-Versions = Annotated[bool, typer.Option("--versions", help="With what each version changed.")]
+Versions = Annotated[bool, typer.Option("--versions", help="With the changes of each version.")]
 VersionNumber = Annotated[
     int, typer.Argument(metavar="VERSION", help="As `show --versions` numbers them.")
 ]
 ExportTarget = Annotated[
     str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
-ImportedFile = Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote, or -.")]
-AsName = Annotated[str | None, typer.Option("--name", help="What it is called here.")]
-Force = Annotated[bool, typer.Option("--force", help="Also where agents name it.")]
+ImportedFile = Annotated[str, typer.Argument(metavar="FILE", help="A file of `export`, or -.")]
+AsName = Annotated[str | None, typer.Option("--name", help="Its new name.")]
+Force = Annotated[bool, typer.Option("--force", help="Even if agents name it.")]
 
 
 @dataclass(frozen=True)
 class ResourceCall:
-    """A command of a group with what it was given; the namespace is open."""
+    """A call of a group's command with its values; the namespace is open."""
 
     kind: Kind[Any, Any]
     name: str
     space: Namespace
     settings: Settings
-    given: Mapping[str, Any]
+    values: Mapping[str, Any]
 
     @property
     def group(self) -> Any:
@@ -69,28 +69,28 @@ class ResourceCall:
         return [describe(each, versions, counts) for each in stored]
 
     def print(self, stored: Any, text: str) -> None:
-        if self.given["as_json"]:
+        if self.values["as_json"]:
             print_json(describe(stored))
         else:
             typer.echo(text)
 
 
 def make_command(path: str) -> Callable[..., None]:
-    """The command `GROUP.VERB`, such as agents.create."""
+    """Make the command `GROUP.VERB`, such as agents.create."""
     group, _, verb = path.partition(".")
     kind, run = KINDS[group], VERBS[verb]
     takes = inspect.signature(run, eval_str=True).parameters.values()
     hidden = {"call"} if kind is COLLECTIONS else {"call", "force"}
-    own = [each for each in takes if each.name not in hidden]
+    verb_parameters = [each for each in takes if each.name not in hidden]
 
-    def command(**given: Any) -> None:
-        settings = read_settings(store=given["store"])
-        name, namespace = given.get("name") or "", given.get("namespace")
+    def command(**values: Any) -> None:
+        settings = read_settings(store=values["store"])
+        name, namespace = values.get("name") or "", values.get("namespace")
         if kind.walled and name:
             namespace, name = split_name(name, namespace or settings.namespace)
         with keep_namespace(Client(settings=settings), namespace, source=SOURCE) as space:
-            call = ResourceCall(kind, name, space, settings, given)
-            run(call, **{each.name: given[each.name] for each in own})
+            call = ResourceCall(kind, name, space, settings, values)
+            run(call, **{each.name: values[each.name] for each in verb_parameters})
 
     command.__name__ = verb
     command.__doc__ = (run.__doc__ or "").format(noun=kind.noun, many=group)
@@ -101,7 +101,7 @@ def make_command(path: str) -> Callable[..., None]:
     parameters = [
         *([] if verb in UNNAMED else [name]),
         *{"create": fields, "update": unfixed}.get(verb, []),
-        *own,
+        *verb_parameters,
         *([keyword("namespace", NamespaceName)] if kind.walled else []),
         *([] if verb in TEXT_ONLY else [keyword("as_json", options.Json, False)]),
         keyword("store", options.StoreFile),
@@ -111,7 +111,7 @@ def make_command(path: str) -> Callable[..., None]:
 
 def create(call: ResourceCall) -> None:
     """Make a new {noun}."""
-    fields = read_given(call.kind.spec, {**call.given, "name": call.name})
+    fields = read_given(call.kind.spec, {**call.values, "name": call.name})
     spec = call.kind.spec(**fields)
     if call.kind is COLLECTIONS and getattr(spec, "dimension", None) is None:
         fetch_weights([getattr(spec, "embedder", None) or call.settings.embedder], call.settings)
@@ -128,23 +128,23 @@ def list_all(call: ResourceCall) -> None:
         lambda rows: show_report(draw_list(call.kind, list(rows))),
         f"no {call.kind.command}{call.kind.place(call.space.name)}; make one with: textevolve"
         f" {call.kind.command_path} create NAME",
-        as_json=call.given["as_json"],
+        as_json=call.values["as_json"],
     )
 
 
 def show(call: ResourceCall, *, versions: Versions = False) -> None:
-    """Show one of the {many} whole."""
-    shown = call.group.versions(call.name) if versions else ()
-    (data,) = call.describe([call.group.get(call.name)], shown)
-    if call.given["as_json"]:
+    """Show one of the {many} in full."""
+    version_list = call.group.versions(call.name) if versions else ()
+    (data,) = call.describe([call.group.get(call.name)], version_list)
+    if call.values["as_json"]:
         print_json(data)
     else:
-        show_report(draw_one(call.kind, data, shown))
+        show_report(draw_one(call.kind, data, version_list))
 
 
 def update(call: ResourceCall, *, unset: Unset = None) -> None:
-    """Change what is given of the {noun}; the rest stays."""
-    changes = read_given(call.kind.spec, {**call.given, "name": None})
+    """Change the given fields of the {noun}; the others stay."""
+    changes = read_given(call.kind.spec, {**call.values, "name": None})
     for name in unset or ():
         _unset(call.kind.spec, name.replace("-", "_"), changes, call.kind.fixed)
     if not changes:
@@ -153,15 +153,15 @@ def update(call: ResourceCall, *, unset: Unset = None) -> None:
 
 
 def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) -> None:
-    """Put a field's default among the changes; of fields that a specification holds as well."""
+    """Add a field's default to the changes, also for fields of inner specifications."""
     places = {n: (changes, f) for n, f in spec.model_fields.items() if n not in fixed}
     for field_name, field in spec.model_fields.items():
         if hasattr(field.annotation, "model_fields"):
             inner = changes.setdefault(field_name, {})
             places |= {n: (inner, f) for n, f in field.annotation.model_fields.items()}
-    known = [n for n, (_, f) in places.items() if not f.is_required()]
-    if name not in known:
-        raise InputError(f"--unset: no field '{name}' with a default{suggest(name, known)}")
+    names = [n for n, (_, f) in places.items() if not f.is_required()]
+    if name not in names:
+        raise InputError(f"--unset: no field '{name}' with a default{suggest(name, names)}")
     where, field = places[name]
     where[name] = field.get_default(call_default_factory=True)
 
@@ -172,8 +172,8 @@ def delete(call: ResourceCall, *, force: Force = False, yes: Yes = False) -> Non
     call.group.get(name)
     if kind.command in ("namespaces", "collections"):
         say(ERASES)
-    held = f" with {kind.holds}" if kind.holds else ""
-    options.confirm(f"Delete the {kind.noun} {name}{held}?", yes)
+    contents = f" with {kind.holds}" if kind.holds else ""
+    options.confirm(f"Delete the {kind.noun} {name}{contents}?", yes)
     call.group.delete(name, force=force)
     typer.echo(f"deleted the {kind.noun} {name}")
 
@@ -186,7 +186,7 @@ ERASES = (
 
 
 def revert(call: ResourceCall, *, version: VersionNumber) -> None:
-    """Go back to an earlier version of the {noun}, which becomes the newest one."""
+    """Revert the {noun} to an earlier version, which becomes the newest one."""
     stored = call.group.revert(call.name, version)
     call.print(stored, f"the {call.kind.noun} {call.name} is as in version {version} again")
 
@@ -199,9 +199,9 @@ def export(call: ResourceCall, *, output: ExportTarget = "-") -> None:
 
 
 def import_file(call: ResourceCall, *, file: ImportedFile, as_name: AsName = None) -> None:
-    """Take in what `export` wrote, all or nothing; its memories are embedded again."""
+    """Import a file of `export` in one transaction; its memories are embedded again."""
     call.group.import_file(file, name=as_name)
-    typer.echo(f"took in {file}")
+    typer.echo(f"imported {file}")
 
 
 VERBS: Mapping[str, Callable[..., None]] = {

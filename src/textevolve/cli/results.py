@@ -1,4 +1,4 @@
-"""Where what a study found goes: files by their endings, and JSON on standard output."""
+"""Output of results: files by their endings, and JSON on standard output."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ T = TypeVar("T")
 
 
 def ending_of(output: str) -> str:
-    """What says how a file is written; standard output gets JSON lines."""
+    """Return the ending that selects the format of a file; standard output gets JSON lines."""
     return ".jsonl" if output == "-" else Path(output).suffix.lower()
 
 
 def check_outputs(study: AnyStudy, outputs: Sequence[str]) -> None:
-    """Raises InputError where a file's name does not say what is to be written, and SettingsError
-    where a package is missing that writes it."""
-    known = (*WHOLE, *ROWS, *study.texts)
+    """Raise InputError for a file with an unknown ending, and SettingsError if the package that
+    writes its format is missing."""
+    endings = (*WHOLE, *ROWS, *study.texts)
     for output in outputs:
-        if ending_of(output) not in known:
-            raise InputError(f"{output}: must end in {', '.join(known)}")
+        if ending_of(output) not in endings:
+            raise InputError(f"{output}: must end in {', '.join(endings)}")
         check_target(output)
         check_format(ending_of(output))
 
 
-def refuse_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
-    """Raises InputError where what is written would take the place of what is read: a user's
-    labels, for one, are kept nowhere else."""
-    read = {Path(name).resolve() for name in inputs if name != "-"}
+def reject_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
+    """Raise InputError if an output would overwrite an input: a user's labels, for example, are
+    stored nowhere else."""
+    input_paths = {Path(name).resolve() for name in inputs if name != "-"}
     for output in outputs:
-        if output != "-" and Path(output).resolve() in read:
+        if output != "-" and Path(output).resolve() in input_paths:
             raise InputError(f"{output}: is read and would be overwritten; write to another file")
 
 
@@ -55,8 +55,7 @@ def write_outputs(
     *,
     gated: Gated = UNGATED,
 ) -> None:
-    """Write what was found to each file, by its ending. A text that there is not leaves a file as
-    it was."""
+    """Write the results to each file, by its ending. An empty text leaves a file unchanged."""
     spec = read_spec(study, read_stored(run))
     for output in outputs:
         ending, text = ending_of(output), ""
@@ -83,12 +82,12 @@ def write_tests(study: AnyStudy, records: Records, path: str, gated: Gated) -> N
 
 
 def write_line(study: AnyStudy, record: Any) -> str:
-    """A record as a line of JSON."""
+    """Return a record as a line of JSON."""
     return study.encode(record).decode() if study.line is None else study.line(record)
 
 
 def print_json(data: Any) -> None:
-    """One line of JSON; a figure that does not exist is null."""
+    """Print one line of JSON; a missing figure is null."""
     print(json_line(data).decode(), end="")
 
 
@@ -100,7 +99,7 @@ def print_list(
     *,
     as_json: bool,
 ) -> None:
-    """Print a list: JSON lines, or drawn for a person, or a sentence if there is nothing."""
+    """Print a list: as JSON lines, or drawn, or the sentence `empty` if there is nothing."""
     if as_json:
         for item in items:
             print_json(data(item))

@@ -1,5 +1,4 @@
-"""`textevolve runs`: what the store keeps, of whatever kind, and what can be made of it without
-asking again."""
+"""`textevolve runs`: list, show, resume, compare, export and delete stored runs of all kinds."""
 
 from __future__ import annotations
 
@@ -44,17 +43,17 @@ RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its
 
 def list_runs(
     limit: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
-    whole: Annotated[
+    everything: Annotated[
         bool, typer.Option("--all", help="With the calls of servers, chats and memories.")
     ] = False,
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
-    """List the runs that are kept, each with its result and the change since the one before."""
+    """List the stored runs, each with its result and the change since the one before."""
     settings = read_settings(store=store)
     with open_store(settings.store) as opened:
         every = opened.read(served.find_runs, None)
-        runs = [run for run in every if whole or run.spec.get("kind") not in STANDING][:limit]
+        runs = [run for run in every if everything or run.spec.get("kind") not in STANDING][:limit]
         print_list(
             list_studies(opened, runs, every),
             lambda one: run_data(one, opened.run_totals(one.run.id)),
@@ -108,22 +107,22 @@ def show(
 
 
 RESUMED = (*("output", "concurrency", "batch", "on", *LIMIT_OPTIONS), *("as_json", "store"))
-"""What a run that is gone on with takes of the options of all runs."""
+"""The options of a resumed run, among those of all runs."""
 
 
-def _resume(run: str = "last", **given: Any) -> None:
-    """Go on with a run: only what is missing is asked."""
-    wanted = RunOptions(**given)
+def _resume(run: str = "last", **values: Any) -> None:
+    """Resume a run: only missing calls are made."""
+    run_options = RunOptions(**values)
     settings = read_settings(
-        store=wanted.store,
-        concurrency=wanted.concurrency,
-        batch=wanted.batch or None,
-        on=wanted.on,
+        store=run_options.store,
+        concurrency=run_options.concurrency,
+        batch=run_options.batch or None,
+        on=run_options.on,
     )
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
-        check_outputs(study, wanted.output or ())
-        raise typer.Exit(execute(opened, record, settings, take_launch(wanted), wanted))
+        check_outputs(study, run_options.output or ())
+        raise typer.Exit(execute(opened, record, settings, take_launch(run_options), run_options))
 
 
 _RUN = inspect.Parameter("run", inspect.Parameter.KEYWORD_ONLY, default="last", annotation=RunName)
@@ -151,7 +150,7 @@ def export(
 
 
 def export_run(store: Store, run: RunRecord, settings: Settings, outputs: Sequence[str]) -> None:
-    """Write what a run found to files, by their endings."""
+    """Write a run's results to files, by their endings."""
     study = find_study(read_stored(run).kind)
     check_outputs(study, outputs)
     _restore(store, run, settings)
@@ -170,7 +169,7 @@ def compare(
         runs = [_get_restored(opened, name, settings)[0] for name in (first, second)]
         for run in runs:
             if run.status != "finished":
-                say(f"run {run.id}: is not finished; its figures are of what was judged so far")
+                say(f"run {run.id}: is not finished; its figures cover the records so far")
         compared = compare_stored(opened, runs[0], runs[1])
         if as_json:
             print_json(compared.comparison.data)
@@ -196,17 +195,17 @@ def _open(store: str | None) -> tuple[Settings, Store]:
     return settings, open_store(settings.store)
 
 
-def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
-    """The run that is named, if all its cases are there, and what kind of study it is.
+def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
+    """Return a run that has all its cases, and its study.
 
     Raises:
-        InputError: its cases are not there. MismatchError: a version without studies made it.
+        InputError: cases are missing. MismatchError: a version without studies made the run.
     """
-    run = store.get_run(which)
+    run = store.get_run(name)
     study = find_study(read_stored(run).kind)
     if run.n_cases is None:
         raise InputError(
-            f"run {run.id}: its cases were not taken in whole; give its command again, or remove it"
+            f"run {run.id}: some of its cases are missing; give its command again, or remove it"
         )
     served = store.get_served(run.id)
     if served is not None and served.launch.get("files"):
@@ -214,23 +213,23 @@ def _get_whole(store: Store, which: str) -> tuple[RunRecord, AnyStudy]:
     return run, study
 
 
-def _get_restored(store: Store, which: str, settings: Settings) -> tuple[RunRecord, AnyStudy]:
-    """The same, with all its records in the store."""
-    run, study = _get_whole(store, which)
+def _get_restored(store: Store, name: str, settings: Settings) -> tuple[RunRecord, AnyStudy]:
+    """Return a run with all its records in the store, and its study."""
+    run, study = _get_whole(store, name)
     _restore(store, run, settings)
     return run, study
 
 
 def _restore(store: Store, run: RunRecord, settings: Settings) -> None:
     if reason := sync.run(driver.restore_records(store, run, settings)):
-        say(f"these are the records that were kept: {reason}")
+        say(f"these are the stored records: {reason}")
 
 
 SHOWN = 200
 
 
 def run_data(listed: ListedRun, totals: RunTotals) -> dict[str, object]:
-    """A run as JSON-ready data."""
+    """Return a run as JSON-ready data."""
     run = listed.run
     return {
         "id": run.id,
@@ -250,7 +249,7 @@ def run_data(listed: ListedRun, totals: RunTotals) -> dict[str, object]:
         "cached_tokens": totals.spent.cached_tokens,
         "saved_by_caching": totals.spent.saved,
         "tags": list(listed.tags),
-        "scores": {name: asdict(one) for name, one in listed.standing.scores.items()},
+        "scores": {name: asdict(score) for name, score in listed.standing.scores.items()},
     }
 
 
@@ -259,40 +258,40 @@ def _kind(run: RunRecord) -> str:
 
 
 def report_runs(rows: Sequence[ListedRun]) -> Report:
-    """The runs that a store keeps, with what came of them."""
+    """Report the stored runs with their results."""
     names = ("run", "study", "prompts or judge", "result", "change", "begun")
     cells = [
         (
-            " ".join([one.run.id, wording.shorten(one.run.name, 30), *one.tags]),
-            f"{_kind(one.run)} {wording.shorten(one.data or one.run.source, 30)}",
-            wording.shorten(one.subject, 44) or wording.DASH,
-            " ".join(filter(None, (one.result, _say_state(one.run)))) or wording.DASH,
-            one.change or wording.DASH,
-            time.strftime("%m-%d", time.localtime(one.run.created)),
+            " ".join([listed.run.id, wording.shorten(listed.run.name, 30), *listed.tags]),
+            f"{_kind(listed.run)} {wording.shorten(listed.data or listed.run.source, 30)}",
+            wording.shorten(listed.subject, 44) or wording.DASH,
+            " ".join(filter(None, (listed.result, _format_status(listed.run)))) or wording.DASH,
+            listed.change or wording.DASH,
+            time.strftime("%m-%d", time.localtime(listed.run.created)),
         )
-        for one in rows
+        for listed in rows
     ]
     return Report("Runs", "", [Table("", [Column(name) for name in names], cells)])
 
 
-def _say_state(run: RunRecord) -> str:
+def _format_status(run: RunRecord) -> str:
     return "" if run.status == "finished" else f"({run.status})"
 
 
 def list_records(store: Store, run: RunRecord, matching: Found) -> Report:
-    """List the records that match, a line each."""
+    """List the matching records, a line each."""
     columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
     rows = [
         (
-            Row(kept.key, kept.position, kept.case, kept.score).name,
-            kept.score,
-            kept.status,
-            wording.shorten(kept.reason, 200),
+            Row(record.key, record.position, record.case, record.score).name,
+            record.score,
+            record.status,
+            wording.shorten(record.reason, 200),
         )
-        for kept in store.iterate_records(run.id, matching)
+        for record in store.iterate_records(run.id, matching)
     ]
-    left = wording.count(len(rows) - SHOWN, "more record")
-    note = f"{left} left out; see all with --json" if len(rows) > SHOWN else ""
+    hidden = wording.count(len(rows) - SHOWN, "more record")
+    note = f"{hidden} left out; see all with --json" if len(rows) > SHOWN else ""
     table = Table("Records", columns, rows[:SHOWN], note=note)
     return Report(f"Run {run.id}", wording.count(len(rows), "record"), [table])
 
@@ -303,12 +302,12 @@ def cancel_batch(
         bool,
         typer.Option(
             "--forget",
-            help="Ask nobody: give up what the jobs may answer, so that it is asked anew.",
+            help="Do not contact the provider: discard the jobs, so that their calls are repeated.",
         ),
     ] = False,
     store: options.StoreFile = None,
 ) -> None:
-    """Cancel a run's batch jobs at their provider; what they answered can still be collected."""
+    """Cancel a run's batch jobs at their provider; existing answers can still be collected."""
     settings = read_settings(store=store)
     with open_store(settings.store) as opened:
         record = opened.get_run(run)
@@ -316,8 +315,8 @@ def cancel_batch(
         if not jobs:
             typer.echo(f"run {record.id}: no batch job is open")
         for job in jobs:
-            said = sync.run(_end(opened, record, job, settings, forget=forget))
-            typer.echo(f"run {record.id}: batch {job.id or job.mark} {said}")
+            outcome = sync.run(_end(opened, record, job, settings, forget=forget))
+            typer.echo(f"run {record.id}: batch {job.id or job.mark} {outcome}")
 
 
 async def _end(

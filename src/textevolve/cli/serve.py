@@ -1,4 +1,4 @@
-"""The commands `serve`, which answers other programs over HTTP, and `view`, for a browser here."""
+"""The commands `serve`, which answers other programs over HTTP, and `view`, for a local browser."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from textevolve.server.decisions.serving import Serving
 
 
-def _serve(**given: Any) -> None:
-    options = ServerOptions(**read_given(ServerOptions, given))
+def _serve(**values: Any) -> None:
+    options = ServerOptions(**read_given(ServerOptions, values))
     key = find_client_key(options)
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("a server needs more packages: pip install 'textevolve[server]'")
@@ -44,12 +44,14 @@ def _serve(**given: Any) -> None:
 
 
 def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
-    """Those that are named; where none is, the one that is found."""
-    asked = [name for judge in options.judge for name in judge_models(judge, None) if name]
-    named = [*options.model, *asked]
-    if named:
-        return named
-    with suppress(SettingsError):  # what cannot be had is told when it is opened
+    """Return the models that the options name, otherwise the one that is found."""
+    judge_model_names = [
+        name for judge in options.judge for name in judge_models(judge, None) if name
+    ]
+    models = [*options.model, *judge_model_names]
+    if models:
+        return models
+    with suppress(SettingsError):  # a missing model is reported when it is opened
         return [asyncio.run(choose_model(settings, None))[0]]
     return []
 
@@ -59,10 +61,10 @@ def _announce(serving: Serving, url: str) -> None:
     for alias, served in serving.aliases.items():
         say(f"  {alias} is {served}")
     say(f"  pages: {url}/runs")
-    say(_say_protection(serving.options))
+    say(_describe_protection(serving.options))
 
 
-def _say_protection(options: ServerOptions) -> str:
+def _describe_protection(options: ServerOptions) -> str:
     if options.keys or options.key_env or not is_here(options.host):
         return "  everyone needs a key (textevolve config keys); browsers log in at /login"
     return "  this machine alone is answered, without a key; --keys asks for one here too"
@@ -77,7 +79,7 @@ def view(
         str | None, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")
     ] = None,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the browser, or say the address.")
+        bool, typer.Option("--browser/--no-browser", help="Open the browser, or print the address.")
     ] = True,
     port: Annotated[int, typer.Option(help="The port; 0 is any free one.", min=0, max=65535)] = 0,
     store: shared.StoreFile = None,
@@ -95,5 +97,5 @@ def view(
     if run is not None:
         with open_store(settings.store) as opened:
             path = f"/runs/{opened.get_run(run).id}"
-    told = f"shows {settings.store}; Ctrl-C ends it"
-    show_pages(settings, path, port, lambda url: say(f"{url} {told}"), browser=browser)
+    notice = f"shows {settings.store}; Ctrl-C ends it"
+    show_pages(settings, path, port, lambda url: say(f"{url} {notice}"), browser=browser)

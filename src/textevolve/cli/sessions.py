@@ -1,4 +1,4 @@
-"""`textevolve agents sessions list|show|delete`: the chats that are kept."""
+"""`textevolve agents sessions list|show|delete`: the stored chats."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_sessions(
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
-    """List the chats that are kept."""
+    """List the stored chats."""
     with open_named(store, namespace=namespace) as (_, resources, space, _own):
         agent_id = None
         if agent is not None:
@@ -55,7 +55,7 @@ def show(
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
-    """Show what was said in a chat; as JSON lines in the form of OpenAI's messages, which
+    """Show the messages of a chat; as JSON lines in the form of OpenAI's messages, which
     `memories create` reads."""
     with _open(namespace, store) as sessions:
         chat = sessions.get(session)
@@ -80,7 +80,7 @@ def delete(
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
-    """Remove a chat; memories that were made of it stay."""
+    """Remove a chat; memories from it stay."""
     with _open(namespace, store) as sessions:
         chat = sessions.get(session)
         messages = count(chat.messages, "message")

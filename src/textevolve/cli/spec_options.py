@@ -25,17 +25,19 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
-    """The arguments and options of a specification: arguments first, and what it has in common with
-    others last, since help groups them in this order."""
+    """Return the arguments and options of a specification: arguments first, and the fields of inner
+    specifications last, since help groups them in this order."""
     names = dict.fromkeys([*spec.__annotations__, *spec.model_fields])
     fields = {name: spec.model_fields[name] for name in names if name in spec.model_fields}
     within = {name: inner for name, field in fields.items() if (inner := _spec_in(field))}
-    shown = [n for n, f in fields.items() if n not in within and not noted_of(f).get("hidden")]
-    made = [_parameter(name, fields[name]) for name in shown]
-    arguments = [one for one in made if noted_of(fields[one.name]).get("argument")]
+    visible = [n for n, f in fields.items() if n not in within and not noted_of(f).get("hidden")]
+    parameters = [_parameter(name, fields[name]) for name in visible]
+    arguments = [
+        parameter for parameter in parameters if noted_of(fields[parameter.name]).get("argument")
+    ]
     return [
         *arguments,
-        *(one for one in made if one not in arguments),
+        *(parameter for parameter in parameters if parameter not in arguments),
         *(
             _parameter(name, field, group.replace("_", " ").capitalize())
             for group, inner in within.items()
@@ -45,7 +47,7 @@ def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
 
 
 def _spec_in(field: FieldInfo) -> type[Frozen] | None:
-    """The specification that a field holds, whose fields are options like the others."""
+    """Return the inner specification of a field, whose fields are options like the others."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Frozen) else None
 
@@ -53,21 +55,25 @@ def _spec_in(field: FieldInfo) -> type[Frozen] | None:
 def give_parameters(
     command: Callable[..., None], parameters: Sequence[inspect.Parameter]
 ) -> Callable[..., None]:
-    """The command with a signature for typer."""
-    made = cast(Any, command)
-    made.__signature__ = inspect.Signature(list(parameters))
-    made.__annotations__ = {one.name: one.annotation for one in parameters}
+    """Return the command with a signature for typer."""
+    typed_command = cast(Any, command)
+    typed_command.__signature__ = inspect.Signature(list(parameters))
+    typed_command.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     return command
 
 
 def takes(spec: type[Frozen], *without: str) -> Callable[[F], F]:
-    """Give a command the options of a specification in place of its `**given`."""
+    """Replace the `**values` of a command with the options of a specification."""
 
     def shape(command: F) -> F:
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        named = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.name != "given"]
-        required = [each for each in named if each.default is each.empty]
-        optional = [each for each in named if each.default is not each.empty]
+        declared = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [
+            each.replace(kind=each.KEYWORD_ONLY) for each in declared if each.name != "values"
+        ]
+        required = [each for each in parameters if each.default is each.empty]
+        optional = [each for each in parameters if each.default is not each.empty]
         fields = [each for each in parameters_of(spec) if each.name not in without]
         give_parameters(command, [*required, *fields, *optional])
         return command
@@ -76,7 +82,7 @@ def takes(spec: type[Frozen], *without: str) -> Callable[[F], F]:
 
 
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """A parameter of a command that no specification has."""
+    """Return a parameter of a command that no specification has."""
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
@@ -85,31 +91,32 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
     noted = noted_of(field)
     kinds = _kinds(field.annotation)
     many, flag = _is_many(field.annotation), kinds == (bool,)
-    wanted: Any = (bool if flag else list[str] if many else str) | None
+    option_type: Any = (bool if flag else list[str] if many else str) | None
     required = field.is_required()
-    told: dict[str, Any] = {
-        "help": f"{field.description or ''}{_say_default(field)}",
+    settings: dict[str, Any] = {
+        "help": f"{field.description or ''}{_format_default(field)}",
         "metavar": None if flag else _metavar(name, kinds, noted),
         "show_default": False,
     }
     if noted.get("argument"):
-        info: Any = typer.Argument(**told)
+        info: Any = typer.Argument(**settings)
     else:
         dashed = name.replace("_", "-")
-        named = noted.get("flag", f"--{dashed}")
-        names = [f"--{dashed}/--no-{dashed}" if flag and field.default is not False else named]
+        flag_name = noted.get("flag", f"--{dashed}")
+        names = [f"--{dashed}/--no-{dashed}" if flag and field.default is not False else flag_name]
         names += [noted["short"]] if "short" in noted else []
-        info = typer.Option(*names, **told, rich_help_panel=noted.get("group", group))
+        info = typer.Option(*names, **settings, rich_help_panel=noted.get("group", group))
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=... if required and noted.get("argument") else None,
-        annotation=Annotated[wanted, info],
+        annotation=Annotated[option_type, info],
     )
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
-    """What a field may be beside None; of a list, its items. A choice stays a Literal."""
+    """Return the types of a field except None; for a list those of its items. A choice stays a
+    Literal."""
     if _is_mapping(annotation):
         return (Mapping,)
     if get_origin(annotation) in (tuple, list):
@@ -119,13 +126,13 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) is Literal or not get_args(annotation):
         return (annotation,)
     return tuple(
-        kind for one in get_args(annotation) if one is not NoneType for kind in _kinds(one)
+        kind for part in get_args(annotation) if part is not NoneType for kind in _kinds(part)
     )
 
 
 def _is_many(annotation: Any) -> bool:
     many = (tuple, list, Mapping)
-    return any(get_origin(one) in many for one in (annotation, *get_args(annotation)))
+    return any(get_origin(kind) in many for kind in (annotation, *get_args(annotation)))
 
 
 def _is_mapping(annotation: Any) -> bool:
@@ -138,12 +145,12 @@ def _metavar(name: str, kinds: tuple[Any, ...], noted: Mapping[str, Any]) -> str
     if noted.get("argument"):
         return name.upper()
     if get_origin(kinds[0]) is Literal:
-        return "|".join(str(one) for one in get_args(kinds[0]))
-    named = {int: "INTEGER", float: "NUMBER", Mapping: "NAME=VALUE"}
-    return named.get(kinds[0], "TEXT")
+        return "|".join(str(choice) for choice in get_args(kinds[0]))
+    metavars = {int: "INTEGER", float: "NUMBER", Mapping: "NAME=VALUE"}
+    return metavars.get(kinds[0], "TEXT")
 
 
-def _say_default(field: FieldInfo) -> str:
+def _format_default(field: FieldInfo) -> str:
     default = field.default
     if isinstance(default, bool):
         return "  [default: yes]" if default else ""
@@ -154,38 +161,38 @@ def _say_default(field: FieldInfo) -> str:
     return f"  [default: {default}]"
 
 
-def read_given(spec: type[Frozen], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given for a specification's fields, with the texts of files read.
+def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a specification's fields, with the texts of files read.
 
     Raises:
         InputError: a file cannot be read.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, field in spec.model_fields.items():
         if inner := _spec_in(field):
-            if within := read_given(inner, given):
-                found[name] = within
+            if within := read_given(inner, values):
+                fields[name] = within
             continue
-        value = given.get(name)
+        value = values.get(name)
         if value is None or value == []:
             continue
         many = _is_many(field.annotation)
         if _is_mapping(field.annotation):
             plain = str in get_args(field.annotation)[1:]
-            found[name] = dict(_read_pair(name, one, plain=plain) for one in value)
+            fields[name] = dict(_read_pair(name, text, plain=plain) for text in value)
             continue
-        read = _READERS.get(noted_of(field).get("text", ""))
-        if read is not None:
-            value = [read(one) for one in value] if many else read(value)
-        found[name] = tuple(value) if many else value
-    return found
+        reader = _READERS.get(noted_of(field).get("text", ""))
+        if reader is not None:
+            value = [reader(text) for text in value] if many else reader(value)
+        fields[name] = tuple(value) if many else value
+    return fields
 
 
-def _read_pair(name: str, given: str, *, plain: bool) -> tuple[str, Any]:
-    """NAME=VALUE, the value as YAML; `plain`: as a text, as it stands."""
-    key, equals, value = given.partition("=")
+def _read_pair(name: str, text: str, *, plain: bool) -> tuple[str, Any]:
+    """Read NAME=VALUE, the value as YAML; `plain`: as plain text."""
+    key, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"--{name.replace('_', '-')}: give NAME=VALUE, not '{given}'")
+        raise InputError(f"--{name.replace('_', '-')}: give NAME=VALUE, not '{text}'")
     if plain:
         return key.strip(), value
     try:
@@ -195,14 +202,14 @@ def _read_pair(name: str, given: str, *, plain: bool) -> tuple[str, Any]:
 
 
 def _read_named(path: str) -> dict[str, str]:
-    """The file is told too, since its ending may say what its text is."""
+    """Read a file with its path, since its ending may determine the format."""
     name = "standard input" if path == "-" else Path(path).stem
     return {"name": name, "text": read_text(path), "file": path}
 
 
-def _read_or_rows(given: str) -> str:
-    """A text, as `read_argument` has it; the name of a file of rows stays."""
-    return given if names_rows(given) else read_argument(given)
+def _read_or_rows(text: str) -> str:
+    """Read a text as `read_argument` does; the name of a file of rows stays."""
+    return text if names_rows(text) else read_argument(text)
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {

@@ -1,7 +1,7 @@
 """One command for every kind of study, made from the fields of its specification.
 
-Nothing here knows a kind by name: what differs is in the specification, in the study's report, and
-in the lines that it has for events.
+Nothing here knows a kind by name: all differences are in the specification, in the study's report,
+and in its lines for events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from textevolve.cli.drawing import show_report
 from textevolve.cli.remote import run_there
 from textevolve.cli.results import (
     check_outputs,
-    refuse_overwriting,
+    reject_overwriting,
 )
 from textevolve.cli.spec_options import give_parameters, parameters_of, read_given
 from textevolve.cli.working import execute
@@ -43,12 +43,12 @@ from textevolve.studies.study_file import read_study_file
 from textevolve.wiring import Limits
 
 
-def print_estimate(data: Mapping[str, Any], why: str, *, as_json: bool = False) -> None:
-    """Print what is to be expected of calls, tokens and cost. `why`: how the model was found."""
+def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = False) -> None:
+    """Print the estimate of calls, tokens and cost. `reason`: how the model was chosen."""
     if as_json:
         typer.echo(json.dumps(data))
         return
-    facts = {"model": f"{data['model']} ({why})"} if data["model"] else {}
+    facts = {"model": f"{data['model']} ({reason})"} if data["model"] else {}
     facts |= {"cases": f"{data['cases']:,}", **data.get("parts", {})}
     facts["expected"] = "the median of rehearsals with made-up answers, and their range"
     place = f'[prices."{data["model"]}"]'
@@ -59,18 +59,18 @@ def print_estimate(data: Mapping[str, Any], why: str, *, as_json: bool = False) 
         facts[name.replace("_", " ")] = middle if low == high else f"{middle} ({low} to {high})"
     if "costs" in data:
         facts["prices"] = data["costs"]
-    note = "Nothing was asked. What the journal already holds would cost nothing."
+    note = "No model was called. Answers in the journal cost nothing."
     show_report(Report("", note, [], facts))
 
 
 def _round(value: float) -> str:
-    """A number to three digits: more would say what nobody knows."""
+    """Round a number to three digits: more would pretend precision."""
     return f"{int(float(f'{value:.3g}')) if value >= 1000 else round(value):,}"
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What every command that runs a study takes beside the specification."""
+    """The options of every command that runs a study, besides the specification."""
 
     output: Annotated[
         list[str] | None,
@@ -120,31 +120,31 @@ class RunOptions:
     gates: Gates = field(default_factory=Gates)
 
 
-SHARED = tuple(one.name for one in fields(RunOptions) if one.name != "gates")
+SHARED = tuple(option.name for option in fields(RunOptions) if option.name != "gates")
 LIMIT_OPTIONS = ("max_cost", "max_tokens", "max_calls", "time_limit")
 
 
 def make_command(kind: str) -> Callable[..., None]:
-    """The command of a kind: its specification's fields, and what all runs take. Without a kind it
-    runs the study that a file describes."""
+    """Make the command of a kind: its specification's fields, and the options of all runs. Without
+    a kind it runs the study that a file describes."""
     if not kind:
         return make_file_command()
     study = find_study(kind)
 
-    def command(**given: Any) -> None:
-        own = study.spec(**read_given(study.spec, given))
-        raise typer.Exit(run_study(study, own, _take_run_options(study.spec, given)))
+    def command(**values: Any) -> None:
+        study_spec = study.spec(**read_given(study.spec, values))
+        raise typer.Exit(run_study(study, study_spec, _take_run_options(study.spec, values)))
 
     command.__name__, command.__doc__ = kind, study.spec.__doc__ or ""
     return shape_command(command, [*parameters_of(study.spec), *_gate_options(study.spec)])
 
 
 def make_file_command() -> Callable[..., None]:
-    """`textevolve run FILE`: any kind of study, as a YAML file describes it."""
+    """Make `textevolve run FILE`, which runs the study that a YAML file describes."""
 
-    def command(file: str, **given: Any) -> None:
+    def command(file: str, **values: Any) -> None:
         study, spec = read_study_file(file)
-        raise typer.Exit(run_study(study, spec, _take_run_options(None, given), source=file))
+        raise typer.Exit(run_study(study, spec, _take_run_options(None, values), source=file))
 
     argument = Annotated[str, typer.Argument(help="A YAML file: `kind: NAME`, then its fields.")]
     path = inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, annotation=argument)
@@ -152,49 +152,51 @@ def make_file_command() -> Callable[..., None]:
     return shape_command(command, [path, *_gate_options(None)])
 
 
-def _take_run_options(spec: type[StudySpec] | None, given: Mapping[str, Any]) -> RunOptions:
-    gates = {one.name: given[one.name] for one in _gate_options(spec)}
+def _take_run_options(spec: type[StudySpec] | None, values: Mapping[str, Any]) -> RunOptions:
+    gates = {parameter.name: values[parameter.name] for parameter in _gate_options(spec)}
     return RunOptions(
-        **{name: given[name] for name in SHARED}, gates=Gates(**read_given(Gates, gates))
+        **{name: values[name] for name in SHARED}, gates=Gates(**read_given(Gates, gates))
     )
 
 
 def _gate_options(spec: type[StudySpec] | None) -> list[inspect.Parameter]:
-    """The options of gates, but for one that the specification has under the same name."""
-    own = () if spec is None else spec.model_fields
-    return [one for one in parameters_of(Gates) if one.name not in own]
+    """Return the options of gates, except those that the specification has under the same name."""
+    spec_fields = () if spec is None else spec.model_fields
+    return [parameter for parameter in parameters_of(Gates) if parameter.name not in spec_fields]
 
 
 def shape_command(
     command: Callable[..., None],
-    own: Sequence[inspect.Parameter],
+    parameters: Sequence[inspect.Parameter],
     shared_names: Sequence[str] = SHARED,
 ) -> Callable[..., None]:
-    """The command with a signature for typer: its own parameters, and of those of all runs the
-    ones that are named."""
+    """Return the command with a signature for typer: its own parameters, and the named ones of all
+    runs."""
     shared = get_type_hints(RunOptions, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     more = [
-        inspect.Parameter(one.name, keyword, default=one.default, annotation=shared[one.name])
-        for one in fields(RunOptions)
-        if one.name in shared_names
+        inspect.Parameter(
+            option.name, keyword, default=option.default, annotation=shared[option.name]
+        )
+        for option in fields(RunOptions)
+        if option.name in shared_names
     ]
-    return give_parameters(command, [*own, *more])
+    return give_parameters(command, [*parameters, *more])
 
 
 @contextmanager
 def telling_warnings() -> Generator[None]:
-    """What the library warns of in its log is said as a line for people; also what it notes there
-    in words for them (`shown`)."""
+    """Print the library's log warnings as messages, and also its log records with a message for
+    users (`shown`)."""
     log, handler = logging.getLogger("textevolve"), logging.Handler(logging.INFO)
     level = log.level
 
-    def tell(record: logging.LogRecord) -> None:
-        shown = getattr(record, "shown", "")
-        if shown or record.levelno >= logging.WARNING:
-            say(shown or f"warning: {record.getMessage()}")
+    def emit(record: logging.LogRecord) -> None:
+        message = getattr(record, "shown", "")
+        if message or record.levelno >= logging.WARNING:
+            say(message or f"warning: {record.getMessage()}")
 
-    handler.emit = tell
+    handler.emit = emit
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
@@ -206,52 +208,52 @@ def telling_warnings() -> Generator[None]:
 
 @telling_warnings()
 def run_study(
-    study: AnyStudy, spec: StudySpec, wanted: RunOptions, source: str = "command line"
+    study: AnyStudy, spec: StudySpec, run_options: RunOptions, source: str = "command line"
 ) -> int:
-    """Run a study, or say what it may take; the exit code."""
-    check_outputs(study, wanted.output or ())
-    written = [*(wanted.output or ()), *([wanted.junit] if wanted.junit else [])]
-    refuse_overwriting(written, files_read(spec))
-    if wanted.junit is not None:
-        if wanted.junit == "-":
+    """Run a study, or print its estimate; return the exit code."""
+    check_outputs(study, run_options.output or ())
+    written = [*(run_options.output or ()), *([run_options.junit] if run_options.junit else [])]
+    reject_overwriting(written, files_read(spec))
+    if run_options.junit is not None:
+        if run_options.junit == "-":
             raise InputError("--junit: name a file; standard output has the report")
-        check_target(wanted.junit)
+        check_target(run_options.junit)
     settings = read_settings(
         model=spec.plain_model,
-        store=wanted.store,
-        concurrency=wanted.concurrency,
-        batch=wanted.batch or None,
-        on=wanted.on,
-        server=wanted.server,
+        store=run_options.store,
+        concurrency=run_options.concurrency,
+        batch=run_options.batch or None,
+        on=run_options.on,
+        server=run_options.server,
     )
     if (server := remote_server(settings)) is not None:
-        return run_there(server, study, spec, take_launch(wanted), wanted)
+        return run_there(server, study, spec, take_launch(run_options), run_options)
     objects: dict[str, object] = {}
-    launch = take_launch(wanted, source, objects)
+    launch = take_launch(run_options, source, objects)
     cases = driver.read_cases(study, spec, settings)
-    asks = not wanted.dry_run
+    asks = not run_options.dry_run
     stored = sync.run(driver.specify(study, spec, settings, objects, asks_models=asks))
-    if wanted.dry_run:
-        found = sync.run(forecast(study, stored, list(cases), settings))
-        print_estimate(found, stored.why, as_json=wanted.as_json)
+    if run_options.dry_run:
+        estimate = sync.run(forecast(study, stored, list(cases), settings))
+        print_estimate(estimate, stored.why, as_json=run_options.as_json)
         return 0
     with open_store(settings.store) as store:
         run = driver.register_run(store, study, stored, cases, launch)
-        return execute(store, run, settings, launch, wanted)
+        return execute(store, run, settings, launch, run_options)
 
 
 def take_launch(
-    wanted: RunOptions, source: str = "", objects: Mapping[str, object] | None = None
+    run_options: RunOptions, source: str = "", objects: Mapping[str, object] | None = None
 ) -> driver.Launch:
-    """How a run is started with these options.
+    """Return the launch of a run with these options.
 
     Raises:
         InputError: a limit is below 0, or no number.
     """
     return driver.Launch(
-        name=wanted.name or "",
+        name=run_options.name or "",
         source=source,
-        limits=Limits(wanted.max_cost, wanted.max_tokens, wanted.max_calls),
-        time_limit=wanted.time_limit,
+        limits=Limits(run_options.max_cost, run_options.max_tokens, run_options.max_calls),
+        time_limit=run_options.time_limit,
         objects={} if objects is None else objects,
     )

@@ -23,8 +23,8 @@ def schema(kind: StudyKind = None) -> None:
     An editor that knows it completes fields and marks errors; name it on the file's first line:
     # yaml-language-server: $schema=study.schema.json
     """
-    found = schema_of_all() if kind is None else schema_of(kind)
-    print(json.dumps(found, indent=2, ensure_ascii=False))
+    json_schema = schema_of_all() if kind is None else schema_of(kind)
+    print(json.dumps(json_schema, indent=2, ensure_ascii=False))
 
 
 def init(

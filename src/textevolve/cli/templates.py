@@ -1,6 +1,6 @@
 """The commands `models templates`: instruction formats, and the chat templates of models.
 
-They print exactly what a model reads, so nothing is added to it."""
+They print exactly the text that a model reads, and nothing else."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ModelFile = Annotated[
 
 
 def list_formats(as_json: options.Json = False) -> None:
-    """List the instruction formats that are known."""
+    """List the known instruction formats."""
     if as_json:
         _print_json([_data(format) for format in CHAT_FORMATS.values()])
         return
@@ -63,8 +63,8 @@ def show(
         return
     console = open_console()
     console.print(safe(f"{format.name}: {format.title}", "bold"))
-    kept = format.model_dump(mode="json", exclude_defaults=True, exclude={"name", "title"})
-    facts = [(field, safe(_spell(value))) for field, value in kept.items()]
+    fields = format.model_dump(mode="json", exclude_defaults=True, exclude={"name", "title"})
+    facts = [(field, safe(_spell(value))) for field, value in fields.items()]
     console.print(draw_facts([*facts, ("markers", safe(_spell(format.markers)))]))
 
 
@@ -91,7 +91,7 @@ def convert(
     --template a prompt becomes a conversation in JSON.
 
     With --to, a marker of the format inside a message is broken up, so that no text can pretend to
-    be another speaker; a template writes what it is given.
+    be another speaker; a template writes messages unchanged.
     """
     if is_model_file(source):
         raise InputError(f"{source}: is a model's file: textevolve models templates check {source}")
@@ -111,17 +111,21 @@ def check(
     model_file: ModelFile,
     as_json: options.Json = False,
 ) -> None:
-    """Say which format a model's chat template writes, and whether it keeps the system message.
+    """Report the format that a model's chat template writes, and whether it keeps the system
+    message.
 
     Exit codes: 0 the system message is kept; 1 the model never sees it.
     """
     model = read_chat_template(model_file)
     result = check_chat_template(model)
     if as_json:
-        known = {"format": result.format, "formats": list(map(asdict, result.formats))}
-        _print_json({"origin": model.origin, **known, "system": result.system})
+        formats = {"format": result.format, "formats": list(map(asdict, result.formats))}
+        _print_json({"origin": model.origin, **formats, "system": result.system})
     else:
-        near = "".join(f"; like {one.name}: {one.same} of {one.of}" for one in result.formats[:1])
+        near = "".join(
+            f"; like {near_format.name}: {near_format.same} of {near_format.of}"
+            for near_format in result.formats[:1]
+        )
         typer.echo(model.origin)
         typer.echo(f"  format          {result.format or f'none that is known{near}'}")
         typer.echo(f"  system message  {visible(result.system) or 'kept'}")
@@ -145,16 +149,16 @@ def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, A
     if came_from is None and text.lstrip().startswith(("[", "{")):
         chat = read_conversation(text, name)
         return chat.messages, chat.tools, True
-    known = [came_from] if came_from else detect_prompt(text)
-    if not known:
+    names = [came_from] if came_from else detect_prompt(text)
+    if not names:
         raise InputError(f"{name}: in none of the known formats; name one with --from")
-    parsed = parse_chat(chat_format(known[0]), text)
+    parsed = parse_chat(chat_format(names[0]), text)
     messages = [dict(message) for message in parsed.messages]
     return messages, None, parsed.add_generation_prompt
 
 
 def _write(text: str) -> None:
-    """The text and nothing else; raises InputError for what only JSON can hold."""
+    """Write only the text; raise InputError for characters that only JSON can hold."""
     try:
         typer.echo(text.encode(), nl=False)
     except UnicodeEncodeError as error:

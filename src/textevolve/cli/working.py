@@ -1,7 +1,7 @@
-"""A run's work as the command line shows it: progress, results as they come, what is written at the
-end, gates and the exit code.
+"""The execution of a run on the command line: progress, results as they come, output files, gates
+and the exit code.
 
-Where the work is done is told by whoever calls: by this machine, or by a server.
+The caller passes the work: on this machine, or at a server.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from textevolve.cli.study import RunOptions
 
 REASONS_SHOWN = 5
-"""Of how many records without a score the reason is said."""
+"""The number of records without a score whose reason is printed."""
 DoesRun: TypeAlias = Callable[[Store, RunRecord, Settings, driver.Launch], AsyncGenerator[Any]]
-"""Does what is missing of a run, as `driver.perform`."""
+"""Performs the missing part of a run, like `driver.perform`."""
 
 
 def execute(
@@ -45,23 +45,23 @@ def execute(
     run: RunRecord,
     settings: Settings,
     launch: driver.Launch,
-    wanted: RunOptions,
+    run_options: RunOptions,
     work: DoesRun = driver.perform,
 ) -> int:
-    """Do what is missing of a run, show and write what was found, and return the exit code."""
+    """Perform the missing part of a run, show and write its results, and return the exit code."""
     stored = read_stored(run)
     study = find_study(stored.kind)
-    baseline = find_baseline(store, run, wanted.gates, settings)
-    refused = Gated(wanted.gates, check_judges(store, run, wanted.gates))
+    baseline = find_baseline(store, run, run_options.gates, settings)
+    refused = Gated(run_options.gates, check_judges(store, run, run_options.gates))
     if not refused.holds:
         for outcome in refused.outcomes:
             say(str(outcome))
         return GATED
     calm_collector()
     if store.has_journal:
-        asked = driver.models_asked(study.asks(read_spec(study, stored)), stored)
-        fetch_models(asked, run, settings)
-    quiet = wanted.as_json or "-" in (wanted.output or ())
+        models = driver.models_asked(study.asks(read_spec(study, stored)), stored)
+        fetch_models(models, run, settings)
+    quiet = run_options.as_json or "-" in (run_options.output or ())
     if not quiet:
         say(_announce(run, stored))
     unscored, rows = Unscored(), dict[str, Row]()
@@ -70,25 +70,25 @@ def execute(
         for record in _draw(study, run, doing, launch, quiet=quiet):
             row = study.row(record)
             unscored.add(row)
-            if wanted.gates.any:
+            if run_options.gates.any:
                 rows[row.key] = row
-            if wanted.as_json and study.streams:
+            if run_options.as_json and study.streams:
                 print(write_line(study, record), flush=True)
     except KeyboardInterrupt:
         if not store.count_records(run.id):  # the journal knows how far the first has come
             sync.run(driver.restore_records(store, store.get_run(run.id), settings))
-        _hand_over(study, store, run, wanted, UNGATED)
-        say(f"\n{_say_stopped(store, run)}")
+        _hand_over(study, store, run, run_options, UNGATED)
+        say(f"\n{_describe_stop(store, run)}")
         return INTERRUPTED
     except (ClusterError, FatalModelError):
         if store.has_journal:
-            say(_say_stopped(store, run))
+            say(_describe_stop(store, run))
         raise
-    gated = check_run(store, run, rows.values(), wanted.gates, baseline, refused.outcomes)
-    _hand_over(study, store, run, wanted, gated)
-    unscored.tell(run)
+    gated = check_run(store, run, rows.values(), run_options.gates, baseline, refused.outcomes)
+    _hand_over(study, store, run, run_options, gated)
+    unscored.report(run)
     if not unscored and _was_ended(store, run):
-        say(f"run {run.id}: was ended before it was finished. {go_on(run)}")
+        say(f"run {run.id}: was ended before it was finished. {resume_hint(run)}")
         return PARTLY
     for outcome in gated.outcomes:
         say(str(outcome))
@@ -98,29 +98,32 @@ def execute(
 
 
 def _was_ended(store: Store, run: RunRecord) -> bool:
-    """Whether somebody ended a run of a server's before it was finished. One that is made here is
-    finished by now, whatever a process that has taken it up since then makes of its status."""
+    """Tell whether a run at a server was ended before it was finished. A run of this process is
+    finished by now, even if another process has resumed it since then."""
     return not store.has_journal and store.get_run(run.id).status in ("interrupted", "failed")
 
 
 def _announce(run: RunRecord, stored: StoredSpec) -> str:
-    why = f" ({stored.why})" if stored.why else ""
-    model = f"; {stored.model}{why}" if stored.model else ""
+    reason = f" ({stored.why})" if stored.why else ""
+    model = f"; {stored.model}{reason}" if stored.model else ""
     cases = wording.count(run.n_cases or 0, "case")
     where = f" at {run.source}" if is_elsewhere(run) else ""
     return f"run {run.id}{where}: {stored.kind}, {cases}{model}"
 
 
 def is_elsewhere(run: RunRecord) -> bool:
-    """Whether a run is a server's: its source is that one's address then."""
+    """Tell whether a run is at a server: its source is the server's address then."""
     return run.source.startswith(("http://", "https://"))
 
 
-def _say_stopped(store: Store, run: RunRecord) -> str:
+def _describe_stop(store: Store, run: RunRecord) -> str:
     if store.has_journal:
-        return f"stopped; every answer so far is kept. {go_on(run)}{say_open_jobs(store, run)}"
+        return (
+            f"stopped; every answer so far is kept. {resume_hint(run)}"
+            f"{describe_open_jobs(store, run)}"
+        )
     return (
-        f"no longer watched; the run goes on at {store.place}. The same command watches it again;"
+        f"no longer watched; the run continues at {store.place}. The same command watches it again;"
         f" its page ends it: {store.place}/runs/{run.id}"
     )
 
@@ -133,7 +136,7 @@ def _draw(
     *,
     quiet: bool,
 ) -> Iterator[Any]:
-    """The records of a run as they come, while a display shows how far it is."""
+    """Yield the records of a run as they come, while a display shows the progress."""
     with ExitStack() as stack:
         progress = open_progress(stack, study, run, quiet=quiet)
         work = doing(launch.heard_by(progress))
@@ -143,40 +146,40 @@ def _draw(
 
 
 def _hand_over(
-    study: AnyStudy, store: Store, run: RunRecord, wanted: RunOptions, gated: Gated
+    study: AnyStudy, store: Store, run: RunRecord, run_options: RunOptions, gated: Gated
 ) -> None:
-    """Write what was found to files first, since whoever reads what is printed may close the pipe;
-    then show it."""
+    """Write the results to files first, since the reader of the output may close the pipe; then
+    show them."""
     run = store.get_run(run.id)
     records = read_records(store, run)
     if not store.count_records(run.id):
         return
-    write_outputs(study, store, run, records, wanted.output or (), gated=gated)
-    if wanted.junit is not None:
-        write_tests(study, records, wanted.junit, gated)
-    if wanted.as_json and not study.streams:
+    write_outputs(study, store, run, records, run_options.output or (), gated=gated)
+    if run_options.junit is not None:
+        write_tests(study, records, run_options.junit, gated)
+    if run_options.as_json and not study.streams:
         print_json(make_data(study, run, records, gated))
-    elif not wanted.as_json and "-" not in (wanted.output or ()):
-        shown = replace(gated, outcomes=())  # they are the last lines that are printed
-        show_report(make_report(study, store, run, records, shown))
+    elif not run_options.as_json and "-" not in (run_options.output or ()):
+        without_outcomes = replace(gated, outcomes=())  # they are the last lines that are printed
+        show_report(make_report(study, store, run, records, without_outcomes))
 
 
-def say_open_jobs(store: Store, run: RunRecord) -> str:
+def describe_open_jobs(store: Store, run: RunRecord) -> str:
     """Describe the jobs that continue at the provider after a run was stopped, if any do."""
     jobs = [job for job in store.batches(run.id).all_open() if job.state != "cancelled"]
     if not jobs:
         return ""
-    named = ", ".join(
+    batches = ", ".join(
         f"{job.id or 'just submitted'} ({wording.count(len(job.keys), 'call')})" for job in jobs
     )
     return (
-        f" --batch\nat the provider goes on: batch {named}. Its answers are collected when the run"
-        f" goes on; end it with: textevolve runs cancel-batch {run.id}"
+        f" --batch\nstill running at the provider: batch {batches}. Its answers are collected when"
+        f" the run is resumed; end it with: textevolve runs cancel-batch {run.id}"
     )
 
 
 class Unscored:
-    """How many records failed or were skipped, and why the first that failed have no score."""
+    """The records without a score: failed or skipped."""
 
     def __init__(self) -> None:
         self._found: dict[str, Any] = {}
@@ -195,7 +198,8 @@ class Unscored:
     def __bool__(self) -> bool:
         return bool(self._found or self._reason)
 
-    def tell(self, run: RunRecord) -> None:
+    def report(self, run: RunRecord) -> None:
+        """Print the reasons of the first failed records, and the number of skipped ones."""
         if self._reason and not self._found:
             say(f"warning: nothing was judged: {wording.shorten(self._reason, 300)}")
         failed = [row for row in self._found.values() if row.status == "failed"]
@@ -207,13 +211,13 @@ class Unscored:
             say(f"{wording.count(more, 'more case')} {'lacks' if more == 1 else 'lack'} a score")
         skipped = [row for row in self._found.values() if row.status == "skipped"]
         if skipped:
-            why = wording.shorten(skipped[0].reason, 300)
+            reason = wording.shorten(skipped[0].reason, 300)
             number = wording.count(len(skipped), "record")
-            say(f"{number} not finished within the limits ({why}). {go_on(run)}")
+            say(f"{number} not finished within the limits ({reason}). {resume_hint(run)}")
 
 
-def go_on(run: RunRecord) -> str:
-    """A sentence with the command that goes on with what was stopped."""
+def resume_hint(run: RunRecord) -> str:
+    """Return a sentence with the command that resumes a stopped run."""
     if is_elsewhere(run):
-        return "Go on with the same command"
-    return f"Go on with: textevolve runs resume {run.id}"
+        return "Resume with the same command"
+    return f"Resume with: textevolve runs resume {run.id}"

@@ -1,4 +1,4 @@
-"""Ablation: whether a debate pays on a user's own items, beside cheaper ways to ask its agents."""
+"""Ablation: whether a debate pays on a user's items, compared with cheaper uses of its agents."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class AblationSpec(OneProfileSpec, RepeatsSpec):
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """`payoff`: None where it cannot be weighed at all; `sentence` says why, or what it says."""
+    """The result of an ablation. `payoff`: None if no item allows a comparison; `sentence`: the
+    verdict, or the reason why there is none."""
 
     measured: MeasuredJudges
     payoff: Payoff | None
@@ -83,9 +84,9 @@ def run(spec: AblationSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
 def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
     measured = measure_judges(records, spec)
     single, jury, debate, _ = judges_of(spec)
-    known = {judge.name for judge in measured.summary.judges}
+    measured_names = {judge.name for judge in measured.summary.judges}
     payoff = None
-    if known >= {single, jury, debate, FIRST_ROUND}:
+    if measured_names >= {single, jury, debate, FIRST_ROUND}:
         payoff = weigh_debate(
             measured.items,
             measured.summary,
@@ -95,30 +96,30 @@ def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
             minimum_effect=spec.minimum_effect,
         )
     if payoff is None:
-        said = "Whether the debate pays cannot be told: no item has what it takes."
-        return Ablation(measured, None, said)
+        sentence = "Whether the debate pays is unknown: no item has a verdict of each judge."
+        return Ablation(measured, None, sentence)
     names = {
         debate: "the debate",
         jury: "the jury of the same agents",
         single: "a single judge",
         FIRST_ROUND: "its own first round",
     }
-    said = say_payoff(payoff, names)
-    return Ablation(measured, payoff, said)
+    sentence = say_payoff(payoff, names)
+    return Ablation(measured, payoff, sentence)
 
 
-def report(spec: AblationSpec, found: Ablation) -> Report:
-    part = found.measured
+def report(spec: AblationSpec, ablation: Ablation) -> Report:
+    part = ablation.measured
     blocks = draw_agreement(part.items, part.verdicts, part.samples, part.summary)
-    return Report("Does the debate pay?", found.sentence, blocks, summary_facts(part.summary))
+    return Report("Does the debate pay?", ablation.sentence, blocks, summary_facts(part.summary))
 
 
-def data(spec: AblationSpec, found: Ablation) -> Mapping[str, Any]:
+def data(spec: AblationSpec, ablation: Ablation) -> Mapping[str, Any]:
     return {
         "parameters": spec.model_dump(mode="json"),
-        "sentence": found.sentence,
-        "payoff": plain(found.payoff),
-        **measured_data(spec, found.measured),
+        "sentence": ablation.sentence,
+        "payoff": plain(ablation.payoff),
+        **measured_data(spec, ablation.measured),
     }
 
 

@@ -1,6 +1,6 @@
-"""Agreement: how far judges agree with people on labelled items, and which does better.
+"""Agreement: how far judges agree with people on labelled items, and which judge does better.
 
-Verdicts are gathered in `textevolve.bench.verdicts`, and summed up in `textevolve.bench.agreement`.
+`textevolve.bench.verdicts` gathers verdicts, and `textevolve.bench.agreement` sums them up.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from textevolve.wiring import Workbench
 class AgreementSpec(RepeatsSpec):
     """Measure how far judges agree with people, and whether one does better than another.
 
-    Each judge is asked about each item with its texts in both orders. A difference between two
-    judges is told with an interval and a test.
+    Each judge sees the texts of each item in both orders. A difference between two judges is
+    reported with an interval and a test.
     """
 
     kind: ClassVar[str] = "agreement"
@@ -58,7 +58,7 @@ class AgreementSpec(RepeatsSpec):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredJudges:
-    """The verdicts with their figures. `samples`: how many each judge gave."""
+    """The verdicts with their figures. `samples`: the number of samples of each judge."""
 
     items: tuple[Item, ...]
     verdicts: tuple[Verdict, ...]
@@ -92,7 +92,7 @@ def sum_up(spec: AgreementSpec, records: Iterable[ItemVerdict]) -> MeasuredJudge
 def measure_judges(
     records: Iterable[ItemVerdict], spec: RepeatsSpec, threshold: float | None = None
 ) -> MeasuredJudges:
-    """The figures of all verdicts; `threshold` as of `summarise`.
+    """Compute the figures of all verdicts; `threshold` as in `summarise`.
 
     Raises:
         InputError: there is no record.
@@ -109,24 +109,24 @@ def measure_judges(
     return MeasuredJudges(tuple(items.values()), tuple(verdicts), counts, summary)
 
 
-def report(spec: AgreementSpec, found: MeasuredJudges) -> Report:
-    parts = found.items, found.verdicts, found.samples, found.summary
+def report(spec: AgreementSpec, measured: MeasuredJudges) -> Report:
+    parts = measured.items, measured.verdicts, measured.samples, measured.summary
     blocks = draw_agreement(*parts, spec.threshold)
-    facts = summary_facts(found.summary)
-    return Report("Judges beside people", summary_sentence(found.summary), blocks, facts)
+    facts = summary_facts(measured.summary)
+    return Report("Judges beside people", summary_sentence(measured.summary), blocks, facts)
 
 
-def data(spec: AgreementSpec, found: MeasuredJudges) -> Mapping[str, Any]:
-    return {"parameters": spec.model_dump(mode="json"), **measured_data(spec, found)}
+def data(spec: AgreementSpec, measured: MeasuredJudges) -> Mapping[str, Any]:
+    return {"parameters": spec.model_dump(mode="json"), **measured_data(spec, measured)}
 
 
-def measured_data(spec: RepeatsSpec, found: MeasuredJudges) -> dict[str, Any]:
+def measured_data(spec: RepeatsSpec, measured: MeasuredJudges) -> dict[str, Any]:
     return {
         "source": list(spec.items),
         "half": spec.half,
         "orders": spec.orders,
-        "samples": dict(found.samples),
-        "summary": plain(found.summary),
+        "samples": dict(measured.samples),
+        "summary": plain(measured.summary),
     }
 
 

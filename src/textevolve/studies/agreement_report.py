@@ -1,6 +1,6 @@
-"""Judges beside people, and beside each other, as the blocks of a report.
+"""Judges compared with people, and with each other, as the blocks of a report.
 
-Each text of an item stands there once, however many judges it divides from people.
+Each text of an item is shown once, even if several judges differ from people on it.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ BLIND_NOTE = (
 
 
 def summary_sentence(summary: AgreementSummary) -> str:
-    """The most accurate judge, beside what answers that read nothing would score."""
+    """Name the most accurate judge, compared with the best answer that reads nothing."""
     items = wording.count(summary.items, "item")
-    known = [judge for judge in summary.judges if not math.isnan(judge.accuracy.value)]
-    if not known:
+    scored = [judge for judge in summary.judges if not math.isnan(judge.accuracy.value)]
+    if not scored:
         return f"No judge has a whole verdict on any of the {items} with labels."
-    best = max(known, key=lambda judge: judge.accuracy.value)
+    best = max(scored, key=lambda judge: judge.accuracy.value)
     share = cell_text(estimate(best.accuracy), Column("", "percent", 1))
     blind = max(value for _, value in summary.blind_answers)
     does = "chooses as people did" if summary.people is None else "agrees with people"
-    said = f"{best.name} {does} in {share} of the items"
-    rest = f"the best answer that reads nothing in {wording.percent(blind, 1)}"
-    first = "Of all judges, " if len(known) > 1 else ""
-    return f"{first}{said}, {rest}."
+    result_text = f"{best.name} {does} in {share} of the items"
+    blind_text = f"the best answer that reads nothing in {wording.percent(blind, 1)}"
+    prefix = "Of all judges, " if len(scored) > 1 else ""
+    return f"{prefix}{result_text}, {blind_text}."
 
 
 def summary_facts(summary: AgreementSummary) -> dict[str, str]:
-    """What there is to say about the items, and about what is missing."""
+    """Return facts about the items, their labels, and missing verdicts."""
     items = f"{wording.count(summary.items, 'item')} on {wording.count(summary.groups, 'question')}"
     facts = {"Items": items}
     if (people := summary.people) is not None:
@@ -116,16 +116,18 @@ def _draw_responses(summary: AgreementSummary) -> Table:
     columns = [Column("judge"), *percents, *numbers, Column("covered", "percent", 0)]
     rows: list[tuple[Cell, ...]] = []
     for judge in summary.judges:
-        if (found := judge.responses) is not None:
-            name = f"{judge.name} from {found.threshold:.4g} on"
-            rows.append((judge.name, *_cells(found.verdicts), estimate(found.auc), judge.coverage))
-            rows.append((name, *_cells(found.validated), "", ""))
+        if (figures := judge.responses) is not None:
+            name = f"{judge.name} from {figures.threshold:.4g} on"
+            rows.append(
+                (judge.name, *_cells(figures.verdicts), estimate(figures.auc), judge.coverage)
+            )
+            rows.append((name, *_cells(figures.validated), "", ""))
     rows += [(name, finite(share), *[""] * 6) for name, share in summary.blind_answers]
     note = (
-        f"{BLIND_NOTE.format('two')} Precision: of the responses that the judge fails, those that"
-        " people fail; recall: of those that people fail, those that the judge fails. Alpha:"
-        " Krippendorff's. AUC: how often a response that people pass has a higher score than one"
-        " that they fail. From a score on: what a judge does with --threshold at the score of the"
+        f"{BLIND_NOTE.format('two')} Precision: share of the responses failed by the judge that"
+        " people fail, too; recall: share of the responses failed by people that the judge fails,"
+        " too. Alpha: Krippendorff's. AUC: how often a response that people pass has a higher score"
+        " than one that they fail. From a score on: the judge with --threshold at the score of the"
         " highest kappa; cross-validated, by thresholds chosen in ten folds on other questions."
     )
     return Table("Agreement with people", columns, rows, note=note)
@@ -137,14 +139,14 @@ def _cells(figures: PassFigures) -> Iterator[Estimate]:
 
 
 def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Iterator[Block]:
-    found = {judge.name: judge.calibration for judge in summary.judges if judge.calibration}
-    without = [judge.name for judge in summary.judges if judge.name not in found]
+    calibrations = {judge.name: judge.calibration for judge in summary.judges if judge.calibration}
+    without = [judge.name for judge in summary.judges if judge.name not in calibrations]
     pairs = all(len(item.candidates) == 2 for item in items)
     event = "the first text is the better one" if pairs else "a text is the best one"
     if summary.people is not None:
         event = "people pass a response (taking the score for it)"
     missing = f"Without log-odds, so without a probability: {', '.join(without)}."
-    return draw_calibrations(found, event, missing if without else "")
+    return draw_calibrations(calibrations, event, missing if without else "")
 
 
 def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
@@ -203,8 +205,8 @@ def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
 def _draw_disagreements(
     items: Sequence[Item], verdicts: Sequence[Verdict], threshold: float | None
 ) -> Iterator[Matrix]:
-    """The items that a judge and people see differently, those with the least credit first; of
-    equals those whose scores are furthest from people's labels."""
+    """Yield the items on which a judge and people differ, the least credit first; among equals
+    the scores furthest from people's labels first."""
     outcomes = gather_outcomes(items, verdicts, threshold)
     failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
     disputed: list[tuple[float, Item]] = []
@@ -245,7 +247,7 @@ def _row(
 
 
 def _chose(item: Item, winner: int) -> str:
-    """A winner as a letter; below 0 it is a tie. A single response passes or fails."""
+    """Return a winner as a letter; below 0 it is a tie. A single response passes or fails."""
     if item.is_single:
         return "pass" if winner else "fail"
     return "tie" if winner < 0 else wording.letter(winner)
@@ -254,5 +256,5 @@ def _chose(item: Item, winner: int) -> str:
 def _flip(item: Item, outcome: ItemOutcome) -> str:
     if not outcome.flipped:
         return ""
-    given, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
-    return f"{given} as given, {turned} reversed"
+    forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
+    return f"{forward} as given, {turned} reversed"

@@ -1,9 +1,9 @@
-"""Assertions: single texts, each before a judge of its own and against a score of its own, as tests
-make them; a record for each.
+"""Assertions of tests: single texts, each with its own judge and its own minimum score; a record
+for each.
 
-A session of tests keeps its run itself, since nobody knows its cases before they come
-(`testing.judging`); what is here judges one, shows what was found, and goes on with such a run. A
-case's parameters are the `Demand`.
+A test session writes its run itself, since its cases are not known in advance (`testing.judging`);
+this module judges one assertion, reports a run and resumes it. A case's parameters are the
+`Demand`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from textevolve.wiring import Workbench
 
 
 class AssertionsSpec(StudySpec):
-    """Judge texts one by one, each by a judge of its own and against a score of its own.
+    """Judge texts one by one, each by its own judge and against its own minimum score.
 
     A test session makes such runs by itself.
     """
@@ -38,11 +38,11 @@ class AssertionsSpec(StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """How a text is to be judged, and what is asked of it.
+    """The judge of a text, and the score that the text must reach.
 
-    `model` is for a judge that names none; empty: the run's. `min_score` in [0, 1]; None: the judge
-    says itself what passes. `position`: the place in the session. `given`: what an
-    evaluator of the user's own said, whose answers no journal has.
+    `model` is for a judge that names none; empty: the run's. `min_score` in [0, 1]; None: the
+    judge's own verdict counts. `position`: the place in the session. `given`: the result of a
+    user's evaluator, whose answers are in no journal.
     """
 
     judge: str
@@ -55,7 +55,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A case with what was demanded of its one candidate, and what the judge made of it."""
+    """A case with the demand on its only candidate, and the result of the judge."""
 
     case: Case
     demand: Demand
@@ -64,7 +64,7 @@ class Assertion:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the text is good enough; None where nothing is known of it."""
+        """Whether the text is good enough; None if it was not judged."""
         if isinstance(self.result, Failure):
             return None
         least = self.demand.min_score
@@ -82,12 +82,13 @@ class Assertion:
 
     @property
     def reason(self) -> str:
-        """What the judge said, or why there is no score."""
+        """The feedback of the judge, or the reason for a missing score."""
         return self.result.reason if isinstance(self.result, Failure) else self.result.feedback
 
 
 async def judge_case(case: Case, demand: Demand, bench: Workbench) -> Assertion:
-    """
+    """Judge one assertion.
+
     Raises:
         InputError: the judge, or a text, cannot be used. ModelError, BudgetError: no answer came.
     """
@@ -95,25 +96,26 @@ async def judge_case(case: Case, demand: Demand, bench: Workbench) -> Assertion:
         return Assertion(case, demand, demand.given)
     check_absolute(demand.judge)
     judge = bench.whole_judge_of(with_model(demand.judge, demand.model or None), demand.rubric)
-    made = await judge(replace(case, parameters={}))
-    (result,) = made.result
-    return Assertion(case, demand, result, made.usage)
+    judged = await judge(replace(case, parameters={}))
+    (result,) = judged.result
+    return Assertion(case, demand, result, judged.usage)
 
 
 _DEMAND = TypeAdapter(Demand)
 VERDICTS = ("not judged", "failed", "passed")
-"""Those first that somebody has to look at."""
+"""The verdicts in the order of the report: problems come first."""
 
 
 def write_demand(demand: Demand) -> dict[str, Any]:
-    """The demand as a case's parameters."""
+    """Return the demand as a case's parameters."""
     return _DEMAND.dump_python(demand, mode="json", exclude_defaults=True)
 
 
 def read_cases(_spec: AssertionsSpec) -> list[Case]:
-    """
+    """Reject a run from the command line.
+
     Raises:
-        InputError: always: the cases of such a run come one by one, out of tests.
+        InputError: always: tests add the cases of such a run one by one.
     """
     raise InputError("assertions are made in tests with pytest: see textevolve.testing")
 
@@ -137,70 +139,70 @@ def run(
     return stream(cases, work, bench.concurrency, ordered=bench.ordered)
 
 
-def find_row(one: Assertion) -> Row:
-    id, place = one.case.id, one.demand.position
-    status = one.result.kind if isinstance(one.result, Failure) else "scored"
-    return Row(id, place, id, one.score, status, one.reason, passed=one.passed)
+def find_row(assertion: Assertion) -> Row:
+    id, place = assertion.case.id, assertion.demand.position
+    status = assertion.result.kind if isinstance(assertion.result, Failure) else "scored"
+    return Row(id, place, id, assertion.score, status, assertion.reason, passed=assertion.passed)
 
 
 @dataclass
 class Assertions:
-    """The assertions of a session. `figures`: the mean of all scores there are, and the share that
-    passed of what was asserted."""
+    """The assertions of a session. `figures`: the mean of all scores, and the pass rate."""
 
-    made: list[Assertion] = empty_default(list)
+    assertions: list[Assertion] = empty_default(list)
     figures: Aggregates = field(default_factory=Aggregates)
     usage: Usage = Usage()
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many there are by verdict."""
-        verdicts = [one.verdict for one in self.made]
+        """The number of assertions by verdict."""
+        verdicts = [assertion.verdict for assertion in self.assertions]
         return {name: verdicts.count(name) for name in VERDICTS}
 
 
 def summarise(_spec: AssertionsSpec, records: Iterable[Assertion]) -> Assertions:
     summary = Assertions()
-    for one in records:
-        summary.made.append(one)
-        summary.figures.add(find_row(one))
-        summary.usage += one.usage
+    for assertion in records:
+        summary.assertions.append(assertion)
+        summary.figures.add(find_row(assertion))
+        summary.usage += assertion.usage
     return summary
 
 
 def describe_counts(summary: Assertions) -> str:
-    """In one line: how many there are, how they ended, the mean score."""
+    """Describe a session in one line: number of assertions, verdicts, mean score."""
     counts = summary.counts
     parts = {
-        wording.count(len(summary.made), "assertion"): len(summary.made),
+        wording.count(len(summary.assertions), "assertion"): len(summary.assertions),
         f"{counts['passed']:,} passed": counts["passed"],
         f"{counts['failed']:,} failed": counts["failed"],
         f"{counts['not judged']:,} could not be judged": counts["not judged"],
         describe_mean(summary.figures.mean): summary.figures.mean.value is not None,
     }
-    return ", ".join(part for part, shown in parts.items() if shown) or "no assertions"
+    return ", ".join(part for part, is_present in parts.items() if is_present) or "no assertions"
 
 
 def report(_spec: AssertionsSpec, summary: Assertions) -> Report:
-    """The tests as the rows of a matrix, those first that somebody has to look at."""
+    """Report the tests as the rows of a matrix, problems first."""
     facts = {
-        "Judges": ", ".join(sorted({one.demand.judge for one in summary.made})),
+        "Judges": ", ".join(sorted({assertion.demand.judge for assertion in summary.assertions})),
     }
-    ordered = sorted(summary.made, key=lambda one: VERDICTS.index(one.verdict))
+    ordered = sorted(summary.assertions, key=lambda assertion: VERDICTS.index(assertion.verdict))
     matrix = Matrix("Tests", ("output",), map(make_row, ordered))
     return Report("Assertions of a session", describe_counts(summary), [matrix], facts)
 
 
-def make_row(one: Assertion) -> MatrixRow:
-    """The score has the same name for every judge, so that tests can be sorted by it."""
-    case, demand, scored = one.case, one.demand, one.score is not None
+def make_row(assertion: Assertion) -> MatrixRow:
+    """Return the row of a test. Its score has one name for all judges, so that tests can be sorted
+    by it."""
+    case, demand, scored = assertion.case, assertion.demand, assertion.score is not None
     entry = Entry(
         case.candidates[0],
-        {"score": one.score} if scored else {},
-        one.passed,
-        {demand.judge: one.reason} if scored and one.reason else {},
-        "" if scored else one.reason,
-        {"used": wording.used(one.usage)},
+        {"score": assertion.score} if scored else {},
+        assertion.passed,
+        {demand.judge: assertion.reason} if scored and assertion.reason else {},
+        "" if scored else assertion.reason,
+        {"used": wording.used(assertion.usage)},
     )
     least = "" if demand.min_score is None else f"{demand.min_score:g}"
     facts = {"at least": least, "judge": demand.judge, "model": demand.model}
@@ -219,32 +221,32 @@ def make_row(one: Assertion) -> MatrixRow:
 
 def data(_spec: AssertionsSpec, summary: Assertions) -> Mapping[str, Any]:
     return {
-        "assertions": len(summary.made),
+        "assertions": len(summary.assertions),
         **{name.replace(" ", "_"): number for name, number in summary.counts.items()},
         "mean": summary.figures.mean,
         "pass_rate": summary.figures.pass_rate,
         "usage": summary.usage,
-        "tests": [row for one in summary.made for row in flatten(one)],
+        "tests": [row for assertion in summary.assertions for row in flatten(assertion)],
     }
 
 
-def flatten(one: Assertion) -> Iterator[Mapping[str, Any]]:
-    demand = {n: v for n, v in asdict(one.demand).items() if n not in ("position", "given")}
+def flatten(assertion: Assertion) -> Iterator[Mapping[str, Any]]:
+    demand = {n: v for n, v in asdict(assertion.demand).items() if n not in ("position", "given")}
     yield {
-        "id": one.case.id,
-        "input": one.case.input,
-        "output": one.case.candidates[0],
-        "reference": one.case.reference,
-        "context": one.case.context,
+        "id": assertion.case.id,
+        "input": assertion.case.input,
+        "output": assertion.case.candidates[0],
+        "reference": assertion.case.reference,
+        "context": assertion.case.context,
         **demand,
-        "score": one.score,
-        "passed": one.passed,
-        "verdict": one.verdict,
-        "status": one.result.kind if isinstance(one.result, Failure) else "scored",
-        "reason": one.reason or None,
-        "calls": one.usage.calls,
-        "tokens": one.usage.tokens,
-        "cost": one.usage.cost,
+        "score": assertion.score,
+        "passed": assertion.passed,
+        "verdict": assertion.verdict,
+        "status": assertion.result.kind if isinstance(assertion.result, Failure) else "scored",
+        "reason": assertion.reason or None,
+        "calls": assertion.usage.calls,
+        "tokens": assertion.usage.tokens,
+        "cost": assertion.usage.cost,
     }
 
 

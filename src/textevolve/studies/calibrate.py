@@ -1,6 +1,6 @@
-"""Calibrate (prompt optimisation): a better prompt template, found on rows of values for it.
+"""Calibrate (prompt optimisation): search for a better prompt template on rows of values for it.
 
-The search is in `textevolve.loops.calibration`; the gain on held-out rows is told with an interval.
+`textevolve.loops.calibration` has the search; the gain on held-out rows has an interval.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     )
     program: str | None = option(
         None,
-        "A program to improve in place of a prompt: a chain's file, or MODULE:NAME or"
+        "A program to improve instead of a prompt: a chain's file, or MODULE:NAME or"
         " FILE.py:NAME of a chain, a function, a LangGraph graph or a DSPy module.",
         group="Program",
     )
@@ -151,10 +151,10 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
             raise InputError("--answer is of a program: name it with --program")
         if self.judge is not None and self.metric is not None:
             raise InputError("--judge and --metric: one of them is too many")
-        judge, second = judge_of(self), second_judge_of(self)
-        if second is not None and second == judge:
+        judge, second_judge = judge_of(self), second_judge_of(self)
+        if second_judge is not None and second_judge == judge:
             raise InputError("the second judge is the first: name another, or another model")
-        for each in filter(None, (judge, second)):
+        for each in filter(None, (judge, second_judge)):
             check_absolute(each)
         if self.metric is not None and not self.metric.startswith(OWN):
             open_metric(self.metric)
@@ -164,46 +164,46 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
 
 
 def program_of(spec: CalibrateSpec) -> str | None:
-    """The program that is improved in place of a prompt."""
+    """Return the program to improve instead of a prompt."""
     return spec.program or (None if spec.model == spec.plain_model else spec.model)
 
 
 def judge_of(spec: CalibrateSpec) -> str | None:
-    """Return the judge that scores, where no metric does."""
+    """Return the judge that scores, if no metric does."""
     judge = spec.judge if spec.judge or spec.metric else DEFAULT_JUDGE
     return judge and with_model(judge, spec.judge_model)
 
 
 def second_judge_of(spec: CalibrateSpec) -> str | None:
-    """The judge that the search never sees."""
+    """Return the judge that the search never uses."""
     return spec.second_judge and with_model(spec.second_judge, spec.judge_model)
 
 
-def report(_spec: object, found: CalibrationResult) -> Report:
-    several = len(found.templates) > 1
-    what = "a program" if several else "a prompt template"
-    texts = list(found.templates.items()) if several else [("", found.template)]
+def report(_spec: object, result: CalibrationResult) -> Report:
+    several = len(result.templates) > 1
+    subject = "a program" if several else "a prompt template"
+    texts = list(result.templates.items()) if several else [("", result.template)]
     blocks: list[Block] = [Texts(f"The template{'s' * several} to use", texts)]
-    if found.leader:
-        blocks += _changes(found)
-    if found.gain is not None:
-        blocks.append(_validation(found, found.gain))
-    blocks.append(Tree("The search", [_grow(found, 0)]))
+    if result.leader:
+        blocks += _changes(result)
+    if result.gain is not None:
+        blocks.append(_validation(result, result.gain))
+    blocks.append(Tree("The search", [_grow(result, 0)]))
     facts = {
-        "Rows": f"{found.rows[0]} for training, {found.rows[1]} held out",
-        "Search": f"{wording.count(len(found.nodes), 'template')} in"
-        f" {wording.count(found.rounds, 'round')}, {wording.count(found.tried, 'trial')}",
+        "Rows": f"{result.rows[0]} for training, {result.rows[1]} held out",
+        "Search": f"{wording.count(len(result.nodes), 'template')} in"
+        f" {wording.count(result.rounds, 'round')}, {wording.count(result.tried, 'trial')}",
     }
-    return Report(f"Calibration of {what}", describe_outcome(found), blocks, facts)
+    return Report(f"Calibration of {subject}", describe_outcome(result), blocks, facts)
 
 
-def _changes(found: CalibrationResult) -> list[Diff]:
-    """Of a program with several templates, those that differ."""
-    taken = "" if found.accepted else ", which was not taken"
-    old, new = (found.nodes[number].templates for number in (0, found.leader))
+def _changes(result: CalibrationResult) -> list[Diff]:
+    """Return the diffs of the templates that the search changed."""
+    suffix = "" if result.accepted else ", which was not taken"
+    old, new = (result.nodes[number].templates for number in (0, result.leader))
     return [
         Diff(
-            f"What template {found.leader} changes{f' in {name}' * (len(old.names) > 1)}{taken}",
+            f"What template {result.leader} changes{f' in {name}' * (len(old.names) > 1)}{suffix}",
             old[name],
             new[name],
         )
@@ -212,16 +212,16 @@ def _changes(found: CalibrationResult) -> list[Diff]:
     ]
 
 
-def _validation(found: CalibrationResult, gain: Gain) -> Table:
+def _validation(result: CalibrationResult, gain: Gain) -> Table:
     columns = (
         Column("by"),
         Column("rows", "count"),
-        Column(f"template {found.leader}", "number", 3),
+        Column(f"template {result.leader}", "number", 3),
         Column("original", "number", 3),
         Column("difference", "number", 3),
         Column("p", "p_value"),
     )
-    gains = {"what was optimised": gain, "second judge": found.second}
+    gains = {"what was optimised": gain, "second judge": result.second}
     note = (
         "On rows that the search has not seen. Interval: by sign flips. p: a one-sided exact"
         f" sign-flip test, which may be {gain.level:g} at most for the template to be taken."
@@ -241,19 +241,19 @@ def _validation(found: CalibrationResult, gain: Gain) -> Table:
     return Table("Validation", columns, rows, note=note)
 
 
-def _grow(found: CalibrationResult, number: int) -> Branch:
-    """A template with all that were made from it."""
-    node = found.nodes[number]
-    leads = node.number == found.leader and node.number != 0
+def _grow(result: CalibrationResult, number: int) -> Branch:
+    """Return a template as a tree with all templates derived from it."""
+    node = result.nodes[number]
+    leads = node.number == result.leader and node.number != 0
     notes = [_place(node, n) for n in range(len(node.placings))]
-    notes += ["in the beam"] * (node.number in found.beam)
-    notes += [("taken" if found.accepted else "leads")] * leads
+    notes += ["in the beam"] * (node.number in result.beam)
+    notes += [("taken" if result.accepted else "leads")] * leads
     notes += [node.operator] * bool(node.operator)
     notes += [f"dropped: {node.fault}"] * bool(node.fault)
-    children = [Branch(one) for one in node.instructions]
-    children += [_grow(found, child.number) for child in found.nodes if child.parent == number]
+    children = [Branch(instruction) for instruction in node.instructions]
+    children += [_grow(result, child.number) for child in result.nodes if child.parent == number]
     name = "original" if node.parent is None else f"template {node.number}"
-    tone = "good" if leads and found.accepted else "bad" if node.fault else ""
+    tone = "good" if leads and result.accepted else "bad" if node.fault else ""
     return Branch(name, ", ".join(notes), tone, children)
 
 
@@ -264,16 +264,16 @@ def _place(node: Node, number: int) -> str:
     return f"{where} {wording.number(placing.mean, 3)}{of_all}"
 
 
-def flatten(found: CalibrationResult) -> Iterator[Mapping[str, Any]]:
-    """A row for each template."""
-    for node in found.nodes:
+def flatten(result: CalibrationResult) -> Iterator[Mapping[str, Any]]:
+    """Yield a row for each template."""
+    for node in result.nodes:
         yield {
             "template": node.number,
             "parent": node.parent,
             "round": node.round,
             "text": node.text,
             "score": node.score,
-            "leads": node.number == found.leader,
+            "leads": node.number == result.leader,
             "fault": node.fault or None,
             "instructions": "\n".join(node.instructions),
         }
@@ -306,8 +306,8 @@ def read_cases(spec: CalibrateSpec, objects: Mapping[str, object] = {}) -> Itera
 def cases_of(
     spec: CalibrateSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
 ) -> Iterator[Case]:
-    """Rows as cases: the values as JSON, the label, and the names of all columns but that one.
-    `objects`: what the program put in.
+    """Yield rows as cases: the values as JSON, the label, and the names of all other columns.
+    `objects`: those of the Python program, by name.
 
     Raises:
         InputError: the rows do not fit the template.
@@ -317,10 +317,10 @@ def cases_of(
         program.templates.text if program else spec.template,
         rows,
         label=spec.label,
-        program=program and program.given,
+        program=program and program.names,
         keep_rows=keeps_rows(program, spec.metric, objects),
     )
-    split_examples(examples, spec.validation)  # too few are refused before a run is kept
+    split_examples(examples, spec.validation)  # too few are rejected before a run is stored
     for example in sorted(examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
         parameters = {"label": example.label, "columns": list(columns)}
@@ -329,7 +329,7 @@ def cases_of(
 
 
 def take(spec: CalibrateSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:
-    """Rows of a program as cases, or those of the file with objects of the program."""
+    """Take the rows of a program as cases, or those of the file with the program's objects."""
     if spec.data:
         return read_cases(spec, objects)
     return cases_of(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
@@ -340,26 +340,28 @@ def material_of(
     cases: Iterable[Case],
     program: OpenedProgram | None = None,
 ) -> Material:
-    """What `cases_of` made cases of."""
+    """Return the material of the search that cases were built from."""
     examples: list[Example] = []
     columns: tuple[str, ...] = ()
     for case in cases:
-        known = case.parameters
-        examples.append(Example(case.id, json.loads(case.input), known["label"], known.get("row")))
-        columns = tuple(known["columns"])
+        parameters = case.parameters
+        examples.append(
+            Example(case.id, json.loads(case.input), parameters["label"], parameters.get("row"))
+        )
+        columns = tuple(parameters["columns"])
     template = program.templates.text if program else spec.template
-    given = program and program.given
-    return part_examples(template, examples, columns, spec.label, spec.validation, given)
+    fixed_values = program and program.names
+    return part_examples(template, examples, columns, spec.label, spec.validation, fixed_values)
 
 
 async def run(
     spec: CalibrateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[CalibrationResult]:
-    """The search after each round, and at its end."""
+    """Yield the state of the search after each round, and at its end."""
     reject_rehearsal(program_of(spec), bench.mode)
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
-    judge, second = judge_of(spec), second_judge_of(spec)
+    judge, second_judge = judge_of(spec), second_judge_of(spec)
     if bench.mode == "live" and (few := describe_power(len(material.validation))):
         logging.getLogger("textevolve").warning(few)
     bench.listener(StepFinished("", OUTLOOK, _foresee(spec, material)))
@@ -379,7 +381,7 @@ async def run(
             compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
             evaluator=bench.whole_judge_of(judge) if judge else None,
             metric=None if spec.metric is None else bench.metric_of(spec.metric),
-            second_judge=bench.whole_judge_of(second) if second else None,
+            second_judge=bench.whole_judge_of(second_judge) if second_judge else None,
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,
             listener=hear,
@@ -391,8 +393,8 @@ async def run(
             here.note(**_describe_decision(found), output=found.template)
             return found
 
-    async for found in follow(work):
-        yield found
+    async for result in follow(work):
+        yield result
 
 
 def _describe_decision(found: CalibrationResult) -> dict[str, object]:
@@ -406,23 +408,23 @@ def _describe_decision(found: CalibrationResult) -> dict[str, object]:
 
 
 def _foresee(spec: CalibrateSpec, material: Material) -> dict[str, str]:
-    """The search's own limits, for an estimate."""
+    """Return the search's own limits, for an estimate."""
     held_out = len(material.validation)
     parts = {"rows": f"{len(material.training):,} for training, {held_out:,} for validation"}
     if spec.budget is None:
-        parts["budget"] = f"none is given: the search asks for {UNPLANNED} outputs and rewrites at"
-        parts["budget"] += f" most, validation for {2 * held_out:,} outputs"
+        parts["budget"] = f"none is set: the search makes at most {UNPLANNED} outputs and rewrites,"
+        parts["budget"] += f" validation {2 * held_out:,} outputs"
     else:
         share = f"{DECISION_SHARE:.0%}"
-        parts["budget"] = f"{spec.budget} calls, of which up to {share} for validation"
+        parts["budget"] = f"{spec.budget} calls, up to {share} of them for validation"
     return parts
 
 
-def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Gain:
-    """The mean difference of what has both scores, with its paired interval; no test."""
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if not math.isnan(a + b)]
-    none, rows = math.nan, len(first)
-    scored = [sum(not math.isnan(score) for score in side) for side in (first, second)]
+def compare_scores(scores: Sequence[float], other_scores: Sequence[float], seed: int = 0) -> Gain:
+    """Return the mean difference over rows with both scores, with its paired interval; no test."""
+    pairs = [(a, b) for a, b in zip(scores, other_scores, strict=True) if not math.isnan(a + b)]
+    none, rows = math.nan, len(scores)
+    scored = [sum(not math.isnan(score) for score in side) for side in (scores, other_scores)]
     if not pairs:
         return Gain(none, none, none, none, none, none, 0, rows, *scored)
     ours, theirs = zip(*pairs, strict=True)
@@ -432,35 +434,35 @@ def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 
     return Gain(*means, gap, ends.low, ends.high, none, len(pairs), rows, *scored)
 
 
-def find_row(found: CalibrationResult) -> Row:
-    score, status = found.nodes[found.leader].score, row_status(found.stopped)
-    return Row("search", score=score, status=status, reason=found.reason)
+def find_row(result: CalibrationResult) -> Row:
+    score, status = result.nodes[result.leader].score, row_status(result.stopped)
+    return Row("search", score=score, status=status, reason=result.reason)
 
 
-def data(spec: CalibrateSpec, found: CalibrationResult) -> Mapping[str, Any]:
+def data(spec: CalibrateSpec, result: CalibrationResult) -> Mapping[str, Any]:
     return {
         "parameters": spec.model_dump(mode="json"),
-        "accepted": found.accepted,
-        "template": found.template,
-        "templates": found.templates,
-        "sentence": describe_outcome(found),
-        **asdict(found),
-        "nodes": [{"text": node.text, **asdict(node)} for node in found.nodes],
+        "accepted": result.accepted,
+        "template": result.template,
+        "templates": result.templates,
+        "sentence": describe_outcome(result),
+        **asdict(result),
+        "nodes": [{"text": node.text, **asdict(node)} for node in result.nodes],
     }
 
 
 def note(event: Event) -> str | None:
-    """A stage that starts, or a round that has ended, in one line."""
+    """Describe a stage that starts, or a round that has ended, in one line."""
     if isinstance(event, StepFinished) and event.step == ROUND and not event.case:  # of no debate
         return _note_round(event.value)
     return note_step(event)
 
 
-def _note_round(found: CalibrationResult) -> str:
+def _note_round(result: CalibrationResult) -> str:
     """Describe a round by the template that leads."""
-    best = wording.number(found.nodes[found.leader].score, 3)
-    name = f"template {found.leader}" if found.leader else "the original"
-    return f"round {found.rounds}: of {len(found.nodes)} templates {name} leads ({best})"
+    best = wording.number(result.nodes[result.leader].score, 3)
+    name = f"template {result.leader}" if result.leader else "the original"
+    return f"round {result.rounds}: of {len(result.nodes)} templates {name} leads ({best})"
 
 
 STUDY = Study(
@@ -477,7 +479,7 @@ STUDY = Study(
     flat=flatten,
     note=note,
     texts={
-        ".txt": lambda _spec, found: found.template.rstrip("\n") + "\n",
-        **dict.fromkeys((".yaml", ".yml"), lambda _spec, found: write_prompts(found.templates)),
+        ".txt": lambda _spec, result: result.template.rstrip("\n") + "\n",
+        **dict.fromkeys((".yaml", ".yml"), lambda _spec, result: write_prompts(result.templates)),
     },
 )

@@ -1,6 +1,6 @@
-"""How far probabilities can be taken at their word, as the blocks of a report.
+"""The calibration of probabilities, as the blocks of a report.
 
-Whoever says probabilities has a name here: a judge, a signal, a fit.
+The probabilities come from judges, signals or fits, which have names here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from textevolve.studies.cells import estimate, finite
 
 
 def draw_calibrations(
-    found: Mapping[str, Calibration], event: str, missing: str
+    calibrations: Mapping[str, Calibration], event: str, missing: str
 ) -> Iterator[Block]:
-    """Draw the figures of each judge, and how often what it said came true. `event`: what the
-    probabilities are of; `missing`: who has none, and why, as a sentence."""
-    if not found:
+    """Draw the figures of each judge, and its calibration curve. `event`: the event of the
+    probabilities; `missing`: a sentence on judges without probabilities."""
+    if not calibrations:
         return
     columns = (
         Column("judge"),
@@ -29,25 +29,25 @@ def draw_calibrations(
     rows: list[tuple[Cell, ...]] = [
         (
             name,
-            estimate(one.brier),
-            estimate(one.ece),
-            finite(one.ece_by_chance),
+            estimate(calibration.brier),
+            estimate(calibration.ece),
+            finite(calibration.ece_by_chance),
         )
-        for name, one in found.items()
+        for name, calibration in calibrations.items()
     ]
-    most = max(found.values(), key=lambda one: one.items)
+    most = max(calibrations.values(), key=lambda calibration: calibration.items)
     rows.append(("always the share", finite(most.base_brier), "", ""))
     note = (
-        f"Of the probability that {event}; lower is better. ECE: mean distance of what was said and"
-        " what came true, over bins of equal mass; by chance: what it would be if every probability"
-        f" were right. The last says each time how often it is so in all:"
+        f"Of the probability that {event}; lower is better. ECE: mean distance between predicted"
+        " and observed shares, over bins of equal mass; by chance: its value if every probability"
+        f" were right. The last row always predicts the share of all items:"
         f" {wording.percent(most.base_rate)}."
     )
     yield Table("Calibration", columns, rows, note=f"{note} {missing}".rstrip())
     points = [
         (name, point.probability, estimate(point.observed), point.count)
-        for name, one in found.items()
-        for point in one.curve
+        for name, calibration in calibrations.items()
+        for point in calibration.curve
     ]
     curve = Table(
         "",

@@ -1,8 +1,8 @@
 """Compare prompts, models and outputs on your own rows: a matrix of rows and variants, each scored.
 
-The specification is in `compare_spec`, a cell is filled in `compare_cells`, and
-`textevolve.bench.variants` has the arithmetic. Outputs are read again for the matrix, so that they
-are never in memory all at once.
+`compare_spec` has the specification, `compare_cells` fills a cell, and `textevolve.bench.variants`
+has the arithmetic. Outputs are read again for the matrix, so that they are never in memory all at
+once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from textevolve.studies.compare_cells import (
     input_column,
     read_cases,
     row_values,
-    shown,
+    scorer_label,
     take_rows,
 )
 from textevolve.studies.compare_spec import (
@@ -78,23 +78,23 @@ from textevolve.studies.compare_spec import (
     with_models,
 )
 from textevolve.studies.conversations import TurnFigures, TurnTally, turn_row, turn_tables, user_of
-from textevolve.studies.judged_report import say_images, trajectory_texts
+from textevolve.studies.judged_report import describe_images, trajectory_texts
 from textevolve.studies.study import Asks, Row, Study, json_decoder, write_json
 from textevolve.studies.targeted import column_text, describe_targets, write_request
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
 
 LISTED = 5
-"""Of the lowest scores, and of the cells without one, so many are listed."""
+"""The number of cells with the lowest scores, and of those without a score, that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariantSummary:
-    """What is known of one variant: `mean` score and `pass_rate` of its `scored` outputs,
-    with 95 % intervals clustered by row. `scorers`: the mean of each
-    metric and judge; `missing`: how many outputs each has no score of. `usage`: of the outputs,
-    without judging; `seconds`: the median of the model's time. `turns`: figures of conversations by
-    turn, and `endings`, how many ended in which way."""
+    """The figures of one variant: `mean` score and `pass_rate` of its `scored` outputs, in [0, 1],
+    with 95 % intervals clustered by row. `scorers`: the mean of each metric and judge; `missing`:
+    the number of outputs without a score from it. `usage`: of the outputs, without judging;
+    `seconds`: the median of the model's time. `turns`: figures of conversations by turn;
+    `endings`: the number of conversations by how they ended."""
 
     variant: str
     outputs: int
@@ -112,9 +112,10 @@ class VariantSummary:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
-    """What was found: each variant by itself, and each beside the baseline. `decides`: whose score
-    it is. `worst`: the lowest scores; `failures`: the first outputs without one, of `failed` in
-    all. `judging`: what the judges used. `outputs`: all cells, in the order of the rows."""
+    """The result of a comparison: each variant by itself, and its difference to the baseline.
+    `decides`: the metric or judge whose score counts. `worst`: the lowest scores; `failures`: the
+    first of the `failed` outputs without a score. `judging`: the usage of the judges. `outputs`:
+    all cells, in the order of the rows."""
 
     baseline: str
     decides: str
@@ -132,23 +133,23 @@ class Comparison(Shown):
 
     @property
     def sentence(self) -> str:
-        """What is known, in plain words."""
+        """The verdict in a sentence."""
         if not self.variants:
             return "There are no outputs."
-        said = say_differences(self.differences, self.baseline)
+        verdict = say_differences(self.differences, self.baseline)
         if len(self.variants) == 1:
             figures = aggregate(map(find_row, self.outputs)).get(self.baseline, Aggregates())
             return f"{self.baseline}: {describe_scores(figures, 'output')}"
-        replaced = (wording.other_models(one.usage) for one in self.variants)
-        if others := "; ".join(dict.fromkeys(filter(None, replaced))):
-            said += f" Not every output is its variant's own: {others}."
+        replaced = (wording.other_models(variant.usage) for variant in self.variants)
+        if replacements := "; ".join(dict.fromkeys(filter(None, replaced))):
+            verdict += f" Not every output is its variant's own: {replacements}."
         failed = wording.count(self.failed, "output")
-        return f"{said} {failed} without a score left out." if self.failed else said
+        return f"{verdict} {failed} without a score left out." if self.failed else verdict
 
 
 @dataclass
 class _Tally:
-    """The figures of one variant while its outputs go by."""
+    """The figures of one variant while its outputs are read."""
 
     grades: dict[str, dict[str, list[float]]] = empty_default(dict)
     scores: dict[str, list[float]] = empty_default(dict)
@@ -192,11 +193,11 @@ class _Tally:
 
 
 def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
-    """The figures, from the cells that there are. Records that can be gone through only once are
-    kept; others are read again for the matrix."""
+    """Compute the figures from the existing cells. An iterator of records is kept as a list; other
+    iterables are read again for the matrix."""
     records = tuple(records) if isinstance(records, Iterator) else records
-    named = variants_of(spec)
-    tallies = {variant.name: _Tally() for variant in named}
+    variants = variants_of(spec)
+    tallies = {variant.name: _Tally() for variant in variants}
     rows, scorers = dict[str, None](), dict[str, None]()
     worst: list[tuple[float, int, Output]] = []
     failures: list[Output] = []
@@ -211,14 +212,14 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
             failures += [output] * (len(failures) < LISTED)
         elif output.score is not None and output.score < 1:
             keep_greatest(worst, (-output.score, -output.position, output), LISTED)
-    baseline = baseline_of(spec, named or [Variant(name) for name in tallies])
-    first = baseline.name if baseline else ""
+    baseline = baseline_of(spec, variants or [Variant(name) for name in tallies])
+    baseline_name = baseline.name if baseline else ""
     return Comparison(
-        baseline=first,
+        baseline=baseline_name,
         decides=decides(spec),
         rows=len(rows),
         variants=tuple(t.summarise(name, tuple(scorers)) for name, t in tallies.items()),
-        differences=compare_variants(_scores(tallies), first, seed=spec.seed),
+        differences=compare_variants(_scores(tallies), baseline_name, seed=spec.seed),
         worst=tuple(output for _, _, output in sorted(worst, key=lambda one: one[:2])[::-1]),
         failures=tuple(failures),
         failed=failed,
@@ -231,29 +232,29 @@ def _scores(tallies: Mapping[str, _Tally]) -> Mapping[str, RowScores]:
     return {name: tally.scores for name, tally in tallies.items()}
 
 
-def report(_spec: CompareSpec, found: Comparison) -> Report:
+def report(_spec: CompareSpec, comparison: Comparison) -> Report:
     facts = {
-        "Score": shown(found.decides),
-        "Used for judging": wording.spent(found.judging) if found.judging.calls else "",
+        "Score": scorer_label(comparison.decides),
+        "Used for judging": wording.spent(comparison.judging) if comparison.judging.calls else "",
     }
-    return Report("Comparison", found.sentence, _blocks(found), facts)
+    return Report("Comparison", comparison.sentence, _blocks(comparison), facts)
 
 
-def _blocks(found: Comparison) -> Iterator[Block]:
-    """What the results of every run do not have."""
-    if found.differences:
-        yield _differences(found)
-    names = list(dict.fromkeys(name for v in found.variants for name in v.scorers))
+def _blocks(comparison: Comparison) -> Iterator[Block]:
+    """Yield the blocks that only comparisons have."""
+    if comparison.differences:
+        yield _differences(comparison)
+    names = list(dict.fromkeys(name for v in comparison.variants for name in v.scorers))
     if len(names) > 1:
-        yield _scorers(found, names)
-    yield from turn_tables({v.variant: (v.turns, v.endings) for v in found.variants})
-    if any(v.seconds is not None or v.cut for v in found.variants):
-        yield _spending(found)
-    names = [v.variant for v in found.variants]
-    yield Matrix("Outputs", names, matrix_rows(found.outputs, names))
+        yield _scorers(comparison, names)
+    yield from turn_tables({v.variant: (v.turns, v.endings) for v in comparison.variants})
+    if any(v.seconds is not None or v.cut for v in comparison.variants):
+        yield _spending(comparison)
+    names = [v.variant for v in comparison.variants]
+    yield Matrix("Outputs", names, matrix_rows(comparison.outputs, names))
 
 
-def _differences(found: Comparison) -> Table:
+def _differences(comparison: Comparison) -> Table:
     columns = (
         Column("variant"),
         Column("difference", "number", 3),
@@ -264,38 +265,40 @@ def _differences(found: Comparison) -> Table:
     rows = [
         (
             wording.shorten_models(variant),
-            Estimate(one.difference, one.low, one.high),
-            one.items,
-            one.p,
-            one.needed,
+            Estimate(paired.difference, paired.low, paired.high),
+            paired.items,
+            paired.p,
+            paired.needed,
         )
-        for variant, one in found.differences.items()
+        for variant, paired in comparison.differences.items()
     ]
     note = (
         "On the rows that both have a score of. p: a sign-flip test. Rows needed: for a test with"
         " 80 % power to find a difference of this size."
     )
-    baseline = wording.shorten_models(found.baseline)
+    baseline = wording.shorten_models(comparison.baseline)
     return Table(f"Compared with {baseline}", columns, rows, note=note)
 
 
-def _scorers(found: Comparison, names: list[str]) -> Table:
+def _scorers(comparison: Comparison, names: list[str]) -> Table:
     columns = [Column("variant")]
-    rows: list[list[Cell]] = [[wording.shorten_models(one.variant)] for one in found.variants]
+    rows: list[list[Cell]] = [
+        [wording.shorten_models(summary.variant)] for summary in comparison.variants
+    ]
     note = ""
     for name in names:
-        columns.append(Column(wording.shorten(shown(name), 40), "number", 3))
-        missing = [one.missing.get(name, one.outputs) for one in found.variants]
+        columns.append(Column(wording.shorten(scorer_label(name), 40), "number", 3))
+        missing = [summary.missing.get(name, summary.outputs) for summary in comparison.variants]
         if any(missing):
             columns.append(Column("missing", "count"))
-            note = "Missing: outputs that it gave no score of, and those that there are not."
-        for one, row, number in zip(found.variants, rows, missing, strict=True):
-            figure = estimate(one.scorers.get(name, Statistic()))
+            note = "Missing: outputs that it did not score, and outputs that do not exist."
+        for summary, row, number in zip(comparison.variants, rows, missing, strict=True):
+            figure = estimate(summary.scorers.get(name, Statistic()))
             row += [figure, number] if any(missing) else [figure]
     return Table("Each metric and judge", columns, rows, note=note)
 
 
-def _spending(found: Comparison) -> Table:
+def _spending(comparison: Comparison) -> Table:
     columns = (
         Column("variant"),
         Column("cut at the limit", "count"),
@@ -305,26 +308,37 @@ def _spending(found: Comparison) -> Table:
         Column("cost", "money"),
     )
     rows: list[list[Cell]] = []
-    for one in found.variants:
-        used = one.usage
+    for summary in comparison.variants:
+        used = summary.usage
         tokens = (used.prompt_tokens, used.completion_tokens) if used.calls else (None, None)
         cost = used.cost if used.calls else None
-        rows.append([wording.shorten_models(one.variant), one.cut, *tokens, one.seconds, cost])
+        rows.append(
+            [wording.shorten_models(summary.variant), summary.cut, *tokens, summary.seconds, cost]
+        )
     return Table("What the outputs took", columns, rows)
 
 
 def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[MatrixRow]:
-    """A row for each sample of each row of the data, as they are read."""
+    """Yield a row for each sample of each row of the data, as they are read."""
     for (row, sample), cells in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
-        given = {output.variant: output for output in cells}
-        first = next(iter(given.values()))
+        by_variant = {output.variant: output for output in cells}
+        first_output = next(iter(by_variant.values()))
         name = row if not sample else f"{row}, sample {sample + 1}"
-        entries = [_entry(given[n]) if n in given and _is_there(given[n]) else None for n in names]
-        yield MatrixRow(name, first.input, entries, first.reference or "", say_images(first.images))
+        entries = [
+            _entry(by_variant[n]) if n in by_variant and _is_there(by_variant[n]) else None
+            for n in names
+        ]
+        yield MatrixRow(
+            name,
+            first_output.input,
+            entries,
+            first_output.reference or "",
+            describe_images(first_output.images),
+        )
 
 
 def _is_there(output: Output) -> bool:
-    """Whether it came to anything: what an interrupted run has not asked yet has not failed."""
+    """Tell whether a cell was filled: cells that an interrupted run skipped have not failed."""
     return bool(output.text) or output.failure is None or output.failure.kind != "skipped"
 
 
@@ -336,23 +350,25 @@ def _entry(output: Output) -> Entry:
         "cut": "at the token limit" if output.cut else "",
         "ended": output.ending,
     }
-    grades = {shown(name): grade for name, grade in output.grades.items()}
+    grades = {scorer_label(name): grade for name, grade in output.grades.items()}
     reasons = {n: g.failure.reason if g.failure else g.reason for n, g in grades.items()}
-    taken = trajectory_texts(output.trajectory)
+    steps = trajectory_texts(output.trajectory)
     return Entry(
         output=output.text,
         scores={name: grade.score for name, grade in grades.items()},
         passed=output.passed,
-        reasons={name: said for name, said in reasons.items() if said},
+        reasons={name: text for name, text in reasons.items() if text},
         failure=output.failure.reason if output.failure else "",
-        facts={name: said for name, said in facts.items() if said},
-        details=[Texts("Trajectory", taken)] if taken else [],
+        facts={name: text for name, text in facts.items() if text},
+        details=[Texts("Trajectory", steps)] if steps else [],
     )
 
 
 def find_row(output: Output) -> Row:
     missing = [grade.failure for grade in output.grades.values() if grade.failure]
-    skipped = next((one for one in missing if one.kind == "skipped"), None)
+    skipped = next(
+        (grade_failure for grade_failure in missing if grade_failure.kind == "skipped"), None
+    )
     failure, sample = skipped or output.failure, output.sample + 1
     return Row(
         key=f"{output.row.replace('|', '||')}|{output.variant}" + f"|{sample}" * (sample > 1),
@@ -367,17 +383,17 @@ def find_row(output: Output) -> Row:
 
 
 def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
-    """One row: what was asked and given, each score in a column of its own."""
+    """Yield the row of an output in a table: input, output, and each score in its own column."""
     row = find_row(output)
     aside = _NESTED if output.turns else (*_NESTED, "turns", "ending")
-    own = {name: value for name, value in asdict(output).items() if name not in aside}
-    scores = {shown(name): grade.score for name, grade in output.grades.items()}
-    reasons = {shown(name): grade.reason or None for name, grade in output.grades.items()}
+    fields = {name: value for name, value in asdict(output).items() if name not in aside}
+    scores = {scorer_label(name): grade.score for name, grade in output.grades.items()}
+    reasons = {scorer_label(name): grade.reason or None for name, grade in output.grades.items()}
     several = {"reasons": reasons} if len(reasons) > 1 else {}
     several |= {"images": list(map(image_reference, output.images))} if output.images else {}
     several |= output.trajectory.as_row() if output.trajectory else {}
     yield {
-        **own,
+        **fields,
         "status": row.status,
         "reason": row.reason or None,
         "scores": scores,
@@ -390,51 +406,53 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
 _NESTED = ("failure", "grades", "reason", "usage", "judging", "images", "trajectory")
 
 
-def data(_spec: CompareSpec, found: Comparison) -> Mapping[str, Any]:
+def data(_spec: CompareSpec, comparison: Comparison) -> Mapping[str, Any]:
     variants = [
         {
-            **asdict(one),
-            **{name: estimate(getattr(one, name)) for name in _FIGURES},
-            "scorers": {name: estimate(figure) for name, figure in one.scorers.items()},
+            **asdict(figures),
+            **{name: estimate(getattr(figures, name)) for name in _FIGURES},
+            "scorers": {name: estimate(figure) for name, figure in figures.scorers.items()},
             "turns": [
                 {**asdict(turn), **{name: estimate(getattr(turn, name)) for name in _FIGURES}}
-                for turn in one.turns
+                for turn in figures.turns
             ],
         }
-        for one in found.variants
+        for figures in comparison.variants
     ]
-    for one in variants:  # only conversations have them
+    for figures in variants:  # only conversations have them
         for name in ("turns", "endings"):
-            if not one[name]:
-                del one[name]
+            if not figures[name]:
+                del figures[name]
     return {
-        "sentence": found.sentence,
-        "baseline": found.baseline,
-        "decides": found.decides,
-        "rows": found.rows,
+        "sentence": comparison.sentence,
+        "baseline": comparison.baseline,
+        "decides": comparison.decides,
+        "rows": comparison.rows,
         "variants": variants,
         "differences": {
-            variant: {**asdict(one), "difference": one.difference}
-            for variant, one in found.differences.items()
+            variant: {**asdict(figures), "difference": figures.difference}
+            for variant, figures in comparison.differences.items()
         },
-        "worst": [next(flatten(output)) for output in found.worst],
-        "failures": [next(flatten(output)) for output in found.failures],
-        "failed": found.failed,
-        "judging": found.judging,
+        "worst": [next(flatten(output)) for output in comparison.worst],
+        "failures": [next(flatten(output)) for output in comparison.failures],
+        "failed": comparison.failed,
+        "judging": comparison.judging,
     }
 
 
 _FIGURES = ("mean", "pass_rate")
 
 
-def _draw(found: Comparison) -> str:
-    """What a notebook shows."""
-    figures = draw_aggregates(aggregate(map(find_row, found.outputs)))
-    return html_fragment(Report("Comparison", found.sentence, [*figures, *_blocks(found)]))
+def _draw(comparison: Comparison) -> str:
+    """Return the HTML for notebooks."""
+    figures = draw_aggregates(aggregate(map(find_row, comparison.outputs)))
+    return html_fragment(
+        Report("Comparison", comparison.sentence, [*figures, *_blocks(comparison)])
+    )
 
 
-def _rows(found: Comparison) -> Iterator[Mapping[str, Any]]:
-    return (row for output in found.outputs for row in flatten(output))
+def _rows(comparison: Comparison) -> Iterator[Mapping[str, Any]]:
+    return (row for output in comparison.outputs for row in flatten(output))
 
 
 show_as(Comparison, _draw, _rows)
@@ -460,29 +478,31 @@ def plan_rows(
     cases: Sequence[Case],
     default_model: str,
     chains: Mapping[str, Chain],
-    first: int,
+    first_row: int,
 ) -> Iterator[list[Planned]]:
-    """The cells of each row, sample by sample. `chains`: by their names. `first`: the place of the
-    first row.
+    """Yield the cells of each row, sample by sample. `chains`: by their names. `first_row`: the
+    place of the first row in the run.
 
     Raises:
-        InputError: no variant is called like the baseline.
+        InputError: no variant has the name of the baseline.
     """
-    number = itertools.count(_count_cells(spec, first))
+    number = itertools.count(_count_cells(spec, first_row))
     variants = [
-        one if one.chain or one.target else replace(one, model=one.model or default_model)
-        for one in variants_of(spec)
+        candidate
+        if candidate.chain or candidate.target
+        else replace(candidate, model=candidate.model or default_model)
+        for candidate in variants_of(spec)
     ]
     baseline = baseline_of(spec, variants)
     for case in cases:
         values = {name: column_text(value) for name, value in row_values(case).items()}
-        known = values if spec.label is None else {**values, spec.label: case.reference or ""}
-        asked = _show_input(spec, baseline, values)
+        all_values = values if spec.label is None else {**values, spec.label: case.reference or ""}
+        shown_input = _show_input(spec, baseline, values)
         blank = Output(
             0,
             case.id,
             "",
-            input=asked,
+            input=shown_input,
             reference=case.reference,
             context=case.context,
             images=case.images,
@@ -492,7 +512,7 @@ def plan_rows(
             return replace(blank, position=next(number), sample=sample)
 
         yield [
-            _plan(spec, case, known, variant, placed(sample), chains)
+            _plan(spec, case, all_values, variant, placed(sample), chains)
             for sample in range(spec.samples)
             for variant in variants
             if sample == 0 or not variant.column
@@ -508,37 +528,41 @@ def _plan(
     chains: Mapping[str, Chain],
 ) -> Planned:
     if variant.chain:
-        named = replace(empty, variant=variant.name)
-        return Planned(named, chain=chains[variant.chain], values=values)
+        cell = replace(empty, variant=variant.name)
+        return Planned(cell, chain=chains[variant.chain], values=values)
     user = user_of(spec, values)
     if (target := variant.target) is not None:
         row, sample = row_values(case), empty.sample
 
         def send(messages: Sequence[Message]) -> Request:
-            sent = turn_row(row, messages, whole=target.body is None) if messages else row
+            sent = turn_row(row, messages, all_columns=target.body is None) if messages else row
             return write_request(target, sent, spec.target_version, sample)
 
-        named = replace(empty, variant=variant.name)
-        return Planned(named, send(()), send, target=target, values=values, user=user)
+        cell = replace(empty, variant=variant.name)
+        return Planned(cell, send(()), send, target=target, values=values, user=user)
     if variant.prompt is None:
         text = case.candidates[spec.outputs.index(variant.column)]
-        why = Failure("failed", f"the column '{variant.column}' is empty in this row")
-        failure = None if text.strip() else why
-        named = replace(empty, variant=variant.name, text=text, failure=failure)
+        blank = Failure("failed", f"the column '{variant.column}' is empty in this row")
+        failure = None if text.strip() else blank
+        cell = replace(empty, variant=variant.name, text=text, failure=failure)
         if len(spec.outputs) > 1:  # nothing says whose calls of tools are recorded
             values = {name: value for name, value in values.items() if name not in RECORDED}
-        return Planned(named, values=values)
+        return Planned(cell, values=values)
     prompt = variant.prompt
     messages = (
         prompt.fill_opening(values, spec.system)
         if user
         else prompt.fill(values, spec.system, case.images)
     )
-    named = replace(empty, variant=variant.name, prompt=prompt.name, model=variant.model)
-    asks = user or case.images or any(one.text.strip() for one in messages if one.role == "user")
+    cell = replace(empty, variant=variant.name, prompt=prompt.name, model=variant.model)
+    asks = (
+        user
+        or case.images
+        or any(message.text.strip() for message in messages if message.role == "user")
+    )
     if not asks:
         failure = Failure("failed", f"the prompt {prompt.name} is empty")
-        return Planned(replace(named, failure=failure), values=values)
+        return Planned(replace(cell, failure=failure), values=values)
     request = Request(
         messages=messages,
         temperature=spec.temperature,
@@ -547,19 +571,24 @@ def _plan(
         sample=empty.sample,
     )
 
-    def ask(said: Sequence[Message]) -> Request:
-        return replace(request, messages=(*messages, *said))
+    def ask(later_messages: Sequence[Message]) -> Request:
+        return replace(request, messages=(*messages, *later_messages))
 
-    return Planned(named, request, ask, values=values, user=user)
+    return Planned(cell, request, ask, values=values, user=user)
 
 
 def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:
-    """What judges and people see as the input of a row."""
+    """Return the input of a row as judges and readers see it."""
     column = input_column(spec, values)
     if column:
         return values[column]
-    own = [baseline.prompt] if baseline is not None and baseline.prompt is not None else []
-    prompt = next((one for one in (*own, *spec.prompts) if not one.is_blank), None)
+    baseline_prompt = (
+        [baseline.prompt] if baseline is not None and baseline.prompt is not None else []
+    )
+    prompt = next(
+        (candidate for candidate in (*baseline_prompt, *spec.prompts) if not candidate.is_blank),
+        None,
+    )
     parts, user = [prompt.show(values)] if prompt else [], user_of(spec, values)
     if isinstance(user, SimulatedUser):
         parts += [f"The user: {user.persona}"] * bool(user.persona)
@@ -570,9 +599,10 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
 
 
 def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
-    """
+    """Open the metrics and judges of a comparison.
+
     Raises:
-        InputError: there is no such metric or judge, or the program did not put it in.
+        InputError: there is no such metric or judge, or the program did not pass it.
     """
     together = together_of(spec)
     judges = {n: bench.whole_judge_of(text) for n, text in with_models(spec).items()}
@@ -587,16 +617,16 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
 
 
 async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Output]:
-    """Each cell as soon as it is filled; what is judged side by side comes together."""
-    read, scorers = list(cases), open_scorers(spec, bench)
+    """Yield each cell as soon as it is filled; cells that are judged side by side come together."""
+    case_list, scorers = list(cases), open_scorers(spec, bench)
     chains = {n: open_chain_named(n, bench.objects) for n in chains_among(*spec.models)}
     for target in spec.targets:
-        bench.target_of(target)  # what cannot be loaded is told before anything is asked
-    for case, chain in itertools.product(read if chains else (), chains.values()):
-        chain.take_inputs(row_values(case), others=True)  # said before anything is asked
-    bench.listener(RecordsExpected(_count_cells(spec, len(read))))
+        bench.target_of(target)  # errors of loading come before the first call
+    for case, chain in itertools.product(case_list if chains else (), chains.values()):
+        chain.take_inputs(row_values(case), others=True)  # errors come before the first call
+    bench.listener(RecordsExpected(_count_cells(spec, len(case_list))))
     together, per_row = bool(scorers.together), len(spec.prompts) * max(1, len(spec.models))
-    rows = plan_rows(spec, read, bench.default_model, chains, bench.first)
+    rows = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
     results = stream(
         (group for row in rows for group in _groups(row, together=together)),
         lambda group: fill_cells(bench, scorers, group),
@@ -604,8 +634,8 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
         ordered=False,
     )
     async with aclosing(results):
-        async for made in results:
-            for output in made:
+        async for outputs in results:
+            for output in outputs:
                 yield output
 
 
@@ -615,7 +645,8 @@ def _count_cells(spec: CompareSpec, cases: int) -> int:
 
 
 def _groups(row: Sequence[Planned], *, together: bool) -> Iterator[list[Planned]]:
-    """What is filled at once: a cell, or all outputs of a row that are judged side by side."""
+    """Yield the cells that are filled together: one, or all of a row that are judged side by
+    side."""
     if not together:
         yield from ([planned] for planned in row)
         return

@@ -1,5 +1,5 @@
-"""One cell of a comparison: an output is generated or taken, and graded by metrics and judges; and
-the rows that cells are made of, as cases.
+"""One cell of a comparison: an output is generated or taken from the row, and graded by metrics and
+judges. The rows of a comparison are read as cases.
 
 `compare` plans the cells and sums them up.
 """
@@ -74,15 +74,15 @@ TIME_IS_UP = "the time limit is reached; resume the run to go on"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One cell of the matrix: what a variant gave for a row, and what was said of that.
+    """One cell of the matrix: the output of a variant for a row, and its grades.
 
-    `score`, `passed` and `reason` are those of whoever decides, `grades` those of each metric and
-    judge by its name. `failure`: why there is no output, or no score. `input`: what judges see as
-    such, with its `images`. `trajectory`: how a target came to the output. `cut`: the output ended
-    at the token limit.
-    `usage` and `seconds`: of the output alone; `judging`: of judging it, for outputs judged side by
-    side with the first of them, and for conversations with what the simulated user took. `turns`:
-    of a conversation, which ended by `ending`; its `text` is the dialogue."""
+    `score` in [0, 1], `passed` and `reason` are those of the deciding metric or judge; `grades` are
+    those of all, by name. `failure`: the reason for a missing output or score. `input`: the input
+    that judges see, with its `images`. `trajectory`: the retrieved passages, tool calls and steps
+    of a target. `cut`: the output ended at the token limit. `usage` and `seconds`: of the output
+    alone. `judging`: the usage of its judges, which for outputs judged side by side stands with the
+    first of them, and for conversations includes the simulated user. `turns`: those of a
+    conversation, which ended by `ending`; its `text` is the dialogue."""
 
     position: int
     row: str
@@ -111,10 +111,9 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A cell before it is filled: `request` is what to ask of its model or `target`, None for an
-    output that there is already; or the `chain` that is asked. `values`: of its row, where they are
-    known. `user`: who sends the messages of a conversation, or these messages; empty where it is
-    none."""
+    """A cell before it is filled: `request` goes to its model or `target`, None for an existing
+    output; or its `chain` is called. `values`: those of its row, if they are known. `user`: the
+    simulated user of a conversation, or its messages; empty if there is no conversation."""
 
     empty: Output
     request: Request | None = None
@@ -127,9 +126,9 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Scorers:
-    """Who grades, each under its name: metrics; judges that see one output `alone`, or all of a row
-    `together`. `decides`: whose score counts; `threshold`: from which score an output then passes,
-    where the scorer's own verdict does not count. `each_turn`: the names of those that grade each
+    """Metrics and judges by name; judges see one output `alone`, or all of a row `together`.
+    `decides`: the name whose score counts; `threshold`: the score in [0, 1] from which an output
+    passes, instead of the scorer's own verdict. `each_turn`: the names of scorers that grade each
     answer of a conversation."""
 
     metrics: Mapping[str, LabelMetric]
@@ -143,17 +142,17 @@ class Scorers:
 async def fill_cells(
     bench: Workbench, scorers: Scorers, group: Sequence[Planned]
 ) -> Sequence[Output]:
-    """The cells of a group, whose outputs are judged side by side where a judge does that. What
-    goes wrong is said in the cell.
+    """Fill the cells of a group; judges that compare see its outputs side by side. Failures are
+    recorded in the cell.
 
     Raises:
         FatalModelError: no call can succeed.
     """
     fill = [partial(_fill_alone, bench, scorers, planned) for planned in group]
-    made = list(await gather_bounded(fill, bench.concurrency))
+    outputs = list(await gather_bounded(fill, bench.concurrency))
     for name, judge in scorers.together.items():
-        made = await _judge_together(name, judge, made)
-    return [_conclude(output, scorers) for output in made]
+        outputs = await _judge_together(name, judge, outputs)
+    return [_conclude(output, scorers) for output in outputs]
 
 
 async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> Output:
@@ -181,7 +180,7 @@ async def _fill_cell(bench: Workbench, scorers: Scorers, planned: Planned) -> Ou
 async def _grade_output(
     scorers: Scorers, planned: Planned, output: Output, *, each_turn: bool
 ) -> Output:
-    """The output with the grades of those that see it alone: of each turn, or of a whole."""
+    """Return the output with the grades of scorers that see it alone: by turn, or as a whole."""
     grades, used = dict(output.grades), output.judging
     row, seen = _graded_row(planned, output), output
     with suppress(InputError):  # which judges of trajectories report as missing
@@ -194,20 +193,21 @@ async def _grade_output(
             grades[name] = _grade(graded)
     for name, judge in scorers.alone.items():
         if (name in scorers.each_turn) == each_turn:
-            (found,), more = await _judge(judge, seen, (text,))
-            grades[name], used = _grade(found), used + more
+            (outcome,), more = await _judge(judge, seen, (text,))
+            grades[name], used = _grade(outcome), used + more
     return replace(output, grades=grades, judging=used)
 
 
 def _graded_row(planned: Planned, output: Output) -> Mapping[str, Any]:
-    """Return the row that metrics see: recorded calls belong to a recorded output alone."""
+    """Return the row that metrics see: recorded calls belong only to a recorded output."""
     is_recorded = planned.request is None and planned.chain is None
     row = {name: v for name, v in planned.values.items() if is_recorded or name not in RECORDED}
     return {**row, **(output.trajectory.as_row() if output.trajectory else {})}
 
 
 async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, list[Output]]:
-    """The dialogue of a user with what answers, and each answer. It ends where a turn fails."""
+    """Hold the conversation of a user with a variant; return it and each answer. A failed turn ends
+    it."""
     user, judging, ending = planned.user, Usage(), ""
     chat, messages, answers = list[ChatTurn](), list[Message](), list[Output]()
     failure: Failure | None = None
@@ -251,7 +251,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         usage=sum((answer.usage for answer in answers), Usage()),
         judging=judging,
         seconds=sum(answer.seconds or 0.0 for answer in answers) if answers else None,
-        turns=tuple(ConversationTurn(said.text, reply.text) for said, reply in pairs),
+        turns=tuple(ConversationTurn(question.text, reply.text) for question, reply in pairs),
         ending=ending,
     )
     return output, tuple(chat), answers
@@ -260,8 +260,8 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
 async def _grade_turns(
     scorers: Scorers, planned: Planned, output: Output, chat: Chat, answers: Sequence[Output]
 ) -> Output:
-    """The output with a grade of each answer, which sees the dialogue before it as the input, and
-    of the whole: the mean, which passed where all answers did."""
+    """Return the output with a grade for each answer, whose input is the dialogue before it, and a
+    grade for the conversation: the mean, which passes if all answers pass."""
     replies = [(before, reply) for before, reply in replies_of(chat) if before]
     if not replies:
         reason = "--each-turn needs a chat, a list of messages with roles, with an answer"
@@ -351,7 +351,7 @@ def _require_time(bench: Workbench) -> None:
 async def _judge(
     judge: Evaluator, output: Output, texts: tuple[str, ...]
 ) -> tuple[Sequence[EvaluationResult | Failure], Usage]:
-    """A result for each text, and what it took."""
+    """Return a result for each text, and the usage of the judge."""
     case = Case(
         output.input,
         texts,
@@ -361,20 +361,20 @@ async def _judge(
         images=output.images,
         trajectory=output.trajectory if len(texts) == 1 else None,
     )
-    found = await ask_judge(judge, case)
-    if isinstance(found, Failure):
-        return [found] * len(texts), Usage()
-    return found.result, found.usage
+    judged = await ask_judge(judge, case)
+    if isinstance(judged, Failure):
+        return [judged] * len(texts), Usage()
+    return judged.result, judged.usage
 
 
-async def _judge_together(name: str, judge: Evaluator, made: Sequence[Output]) -> list[Output]:
-    """The outputs with this judge's grade of each that there is."""
-    present = [output for output in made if output.failure is None]
+async def _judge_together(name: str, judge: Evaluator, outputs: Sequence[Output]) -> list[Output]:
+    """Return the outputs with this judge's grade of each existing one."""
+    present = [output for output in outputs if output.failure is None]
     if not present:
-        return list(made)
+        return list(outputs)
     if len(present) < 2:
         alone = Grade(failure=Failure("failed", "no other output of this row to compare it with"))
-        return [_with_grade(o, name, alone) if o is present[0] else o for o in made]
+        return [_with_grade(o, name, alone) if o is present[0] else o for o in outputs]
     texts = tuple(output.text for output in present)
     results, used = await _judge(judge, present[0], texts)
     graded = {
@@ -383,40 +383,40 @@ async def _judge_together(name: str, judge: Evaluator, made: Sequence[Output]) -
     }
     paid = graded[present[0].variant]
     graded[present[0].variant] = replace(paid, judging=paid.judging + used)
-    return [graded.get(output.variant, output) for output in made]
+    return [graded.get(output.variant, output) for output in outputs]
 
 
 def _with_grade(output: Output, name: str, grade: Grade) -> Output:
     return replace(output, grades={**output.grades, name: grade})
 
 
-def _grade(found: EvaluationResult | Failure) -> Grade:
-    if isinstance(found, Failure):
-        return Grade(failure=found)
-    return Grade(found.score, found.passed, found.feedback)
+def _grade(outcome: EvaluationResult | Failure) -> Grade:
+    if isinstance(outcome, Failure):
+        return Grade(failure=outcome)
+    return Grade(outcome.score, outcome.passed, outcome.feedback)
 
 
 def _conclude(output: Output, scorers: Scorers) -> Output:
-    """The output with the score, the verdict and the reason of whoever decides, whose grade comes
+    """Return the output with score, verdict and reason of the deciding scorer, whose grade comes
     first."""
     decided = output.grades.get(scorers.decides)
     if output.failure is not None or decided is None:
         return output
     if decided.failure is not None or decided.score is None:
         return replace(output, failure=decided.failure)
-    own, threshold = decided.passed, scorers.threshold
-    passed = own if threshold is None else decided.score >= threshold
+    verdict, threshold = decided.passed, scorers.threshold
+    passed = verdict if threshold is None else decided.score >= threshold
     grades = {scorers.decides: decided, **output.grades}
     return replace(output, score=decided.score, passed=passed, reason=decided.reason, grades=grades)
 
 
-def shown(scorer: str) -> str:
-    """A metric's or judge's name for people."""
+def scorer_label(scorer: str) -> str:
+    """Return the display name of a metric or judge."""
     return scorer.removeprefix(OWN)
 
 
 INPUTS = ("input", "prompt", "question", "instruction")
-"""Columns of which the first that there is stands for the input, where no prompt is compared."""
+"""Columns for the input if no prompt is compared; the first that exists counts."""
 
 
 def read_cases(spec: CompareSpec) -> Iterator[Case]:
@@ -442,7 +442,7 @@ def _with_images(where: str, row: Mapping[str, Any], folder: str = "") -> Placed
 def take_rows(
     spec: CompareSpec, rows: Iterable[Mapping[str, Any]], _objects: object
 ) -> Iterator[Case]:
-    """A case for each row from Python, its columns renamed as those of a file are."""
+    """Yield a case for each row from Python, with columns renamed as in files."""
     renaming = Renaming(spec.map)
     renamed = [_with_images(f"row {n}", renaming(row)) for n, row in enumerate(rows, 1)]
     renaming.refuse_unused()
@@ -450,39 +450,39 @@ def take_rows(
 
 
 def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
-    """A case for each row: its columns as JSON, the outputs that it has, and its label.
+    """Yield a case for each row: its columns as JSON, its existing outputs, and its label.
 
     Raises:
-        InputError: the rows do not fit the specification; says where, and which columns there are.
+        InputError: the rows do not fit the specification; names the place and the columns.
     """
     placed = list(rows)
     if not placed:
         raise InputError(f"{spec.data or 'data'}: has no rows")
     columns = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
     _check_needs(spec, columns)
-    own = _check_columns(spec, columns, talks=check_conversations(spec, placed))
+    prompt_columns = _check_columns(spec, columns, talks=check_conversations(spec, placed))
     if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
-        told = "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
-        logging.getLogger("textevolve").warning(told)
+        advice = "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
+        logging.getLogger("textevolve").warning(advice)
     seen = dict[str, int]()
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
         if spec.label is not None and label is None:
             raise InputError(f"{where}: the label '{spec.label}' is missing")
         images: tuple[str, ...] = row.get(IMAGES, ())
-        named = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))
-        shown: Mapping[str, Any] = {**row, IMAGES: named} if IMAGES in row else row
-        columns_shown = {name: shown.get(name) for name in own}
+        image_names = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))
+        visible_row: Mapping[str, Any] = {**row, IMAGES: image_names} if IMAGES in row else row
+        columns_shown = {name: visible_row.get(name) for name in prompt_columns}
         if not spec.targets:  # which take values of JSON
             columns_shown = {name: column_text(value) for name, value in columns_shown.items()}
         values = json.dumps(columns_shown, ensure_ascii=False, default=str)
-        given = tuple(column_text(row.get(column)) for column in spec.outputs)
+        outputs = tuple(column_text(row.get(column)) for column in spec.outputs)
         id = str(row.get("id", number))
         seen[id] = seen.get(id, 0) + 1
         id = id if seen[id] == 1 else f"{id} ({seen[id]})"  # so that none takes another's place
         reference = None if label is None else column_text(label)
         context = None if spec.context is None else column_text(row.get(spec.context)) or None
-        yield Case(values, given, id, reference=reference, context=context, images=images)
+        yield Case(values, outputs, id, reference=reference, context=context, images=images)
 
 
 def row_values(case: Case) -> dict[str, Any]:
@@ -491,21 +491,22 @@ def row_values(case: Case) -> dict[str, Any]:
 
 
 def input_column(spec: CompareSpec, columns: Collection[str]) -> str:
-    """The column that judges and people see as the input; "" where a prompt is filled in for it."""
+    """Return the column that is the input for judges; "" if the input is a filled prompt."""
     if spec.input is not None or spec.prompts:
         return spec.input or ""
     return next((name for name in INPUTS if name in columns), "")
 
 
 def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
-    """
+    """Check that options name all columns that the judges need.
+
     Raises:
         InputError: a judge could score no output without a column that is not named.
     """
     for judge in judges_of(spec):
         needs = parse_evaluator(judge).needs
-        given = {"context": ("--context", spec.context), "reference": ("--label", spec.label)}
-        for need, (flag, column) in given.items():
+        options = {"context": ("--context", spec.context), "reference": ("--label", spec.label)}
+        for need, (flag, column) in options.items():
             retrieved = need == "context" and bool(spec.targets)
             if need in needs and column is None and not retrieved:
                 raise InputError(
@@ -515,37 +516,39 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
 
 
 def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) -> list[str]:
-    """The columns that prompts may show: all but the label and outputs. `talks`: rows are
+    """Return the columns that prompts may show: all but the label and outputs. `talks`: rows are
     conversations, which need no placeholder.
 
     Raises:
-        InputError: a column is named that there is not, or a prompt shows none.
+        InputError: a named column does not exist, or a prompt has no placeholder of a column.
     """
-    named = {"--label": (spec.label,), "--input": (spec.input,), "--context": (spec.context,)}
-    named |= {"--outputs": spec.outputs}
-    for flag, wanted in named.items():
-        for column in wanted:
+    options = {"--label": (spec.label,), "--input": (spec.input,), "--context": (spec.context,)}
+    options |= {"--outputs": spec.outputs}
+    for flag, option_columns in options.items():
+        for column in option_columns:
             if column is not None and column not in columns:
                 there = ", ".join(columns)
                 raise InputError(f"{flag}: no row has the column '{column}'; columns: {there}")
-    own = [name for name in columns if name not in (spec.label, *spec.outputs)]
+    prompt_columns = [name for name in columns if name not in (spec.label, *spec.outputs)]
     for name in chains_among(*spec.models):
         if not name.startswith(OWN):
-            open_chain_named(name, {}).take_inputs(dict.fromkeys(own, ""), others=True)
+            open_chain_named(name, {}).take_inputs(dict.fromkeys(prompt_columns, ""), others=True)
     for target in spec.targets:
-        check_body(target, [*own, *TURN_COLUMNS] if talks else own)
-    for prompt in (one for one in spec.prompts if not one.is_blank):
+        check_body(target, [*prompt_columns, *TURN_COLUMNS] if talks else prompt_columns)
+    for prompt in (each for each in spec.prompts if not each.is_blank):
         texts = [spec.system, *(text for _, text in prompt.templates)]
-        check_spelling("\n".join(texts), own, f"prompt {prompt.name}")
-        if not (talks or prompt.placeholders(own) or IMAGES in columns):
+        check_spelling("\n".join(texts), prompt_columns, f"prompt {prompt.name}")
+        if not (talks or prompt.placeholders(prompt_columns) or IMAGES in columns):
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
-                f" {', '.join(own)}"
+                f" {', '.join(prompt_columns)}"
             )
-    shown = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, own)
-    if not shown and judges_of(spec):
+    has_input = (
+        talks or spec.prompts or chains_among(*spec.models) or input_column(spec, prompt_columns)
+    )
+    if not has_input and judges_of(spec):
         raise InputError(
             "judges need an input to judge by: name its column with --input; columns:"
             f" {', '.join(columns)}"
         )
-    return own
+    return prompt_columns

@@ -1,7 +1,6 @@
-"""Compare quants: a comparison of a model with its quantised copies, on rows of the user's own.
+"""Compare quants: a comparison of a model with its quantised copies, on the user's rows.
 
-It is `compare` with the models for variants, and adds what quantisation is for: the size of each
-file, and how fast it answers.
+It is `compare` with the models for variants, and adds the size of each file and its speed.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def _full_name(name: str, settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuantFigures:
-    """The size of a model's file, where it is known, and the tokens that it writes a second."""
+    """The bytes of a model's file, if known, and the tokens that it writes a second (`speed`)."""
 
     bytes: int | None
     speed: float | None
@@ -114,17 +113,17 @@ def report(spec: CompareQuantsSpec, comparison: Comparison) -> Report:
         Column("times the original", "number", 2),
     )
     figures = quant_figures(spec, comparison)
-    first = next(iter(figures.values()))
+    original = next(iter(figures.values()))
     rows: list[list[Cell]] = []
-    for model, one in figures.items():
-        size = one.bytes / 1e6 if one.bytes else None
+    for model, quant in figures.items():
+        size = quant.bytes / 1e6 if quant.bytes else None
         rows.append(
             [
                 model,
                 size,
-                one.bytes / first.bytes if one.bytes and first.bytes else None,
-                one.speed,
-                one.speed / first.speed if one.speed and first.speed else None,
+                quant.bytes / original.bytes if quant.bytes and original.bytes else None,
+                quant.speed,
+                quant.speed / original.speed if quant.speed and original.speed else None,
             ]
         )
     note = "Speeds are those of this machine, as busy as it was, with all calls in flight."

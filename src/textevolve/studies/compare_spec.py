@@ -1,6 +1,6 @@
-"""What a comparison is: its specification, the variants that it makes, and who scores them.
+"""The specification of a comparison: its prompts, variants, metrics and judges.
 
-What is done with it is in `compare`.
+`compare` runs it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ChatMessage(Frozen):
 
 
 class NamedPrompt(Frozen):
-    """A prompt with placeholders in braces, and what it is called in the results: a plain `text`,
-    or the `messages` of a chat."""
+    """A prompt with placeholders in braces, and its name in the results: a plain `text`, or the
+    `messages` of a chat."""
 
     name: str
     text: str = ""
@@ -48,17 +48,17 @@ class NamedPrompt(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, given: Any) -> Any:
-        """`file` in place of text and messages is read here, unless its text stands beside it."""
-        if not isinstance(given, dict) or "file" not in given:
-            return cast(Any, given)
-        told = dict(cast("dict[str, Any]", given))
-        path = str(told.pop("file"))
-        text = told.pop("text", None) or read_text(path)
-        name = str(told.pop("name", "") or Path(path).stem)
+    def _read(cls, value: Any) -> Any:
+        """Read the `file` that replaces text and messages, unless its text is given as well."""
+        if not isinstance(value, dict) or "file" not in value:
+            return cast(Any, value)
+        fields = dict(cast("dict[str, Any]", value))
+        path = str(fields.pop("file"))
+        text = fields.pop("text", None) or read_text(path)
+        name = str(fields.pop("name", "") or Path(path).stem)
         if Path(path).suffix.lower() in CHATS:
-            return {**told, "name": name, "messages": read_chat(text, path)}
-        return {**told, "name": name, "text": text}
+            return {**fields, "name": name, "messages": read_chat(text, path)}
+        return {**fields, "name": name, "text": text}
 
     @model_validator(mode="after")
     def _usable(self) -> NamedPrompt:
@@ -66,7 +66,7 @@ class NamedPrompt(Frozen):
             raise InputError("a prompt has no name")
         if self.text.strip() and self.messages:
             raise InputError(f"prompt {self.name}: give a text or messages, not both")
-        if self.messages and not any(one.role == "user" for one in self.messages):
+        if self.messages and not any(message.role == "user" for message in self.messages):
             raise InputError(f"prompt {self.name}: no message has the role user")
         return self
 
@@ -79,7 +79,7 @@ class NamedPrompt(Frozen):
         """Roles and templates, in their order."""
         if not self.messages:
             return (("user", self.text),)
-        return tuple((one.role, one.content) for one in self.messages)
+        return tuple((message.role, message.content) for message in self.messages)
 
     def placeholders(self, columns: Collection[str]) -> tuple[str, ...]:
         return find_placeholders("\n".join(text for _, text in self.templates), columns)
@@ -87,36 +87,37 @@ class NamedPrompt(Frozen):
     def fill(
         self, values: Mapping[str, str], system: str = "", images: tuple[str, ...] = ()
     ) -> tuple[Message, ...]:
-        """The messages to send; `system` stands first where the prompt has no such message.
-        `images` go with the last message of the user, which asks."""
-        own = self.templates
-        if system and all(role != "system" for role, _ in own):
-            own = (("system", system), *own)
-        last = max(n for n, (role, _) in enumerate(own) if role == "user")
+        """Return the messages to send, with `system` first if the prompt has no system message.
+        `images` are attached to the last message of the user."""
+        templates = self.templates
+        if system and all(role != "system" for role, _ in templates):
+            templates = (("system", system), *templates)
+        last = max(n for n, (role, _) in enumerate(templates) if role == "user")
         return tuple(
             Message(cast(Any, role), (fill(text, values),), images if n == last else ())
-            for n, (role, text) in enumerate(own)
+            for n, (role, text) in enumerate(templates)
         )
 
     def fill_opening(self, values: Mapping[str, str], system: str) -> tuple[Message, ...]:
-        """The messages before a conversation: a plain text is the system message, if not blank."""
+        """Return the messages before a conversation: a plain text is the system message, unless it
+        is blank."""
         if self.messages:
             return self.fill(values, system)
         return () if self.is_blank else (Message("system", (fill(self.text, values),)),)
 
     def show(self, values: Mapping[str, str]) -> str:
-        """As one text, for judges and people."""
+        """Return the filled prompt as one text, for judges and readers."""
         filled = self.fill(values)
         if len(filled) == 1:
             return filled[0].text
-        return "\n\n".join(f"{one.role}: {one.text}" for one in filled)
+        return "\n\n".join(f"{message.role}: {message.text}" for message in filled)
 
 
 def read_chat(text: str, source: str) -> list[Any]:
-    """The messages that a YAML or JSON text holds: a list, or a mapping with `messages`.
+    """Read the messages in a YAML or JSON text: a list, or a mapping with `messages`.
 
     Raises:
-        InputError: it holds no chat.
+        InputError: there is no chat in it.
     """
     _, data = parse_yaml(text, source)
     inner: Any = cast("dict[str, Any]", data).get("messages") if isinstance(data, dict) else data
@@ -132,29 +133,38 @@ def read_chat(text: str, source: str) -> list[Any]:
         raise InputError(f"{source}: {reason}") from None
 
 
-def take_prompts(given: Any) -> Any:
-    """Prompts as people write them: a list of templates, files or fields; or a mapping from names
-    to templates or lists of messages. A template may be @FILE."""
-    if isinstance(given, Mapping):
-        return [_by_name(str(name), one) for name, one in cast("Mapping[str, Any]", given).items()]
-    if not isinstance(given, list | tuple):
+def take_prompts(prompts: Any) -> Any:
+    """Convert prompts from Python or YAML: a list of templates, files or fields; or a mapping from
+    names to templates or lists of messages. A template may be @FILE."""
+    if isinstance(prompts, Mapping):
+        return [
+            _by_name(str(name), prompt)
+            for name, prompt in cast("Mapping[str, Any]", prompts).items()
+        ]
+    if not isinstance(prompts, list | tuple):
         raise InputError(
             "prompts must be a list of templates, or a mapping from names to them, not"
-            f" {wording.shorten(repr(given), 60)}"
+            f" {wording.shorten(repr(prompts), 60)}"
         )
-    return [_take(one, n) for n, one in enumerate(cast("Sequence[Any]", given), 1)]
+    return [_take(prompt, n) for n, prompt in enumerate(cast("Sequence[Any]", prompts), 1)]
 
 
-def _by_name(name: str, one: Any) -> Any:
-    if isinstance(one, str | Path):
-        return {**_take(one, 0), "name": name}
-    return {"name": name, "messages": one}
+def _by_name(name: str, content: Any) -> Any:
+    if isinstance(content, str | Path):
+        return {**_take(content, 0), "name": name}
+    return {"name": name, "messages": content}
 
 
-def _take(one: Any, number: int) -> Any:
-    if isinstance(one, Path) or (isinstance(one, str) and one.startswith("@") and one[1:2] != "@"):
-        return {"file": str(one).removeprefix("@")}
-    return {"name": f"prompt {number}", "text": read_argument(one)} if isinstance(one, str) else one
+def _take(prompt: Any, number: int) -> Any:
+    if isinstance(prompt, Path) or (
+        isinstance(prompt, str) and prompt.startswith("@") and prompt[1:2] != "@"
+    ):
+        return {"file": str(prompt).removeprefix("@")}
+    return (
+        {"name": f"prompt {number}", "text": read_argument(prompt)}
+        if isinstance(prompt, str)
+        else prompt
+    )
 
 
 DEFAULT_JUDGE = "single"
@@ -164,9 +174,8 @@ class CompareSpec(MappedSpec):
     """Run prompts and models over your rows, score every output, and say which is better.
 
     Every prompt with every model is a variant, and so is each of your applications (targets), and
-    each column of outputs that there are already. The first is the baseline. Judges see the row
-    filled into the baseline's prompt as the input, so that no prompt wins by asking for something
-    easier.
+    each column of existing outputs. The first is the baseline. Judges see the row filled into the
+    baseline's prompt as the input, so that no prompt wins by asking for something easier.
     """
 
     kind: ClassVar[str] = "compare"
@@ -275,8 +284,8 @@ class CompareSpec(MappedSpec):
 
     @field_validator("prompts", mode="before")
     @classmethod
-    def _take_prompts(cls, given: Any) -> Any:
-        return take_prompts(given)
+    def _take_prompts(cls, value: Any) -> Any:
+        return take_prompts(value)
 
     @model_validator(mode="after")
     def _usable(self) -> CompareSpec:
@@ -293,14 +302,14 @@ class CompareSpec(MappedSpec):
                 "--prompt is missing: name a file with a prompt template, with --target an"
                 " application, or with --outputs a column of outputs"
             )
-        for what in ("metric", "judge"):
-            given = getattr(self, what)
-            if len(set(given)) < len(given):
-                raise InputError(f"a {what} is named twice")
+        for noun in ("metric", "judge"):
+            scorers = getattr(self, noun)
+            if len(set(scorers)) < len(scorers):
+                raise InputError(f"a {noun} is named twice")
         names = [prompt.name for prompt in self.prompts]
-        for values, what in ((names, "prompts"), (self.models, "models")):
+        for values, noun in ((names, "prompts"), (self.models, "models")):
             if len(set(values)) < len(values):
-                raise InputError(f"two {what} have the same name; names must differ")
+                raise InputError(f"two {noun} have the same name; names must differ")
         baseline_of(self, variants_of(self))
         _check_scorers(self)
         return self
@@ -316,18 +325,18 @@ def _check_scorers(spec: CompareSpec) -> None:
                 )
     for judge in judges_of(spec):
         if judge not in together_of(spec):
-            _refuse_relative(judge)
-    known = (*spec.metric, *judges_of(spec))
+            _require_absolute(judge)
+    names = (*spec.metric, *judges_of(spec))
     for name in (*spec.each_turn, *filter(None, [spec.score_by])):
-        if name not in known:
+        if name not in names:
             raise InputError(
-                f"no metric or judge named here is '{name}'; there are: {', '.join(known)}"
+                f"no metric or judge named here is '{name}'; there are: {', '.join(names)}"
             )
     if compared := next((name for name in spec.each_turn if name in together_of(spec)), None):
         raise InputError(f"--each-turn {compared}: with --side-by-side it compares whole outputs")
 
 
-def _refuse_relative(judge: str) -> None:
+def _require_absolute(judge: str) -> None:
     try:
         check_absolute(judge)
     except InputError as error:
@@ -337,8 +346,8 @@ def _refuse_relative(judge: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What is compared. `column`: of outputs that there are already. `chain`: by its name.
-    `target`: an application that is called."""
+    """A compared variant: a prompt with a model, a `column` of existing outputs, a `chain` by its
+    name, or a `target`, an application that is called."""
 
     name: str
     prompt: NamedPrompt | None = None
@@ -349,32 +358,32 @@ class Variant:
 
 
 def variants_of(spec: CompareSpec) -> tuple[Variant, ...]:
-    """Named by what tells them apart: the prompt, the model, or both.
+    """Return the variants, named by the parts that differ: the prompt, the model, or both.
 
     Raises:
         InputError: two have the same name.
     """
     chains = chains_among(*spec.models)
     models = tuple(model for model in spec.models if model not in chains) or ("",)
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for prompt, model in itertools.product(spec.prompts, models):
         parts = [prompt.name] if len(spec.prompts) > 1 or len(models) == 1 else []
         parts += [model] if len(models) > 1 else []
-        found.append(Variant(", ".join(parts), prompt, model))
-    found += [Variant(chain.removeprefix(OWN), chain=chain) for chain in chains]
-    found += [Variant(target.label, target=target) for target in spec.targets]
-    found += [Variant(column, column=column) for column in spec.outputs]
-    names = [variant.name for variant in found]
+        variants.append(Variant(", ".join(parts), prompt, model))
+    variants += [Variant(chain.removeprefix(OWN), chain=chain) for chain in chains]
+    variants += [Variant(target.label, target=target) for target in spec.targets]
+    variants += [Variant(column, column=column) for column in spec.outputs]
+    names = [variant.name for variant in variants]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"two variants have the name '{double}'; names must differ")
-    return tuple(found)
+    return tuple(variants)
 
 
 def baseline_of(spec: CompareSpec, variants: Sequence[Variant]) -> Variant | None:
-    """The variant that the others are compared with; None where there is none at all.
+    """Return the variant that the others are compared with; None without variants.
 
     Raises:
-        InputError: no variant has the name that is wanted; says which there are.
+        InputError: no variant has the baseline's name; lists the names.
     """
     if spec.baseline is None:
         return next(iter(variants), None)
@@ -386,25 +395,26 @@ def baseline_of(spec: CompareSpec, variants: Sequence[Variant]) -> Variant | Non
 
 
 def judges_of(spec: CompareSpec) -> tuple[str, ...]:
-    """The judges by the names that results have for them."""
+    """Return the judges by their names in results."""
     return spec.judge or (() if spec.metric else (DEFAULT_JUDGE,))
 
 
 def together_of(spec: CompareSpec) -> tuple[str, ...]:
-    """The judges that see all outputs of a row at once: debates, and those that only compare."""
+    """Return the judges that see all outputs of a row at once: debates, and judges that only
+    compare."""
     return tuple(judge for judge in judges_of(spec) if spec.side_by_side and _compares(judge))
 
 
 def _compares(judge: str) -> bool:
-    return any(one.is_debate or one.is_relative for one in judges_in(judge))
+    return any(evaluator.is_debate or evaluator.is_relative for evaluator in judges_in(judge))
 
 
 def decides(spec: CompareSpec) -> str:
-    """The metric or judge whose score counts."""
+    """Return the metric or judge whose score counts."""
     return spec.score_by or next(iter((*spec.metric, *judges_of(spec))))
 
 
 def with_models(spec: CompareSpec) -> dict[str, str]:
-    """Each judge by its name, with the model that it is to ask."""
-    first = next((m for m in spec.models if not names_chain(m)), None)
-    return {judge: with_model(judge, spec.model or first) for judge in judges_of(spec)}
+    """Return each judge by its name, with its model in its text."""
+    first_model = next((m for m in spec.models if not names_chain(m)), None)
+    return {judge: with_model(judge, spec.model or first_model) for judge in judges_of(spec)}

@@ -1,8 +1,7 @@
-"""Conversations in a comparison: who sends the messages of a row, the grades of its turns, and the
-figures by turn.
+"""Conversations in a comparison: the user of a row, the grades of its turns, and the figures by
+turn.
 
-How one is held and graded is in `compare_cells`; a user that a model plays in
-`agents.simulated_user`.
+`compare_cells` holds and grades conversations; `agents.simulated_user` has simulated users.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _OF_USER = (TURNS, "goal", "persona", "stop")
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The grade by one metric or judge of an output; `failure`: why it gave no score."""
+    """The grade of an output by one metric or judge; `failure`: the reason for a missing score."""
 
     score: float | None = None
     passed: bool | None = None
@@ -47,8 +46,8 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
-    """A message of a conversation's user, the answer, and what metrics and judges of each turn said
-    of that."""
+    """A message of a conversation's user, the answer, and its grades by the metrics and judges of
+    each turn."""
 
     user: str
     answer: str
@@ -56,7 +55,7 @@ class ConversationTurn:
 
 
 def user_of(spec: CompareSpec, row: Mapping[str, Any]) -> SimulatedUser | tuple[str, ...]:
-    """The user of a row's conversation, or the messages of one; empty where a row is none."""
+    """Return the simulated user of a row's conversation, or its messages; empty for other rows."""
     script = read_texts(row.get(TURNS))
     if script and not any(prompt.placeholders((TURNS,)) for prompt in spec.prompts):
         return script
@@ -69,7 +68,7 @@ def user_of(spec: CompareSpec, row: Mapping[str, Any]) -> SimulatedUser | tuple[
 
 
 def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
-    """Whether rows are conversations.
+    """Check the conversations of rows, and tell whether there are any.
 
     Raises:
         InputError: some are and others are none, or options do not fit.
@@ -105,43 +104,47 @@ def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
     return True
 
 
-def turn_row(row: Mapping[str, Any], messages: Sequence[Message], *, whole: bool) -> dict[str, Any]:
-    """The row that a target is sent at a turn. `whole`: no body says which columns, so it is
-    without those of the user."""
-    known = {name: value for name, value in row.items() if not (whole and name in _OF_USER)}
-    said = [{"role": one.role, "content": one.text} for one in messages]
-    return {**known, **dict(zip(TURN_COLUMNS, (said, messages[-1].text), strict=True))}
+def turn_row(
+    row: Mapping[str, Any], messages: Sequence[Message], *, all_columns: bool
+) -> dict[str, Any]:
+    """Return the row that a target receives at a turn. `all_columns`: the target has no body that
+    selects columns, so it receives all except those of the user."""
+    columns = {name: value for name, value in row.items() if not (all_columns and name in _OF_USER)}
+    chat = [{"role": message.role, "content": message.text} for message in messages]
+    return {**columns, **dict(zip(TURN_COLUMNS, (chat, messages[-1].text), strict=True))}
 
 
 def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
-    """The trajectory of a conversation by those of its answers. Its calls are unknown where an
-    answer does not report any."""
-    known = [one or Trajectory() for one in turns]
-    calls = [one.tool_calls for one in known]
+    """Join the trajectories of a conversation's answers. Its calls are unknown if an answer reports
+    none."""
+    trajectories = [trajectory or Trajectory() for trajectory in turns]
+    calls = [trajectory.tool_calls for trajectory in trajectories]
     joined = Trajectory(
-        tuple(dict.fromkeys(passage for one in known for passage in one.contexts)),
-        None if None in calls else tuple(call for own in calls for call in own or ()),
-        errors=tuple(error for one in known for error in one.errors),
+        tuple(
+            dict.fromkeys(passage for trajectory in trajectories for passage in trajectory.contexts)
+        ),
+        None if None in calls else tuple(call for turn_calls in calls for call in turn_calls or ()),
+        errors=tuple(error for trajectory in trajectories for error in trajectory.errors),
     )
     return joined if any(turns) else None
 
 
 def join_grades(grades: Sequence[Grade]) -> Grade:
-    """The grade of a conversation by those of its turns: none where a turn has none."""
-    missing = [(n, one.failure) for n, one in enumerate(grades, 1) if one.failure is not None]
+    """Join the grades of a conversation's turns; there is no score if a turn has none."""
+    missing = [(n, grade.failure) for n, grade in enumerate(grades, 1) if grade.failure is not None]
     if missing:
         number, failure = min(missing, key=lambda each: each[1].kind != "skipped")
         return Grade(failure=replace(failure, reason=f"turn {number}: {failure.reason}"))
-    scores = [one.score or 0.0 for one in grades]
+    scores = [grade.score or 0.0 for grade in grades]
     worst = scores.index(min(scores))
     reason = f"turn {worst + 1}: {grades[worst].reason}" if grades[worst].reason else ""
-    return Grade(fmean(scores), all(one.passed for one in grades), reason)
+    return Grade(fmean(scores), all(grade.passed for grade in grades), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFigures:
-    """Figures by one metric or judge of the answers at one turn of a variant's conversations: their
-    number, `mean` score and `pass_rate`."""
+    """The figures of one metric or judge for the answers at one turn of a variant's conversations:
+    their number, `mean` score and `pass_rate`, in [0, 1]."""
 
     scorer: str
     turn: int
@@ -152,7 +155,7 @@ class TurnFigures:
 
 @dataclass
 class TurnTally:
-    """The turns of one variant while its conversations go by."""
+    """The turns of one variant while its conversations are read."""
 
     grades: dict[tuple[str, int], dict[str, list[Grade]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
@@ -171,8 +174,18 @@ class TurnTally:
             TurnFigures(
                 *key,
                 sum(map(len, rows.values())),
-                mean_score({row: [one.score or 0.0 for one in own] for row, own in rows.items()}),
-                pass_rate({row: [bool(one.passed) for one in own] for row, own in rows.items()}),
+                mean_score(
+                    {
+                        row: [grade.score or 0.0 for grade in row_grades]
+                        for row, row_grades in rows.items()
+                    }
+                ),
+                pass_rate(
+                    {
+                        row: [bool(grade.passed) for grade in row_grades]
+                        for row, row_grades in rows.items()
+                    }
+                ),
             )
             for key, rows in sorted(self.grades.items())
         )
@@ -181,7 +194,7 @@ class TurnTally:
 def turn_tables(
     variants: Mapping[str, tuple[Sequence[TurnFigures], Mapping[str, int]]],
 ) -> Iterator[Block]:
-    """The figures by turn of each variant, and how its conversations ended, where there are any."""
+    """Yield the figures of each variant by turn, and the endings of its conversations, if any."""
     columns = (
         Column("variant"),
         Column("scorer"),
@@ -193,14 +206,14 @@ def turn_tables(
     rows = [
         (
             name,
-            one.scorer.removeprefix(OWN),
-            one.turn,
-            one.answers,
-            estimate(one.mean),
-            estimate(one.pass_rate),
+            figures.scorer.removeprefix(OWN),
+            figures.turn,
+            figures.answers,
+            estimate(figures.mean),
+            estimate(figures.pass_rate),
         )
         for name, (turns, _) in variants.items()
-        for one in turns
+        for figures in turns
     ]
     if rows:
         yield Table("By turn", columns, rows)

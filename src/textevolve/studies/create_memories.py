@@ -1,9 +1,9 @@
 """Create memories: dialogues are read one after the other, and a collection learns from them.
 
-How points are found and decided is in `textevolve.memory.creation`. Points are looked for in
-several dialogues at once, but decided in their order, since each dialogue may change what the next
-is compared with. Versions of the collection are not a part of the run's identity, for the run makes
-them: each dialogue is decided upon the version that it finds, which the store keeps with its key.
+`textevolve.memory.creation` extracts points and decides on them. Points are extracted from several
+dialogues at once, but decided in order, since each dialogue may change the memories that the next
+is compared with. Versions of the collection are not part of the run's identity, because the run
+makes them: each dialogue is compared with the current version, which the store keeps with its key.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from textevolve.wiring import Workbench
 
 
 class CreateMemoriesSpec(CreationSettings, StudySpec):
-    """Make memories of dialogues, and keep them in a collection.
+    """Make memories of dialogues, and store them in a collection.
 
-    Facts that last are taken from each dialogue and held against what is known: they are added,
-    merged into a memory, put in the place of one, or dropped, with a reason. The same dialogue
-    twice adds nothing; of one that has gone on, only the new turns are read.
+    Lasting facts are extracted from each dialogue and compared with known memories: they are added,
+    merged into a memory, replace one, or are dropped, with a reason. The same dialogue twice adds
+    nothing; in a continued dialogue only the new turns are read.
     """
 
     kind: ClassVar[str] = "create-memories"
@@ -64,7 +64,7 @@ class CreateMemoriesSpec(CreationSettings, StudySpec):
         min_length=1,
     )
     collection: str = option(
-        description="The collection that keeps the memories, as NAME or NAMESPACE/NAME.",
+        description="The collection for the memories, as NAME or NAMESPACE/NAME.",
         short="-c",
         group="Memories",
         min_length=1,
@@ -78,19 +78,23 @@ def ask(_spec: CreateMemoriesSpec) -> Asks:
 async def describe(
     spec: CreateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """The collection itself: another one of the same name is another run."""
+    """Describe the collection by its id: another one of the same name is another run."""
     with closing(Store(settings.memory_location)) as resources:
-        found = await find_collection(resources, spec.collection, settings.namespace)
-    return {"collection": found.id, "name": found.full_name, "embedder": found.embedder}
+        collection = await find_collection(resources, spec.collection, settings.namespace)
+    return {
+        "collection": collection.id,
+        "name": collection.full_name,
+        "embedder": collection.embedder,
+    }
 
 
 def read_cases(spec: CreateMemoriesSpec) -> Iterator[Case]:
-    return (one.as_case() for one in read_dialogues(spec.data))
+    return (dialogue.as_case() for dialogue in read_dialogues(spec.data))
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A dialogue with its points, or why there are none."""
+    """A dialogue with its points, or the failure to extract them."""
 
     position: int
     dialogue: GivenDialogue
@@ -101,7 +105,7 @@ class _Read:
 
 @dataclass
 class _Work:
-    """Reads dialogues and keeps what they give."""
+    """Reads dialogues and stores their memories."""
 
     spec: CreateMemoriesSpec
     bench: Workbench
@@ -124,27 +128,27 @@ class _Work:
         )
         return _Read(position, dialogue, start, points, meter.usage)
 
-    async def keep(self, read: _Read) -> DialogueRecord:
-        """The record of a dialogue; all its changes are made here, or none."""
-        dialogue, turns = read.dialogue, len(read.dialogue.turns)
+    async def keep(self, reading: _Read) -> DialogueRecord:
+        """Apply all changes of a dialogue, or none, and return its record."""
+        dialogue, turns = reading.dialogue, len(reading.dialogue.turns)
         created: CreatedMemories | Failure = CreatedMemories(())
         meter = UsageMeter(self.ground.model)
         if turns:
-            keeping = self._keep(replace(self._about(dialogue), model=meter), read)
+            keeping = self._keep(replace(self._about(dialogue), model=meter), reading)
             created = await attempt(keeping, ConflictError, InputError)
         failed = isinstance(created, Failure)
         return DialogueRecord(
             dialogue.id,
-            read.position,
+            reading.position,
             turns,
             None if failed else created,
             created if failed else None,
-            read.usage + meter.usage,
+            reading.usage + meter.usage,
         )
 
-    async def _keep(self, ground: Ground, read: _Read) -> CreatedMemories | Failure:
-        source, turns = ChangeSource("", read.dialogue.id), read.dialogue.turns
-        points, start = read.points, read.start
+    async def _keep(self, ground: Ground, reading: _Read) -> CreatedMemories | Failure:
+        source, turns = ChangeSource("", reading.dialogue.id), reading.dialogue.turns
+        points, start = reading.points, reading.start
         if isinstance(points, Failure):
             return points
         now = await find_start(ground, turns, source)
@@ -155,7 +159,7 @@ class _Work:
         return await keep_points(ground, points, now, source, write=self.bench.mode == "live")
 
     def _about(self, dialogue: GivenDialogue) -> Ground:
-        """With the settings for this dialogue: whose it is may stand beside it."""
+        """Return the ground with the settings for this dialogue, which may name its user."""
         about = self.spec.about or dialogue.user
         return replace(self.ground, settings=self.spec.model_copy(update={"about": about}))
 
@@ -166,32 +170,34 @@ async def run(
     store, name = memories_of(bench, spec.collection)
     ground = Ground(store, bench.embed, bench.model, await store.collection(name), spec)
     work = _Work(spec, bench, ground)
-    found = stream(enumerate(cases, 1), work.read, bench.concurrency, ahead=2)
-    async with aclosing(found) as readings:
-        async for read in readings:
-            yield await work.keep(read)
+    source = stream(enumerate(cases, 1), work.read, bench.concurrency, ahead=2)
+    async with aclosing(source) as readings:
+        async for reading in readings:
+            yield await work.keep(reading)
 
 
 def find_row(record: DialogueRecord) -> Row:
     return row_of(record.id, record.position, record.failure, record.id)
 
 
-def data(spec: CreateMemoriesSpec, found: Creation) -> Mapping[str, Any]:
+def data(spec: CreateMemoriesSpec, creation: Creation) -> Mapping[str, Any]:
     return {
         "parameters": spec.model_dump(mode="json"),
-        "dialogues": found.dialogues,
-        "decisions": dict(found.actions),
-        "decided_by": dict(found.deciders),
-        "memories": found.memories,
-        "usage": asdict(found.usage),
-        "failures": [{"reason": why, "number": n} for why, n in found.failures.most_common()],
+        "dialogues": creation.dialogues,
+        "decisions": dict(creation.actions),
+        "decided_by": dict(creation.deciders),
+        "memories": creation.memories,
+        "usage": asdict(creation.usage),
+        "failures": [
+            {"reason": reason, "number": n} for reason, n in creation.failures.most_common()
+        ],
     }
 
 
 ACTIONS: Mapping[Action, str] = {
     "add": "added",
     "merge": "merged into a memory",
-    "update": "in the place of a memory",
+    "update": "replacing a memory",
     "drop": "dropped",
 }
 SHOWN = 200
@@ -201,7 +207,7 @@ REASONS_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class DialogueRecord:
-    """What became of one dialogue: `created`, or `failure` and then nothing was kept."""
+    """The result of one dialogue: `created` memories, or a `failure` that stored none."""
 
     id: str
     position: int
@@ -213,8 +219,8 @@ class DialogueRecord:
 
 @dataclass
 class Creation:
-    """What became of all dialogues. `dialogues`: how many there were, by what became of them.
-    `memories`: how many were kept. `shown`: the first decisions, each with the id of its dialogue.
+    """The result of all dialogues. `dialogues`: their number by outcome. `memories`: the number of
+    stored memories. `decisions`: the first ones, each with the id of its dialogue.
     """
 
     dialogues: Counter[str] = empty_default(Counter)
@@ -223,7 +229,7 @@ class Creation:
     memories: int = 0
     usage: Usage = Usage()
     failures: Counter[str] = empty_default(Counter)
-    shown: list[tuple[str, PointDecision]] = empty_default(list)
+    decisions: list[tuple[str, PointDecision]] = empty_default(list)
 
 
 def summarise(_spec: CreateMemoriesSpec, records: Iterable[DialogueRecord]) -> Creation:
@@ -234,10 +240,11 @@ def summarise(_spec: CreateMemoriesSpec, records: Iterable[DialogueRecord]) -> C
         if record.failure is not None:
             total.failures[record.failure.reason] += 1
         decisions = record.created.decisions if record.created is not None else ()
-        total.memories += len({one.id for one in decisions if one.id})
-        total.actions.update(one.action for one in decisions)
-        total.deciders.update(one.by for one in decisions)
-        total.shown += [(record.id, one) for one in decisions[: SHOWN - len(total.shown)]]
+        total.memories += len({decision.id for decision in decisions if decision.id})
+        total.actions.update(decision.action for decision in decisions)
+        total.deciders.update(decision.by for decision in decisions)
+        more = decisions[: SHOWN - len(total.decisions)]
+        total.decisions += [(record.id, decision) for decision in more]
     return total
 
 
@@ -248,94 +255,101 @@ def _fate(record: DialogueRecord) -> str:
     return "taken in before" if applied is not None and applied.repeated else "read"
 
 
-def report(spec: CreateMemoriesSpec, found: Creation) -> Report:
+def report(spec: CreateMemoriesSpec, creation: Creation) -> Report:
     return Report(
-        f"Memories for {spec.collection}", _sentence(found), _blocks(found), _facts(spec, found)
+        f"Memories for {spec.collection}",
+        _sentence(creation),
+        _blocks(creation),
+        _facts(spec, creation),
     )
 
 
-def _sentence(found: Creation) -> str:
-    points = sum(found.actions.values())
-    read = sum(found.dialogues.values()) - found.dialogues.get("skipped", 0)
-    noun = "memory" if found.memories == 1 else "memories"
-    said = (
-        f"{found.memories:,} {noun} from {wording.count(read, 'dialogue')}: of"
+def _sentence(creation: Creation) -> str:
+    points = sum(creation.actions.values())
+    read_count = sum(creation.dialogues.values()) - creation.dialogues.get("skipped", 0)
+    noun = "memory" if creation.memories == 1 else "memories"
+    opening = (
+        f"{creation.memories:,} {noun} from {wording.count(read_count, 'dialogue')}: of"
         f" {wording.count(points, 'point')}"
     )
-    counted = [f"{found.actions.get(action, 0):,} {name}" for action, name in ACTIONS.items()]
-    left = found.dialogues.get("failed", 0) + found.dialogues.get("skipped", 0)
-    missing = f" {wording.count(left, 'dialogue')} gave nothing, see below." if left else ""
-    return f"{said} {', '.join(counted)}.{missing}"
+    counted = [f"{creation.actions.get(action, 0):,} {name}" for action, name in ACTIONS.items()]
+    missing_count = creation.dialogues.get("failed", 0) + creation.dialogues.get("skipped", 0)
+    missing = (
+        f" {wording.count(missing_count, 'dialogue')} gave nothing, see below."
+        if missing_count
+        else ""
+    )
+    return f"{opening} {', '.join(counted)}.{missing}"
 
 
-def _facts(spec: CreateMemoriesSpec, found: Creation) -> dict[str, str]:
-    told = ", ".join(f"{number:,} {fate}" for fate, number in found.dialogues.items())
-    return {"Dialogues": f"{spec.data}: {told or 'none'}"}
+def _facts(spec: CreateMemoriesSpec, creation: Creation) -> dict[str, str]:
+    outcomes = ", ".join(f"{number:,} {fate}" for fate, number in creation.dialogues.items())
+    return {"Dialogues": f"{spec.data}: {outcomes or 'none'}"}
 
 
-def _blocks(found: Creation) -> Iterator[Block]:
-    if found.shown:
+def _blocks(creation: Creation) -> Iterator[Block]:
+    if creation.decisions:
         names = ("memory", "importance", "decision", "reason", "from")
         rows = [
             (
-                wording.shorten(one.text or one.point.text, 300),
-                one.point.importance,
-                one.action,
-                wording.shorten(one.reason, 200),
-                _place(dialogue, one),
+                wording.shorten(decision.text or decision.point.text, 300),
+                decision.point.importance,
+                decision.action,
+                wording.shorten(decision.reason, 200),
+                _place(dialogue, decision),
             )
-            for dialogue, one in found.shown
+            for dialogue, decision in creation.decisions
         ]
-        left = sum(found.actions.values()) - len(rows)
-        note = f"{left:,} more: -o FILE.jsonl writes all of them." if left else ""
+        hidden = sum(creation.actions.values()) - len(rows)
+        note = f"{hidden:,} more: -o FILE.jsonl writes all of them." if hidden else ""
         columns = [Column(n, "number", 1) if n == "importance" else Column(n) for n in names]
         yield Table("Decisions", columns, rows, note=note)
-    if found.failures:
-        reasons = found.failures.most_common(REASONS_SHOWN)
+    if creation.failures:
+        reasons = creation.failures.most_common(REASONS_SHOWN)
         rows = [(number, wording.shorten(reason, 300)) for reason, number in reasons]
         columns = (Column("dialogues", "count"), Column("reason"))
-        note = "Nothing of them was kept; the same command again reads them."
+        note = "None of their memories were stored; the same command again reads them."
         yield Table("Why dialogues gave nothing", columns, rows, note=note)
-    if found.deciders["fallback"]:
-        number = wording.count(found.deciders["fallback"], "point")
-        yield Note(f"{number} added as they are, since no usable decision came.", "warning")
+    if creation.deciders["fallback"]:
+        number = wording.count(creation.deciders["fallback"], "point")
+        yield Note(f"{number} added unchanged, since the model made no usable decision.", "warning")
 
 
-def _place(dialogue: str, one: PointDecision) -> str:
-    turn = "" if one.point.turn is None else f", turn {one.point.turn}"
-    return f"{wording.shorten(dialogue, 40)}{turn} ({one.point.author or 'nobody'})"
+def _place(dialogue: str, decision: PointDecision) -> str:
+    turn = "" if decision.point.turn is None else f", turn {decision.point.turn}"
+    return f"{wording.shorten(dialogue, 40)}{turn} ({decision.point.author or 'nobody'})"
 
 
 def flatten(record: DialogueRecord) -> Iterator[Mapping[str, Any]]:
-    """A row for each point; one for a dialogue that failed."""
+    """Yield a row for each point, or one for a failed dialogue."""
     if record.created is None:
         yield {"dialogue": record.id, "failure": record.failure and record.failure.reason}
         return
-    for one in record.created.decisions:
-        point = one.point
+    for decision in record.created.decisions:
+        point = decision.point
         yield {
             "dialogue": record.id,
             "turn": point.turn,
             "author": point.author,
             "point": point.text,
-            "action": one.action,
-            "reason": one.reason,
-            "by": one.by,
-            "text": one.text,
-            "before": list(one.before),
-            "id": one.id,
+            "action": decision.action,
+            "reason": decision.reason,
+            "by": decision.by,
+            "text": decision.text,
+            "before": list(decision.before),
+            "id": decision.id,
             "importance": point.importance,
             "trust": point.trust,
             "since": point.since,
             "entities": list(point.entities),
-            "near": [asdict(near) for near in one.near],
+            "near": [asdict(near) for near in decision.near],
         }
 
 
 STUDY = Study(
     spec=CreateMemoriesSpec,
     cases=read_cases,
-    take=lambda _spec, given, _objects: (one.as_case() for one in take_dialogues(given)),
+    take=lambda _spec, rows, _objects: (row.as_case() for row in take_dialogues(rows)),
     asks=ask,
     run=run,
     row=find_row,

@@ -1,6 +1,6 @@
-"""How a debate is put into words, the same while it goes on and in its report.
+"""Sentences about a debate, the same while it runs and in its report.
 
-No markup and no colour here: what is returned is plain text that is safe to print or to escape.
+No markup and no colour here: the functions return plain text that is safe to print or to escape.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from textevolve.report.wording import count, letter, letters, number, percent, v
 
 
 def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
-    """Under which number ("Response 2") an agent knew each candidate, told from the turn alone."""
+    """Return the number ("Response 2") by which an agent knew each candidate, from its turn."""
     if not turn.order:
         return {}
     plain = tuple(range(1, len(turn.order) + 1))
@@ -26,7 +26,7 @@ def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
 
 
 def verdict(result: DebateResult) -> str:
-    """Who won, in a sentence."""
+    """Return the winner in a sentence."""
     if not result.scored:
         return f"no scores: {visible(reason(result))}"
     best = result.best
@@ -40,52 +40,52 @@ def verdict(result: DebateResult) -> str:
         return f"{letter(best)}, drawn with a probability of {share}"
     if result.tied:
         return f"a tie of {letters(result.tied)} at {scores[best]:.2f}"
-    second = sorted(range(len(scores)), key=lambda j: -scores[j])[1]
-    lead = f"{scores[best] - scores[second]:.2f} ahead of {letter(second)}"
+    runner_up = sorted(range(len(scores)), key=lambda j: -scores[j])[1]
+    lead = f"{scores[best] - scores[runner_up]:.2f} ahead of {letter(runner_up)}"
     return f"{letter(best)} with {scores[best]:.2f}, {lead}"
 
 
 def reason(result: DebateResult) -> str:
-    """Why a result has no scores; empty where it has some."""
+    """Return the reason for missing scores; empty if there are scores."""
     if result.scored:
         return ""
-    found = result.failure or next((t.failure for t in result.turns if t.failure), None)
-    return found.reason if found else "no turn gave scores"
+    failure = result.failure or next((t.failure for t in result.turns if t.failure), None)
+    return failure.reason if failure else "no turn gave scores"
 
 
 def failures(result: DebateResult) -> dict[Failure, list[Turn]]:
-    """The turns that failed, those with the same reason together."""
-    found: dict[Failure, list[Turn]] = {}
+    """Return the failed turns, grouped by their reason."""
+    turns_by_failure: dict[Failure, list[Turn]] = {}
     for turn in result.turns:
         if turn.failure:
-            found.setdefault(turn.failure, []).append(turn)
-    return found
+            turns_by_failure.setdefault(turn.failure, []).append(turn)
+    return turns_by_failure
 
 
 def decided(by: DecidedBy) -> str:
-    """What filled a turn's scores with the readout `decide`."""
-    said = f"scores decided by {by.model}" + (", emulated" if by.emulated else "")
-    return said + (f", {by.cut:,} characters left out" if by.cut else "")
+    """Describe the model that scored a turn with the readout `decide`."""
+    sentence = f"scores decided by {by.model}" + (", emulated" if by.emulated else "")
+    return sentence + (f", {by.cut:,} characters left out" if by.cut else "")
 
 
 def changes(result: DebateResult) -> str:
-    """What the debate did to the agents' winners, in a sentence."""
+    """Describe how the debate changed the agents' winners, in a sentence."""
     if len(result.convergence) < 2 or len(result.case.candidates) < 2 or not result.swings:
         return ""
     changed = [s for s in result.swings if s.changed]
-    whole = f"{len(changed)} of {len(result.swings)} agents changed their winner"
+    summary = f"{len(changed)} of {len(result.swings)} agents changed their winner"
     moves = [f"{visible(s.agent)} {_side(s.first)} → {_side(s.last)}" for s in changed]
-    return f"{whole}: {', '.join(moves)}" if moves else whole
+    return f"{summary}: {', '.join(moves)}" if moves else summary
 
 
 def recalled(memory: Memory) -> str:
-    """A memory in a line: what it says, where from, and its score with what that is made of."""
-    said = visible(" ".join(memory.text.split()))
+    """Describe a memory in a line: its text, its source, and its score with the parts of that."""
+    text = visible(" ".join(memory.text.split()))
     source = visible(memory.source or "no source")
     if memory.score is None:
-        return f"{said} ({source})"
+        return f"{text} ({source})"
     parts = ", ".join(f"{name} {number(part, 2)}" for name, part in memory.parts.items())
-    return f"{said} ({source}; {number(memory.score, 2)}: {parts})"
+    return f"{text} ({source}; {number(memory.score, 2)}: {parts})"
 
 
 def _side(winner: int | None) -> str:
@@ -93,34 +93,34 @@ def _side(winner: int | None) -> str:
 
 
 def ending(result: DebateResult) -> str:
-    """How many rounds ran, and what ended them."""
+    """Describe the number of rounds, and the reason for which they ended."""
     rounds, profile = len(result.convergence), result.profile
-    why = {
+    cause = {
         "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
         "converged": "and a later one would change no score"
         if profile.repeats
         else "then the agents agreed",
         "certain": "then the outcome was certain enough",
-        "budget": f"then it was cut short{_why_skipped(result)}",
+        "budget": f"then it was cut short{_skip_reason(result)}",
         "failed": "then no agent gave an answer",
     }[result.stopped]
-    return f"{count(rounds, 'round')}, {why}"
+    return f"{count(rounds, 'round')}, {cause}"
 
 
-def _why_skipped(result: DebateResult) -> str:
+def _skip_reason(result: DebateResult) -> str:
     skipped = (t.failure for t in result.turns if t.failure and t.failure.kind == "skipped")
     return next((f": {failure.reason}" for failure in skipped), "")
 
 
 def round_text(profile: Profile, r: int, cv: float, certainty: float | None, voters: int) -> str:
-    """Describe what round r, counted from 0, came to beside what ends the debate. `certainty`: the
-    first round's. `voters`: how many agents gave scores in round r."""
+    """Describe the figures of round r, counted from 0, with the limits that end the debate.
+    `certainty`: the first round's. `voters`: the number of agents with scores in round r."""
     agents = len(profile.agents)
     parts = [f"CV {cv:.3f}" if math.isfinite(cv) else "no score above 0, so no CV"]
     parts += [f"{voters} of {agents} agents voted"] if voters < agents else []
     if profile.protocol == "escalation" and r == 0:
-        known = "none" if certainty is None else f"{certainty:.3f}"
-        parts.append(f"certainty {known}, no debate from {profile.escalate_below:g} on")
+        certainty_text = "none" if certainty is None else f"{certainty:.3f}"
+        parts.append(f"certainty {certainty_text}, no debate from {profile.escalate_below:g} on")
     elif profile.protocol != "independent" and profile.convergence is not None:
         parts.append(f"agreed at {profile.convergence:g} or less")
     return "; ".join(parts)

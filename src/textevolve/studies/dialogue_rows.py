@@ -1,8 +1,8 @@
 """Dialogues from outside: files and folders of chats, data sets of the hub, standard input, Python.
 
-A row is a chat (`messages`, `conversation`, `dialogue`, ...) with an id, a date and a user where it
-has them; or a user with `sessions`, each a chat, as in HaluMem's data; or a single message, and
-then a file is one chat. In the store a dialogue is a case, whose input is its JSON.
+A row is a chat (`messages`, `conversation`, `dialogue`, ...), optionally with an id, a date and a
+user; or a user with `sessions`, each a chat, as in HaluMem's data; or a single message, and then a
+file is one chat. In the store a dialogue is a case, whose input is its JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DialogueLike: TypeAlias = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GivenDialogue:
-    """`user`: whose it is, empty where nothing says so."""
+    """A dialogue with its id. `user`: its user, empty if unknown."""
 
     id: str
     turns: tuple[DialogueTurn, ...]
@@ -38,15 +38,15 @@ class GivenDialogue:
 
     def as_case(self) -> Case:
         turns = [[turn.role, turn.content, turn.timestamp] for turn in self.turns]
-        said = json.dumps({"user": self.user, "turns": turns}, ensure_ascii=False)
-        return Case(said, (), self.id)
+        content = json.dumps({"user": self.user, "turns": turns}, ensure_ascii=False)
+        return Case(content, (), self.id)
 
 
 def dialogue_of(case: Case) -> GivenDialogue:
-    """The dialogue that a case holds."""
-    said = json.loads(case.input)
+    """Return the dialogue of a case."""
+    content = json.loads(case.input)
     return GivenDialogue(
-        case.id, tuple(DialogueTurn(*turn) for turn in said["turns"]), said["user"]
+        case.id, tuple(DialogueTurn(*turn) for turn in content["turns"]), content["user"]
     )
 
 
@@ -74,7 +74,7 @@ def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[GivenDialogue]
     """Take dialogues from Python objects, by the same rules; a list of messages is one dialogue.
 
     Raises:
-        InputError: one of them is none; says which.
+        InputError: one of them is no dialogue; names it.
     """
     seen = set[str]()
     several = list(dialogues)
@@ -86,7 +86,7 @@ def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[GivenDialogue]
 def _take_row(
     row: Mapping[str, Any], where: str, number: str, seen: set[str]
 ) -> Iterator[GivenDialogue]:
-    """Yield the dialogue of a row, or those of its sessions. `seen`: the ids of those before."""
+    """Yield the dialogue of a row, or those of its sessions. `seen`: the ids of earlier ones."""
     id = _first(row, ("id", "uuid", "conversation_id")) or number
     user = _first(row, USERS).strip()
     parts: list[tuple[str, Mapping[str, Any]]] = [(id, row)]
@@ -105,11 +105,11 @@ def _take_row(
             raise InputError(f"{where}: the id '{name[:80]}' is there twice")
         seen.add(name)
         time = _first(part, TIMES)
-        yield GivenDialogue(name, tuple(_make_turn(one, time) for one in messages), user)
+        yield GivenDialogue(name, tuple(_make_turn(message, time) for message in messages), user)
 
 
 def _find_chat(row: object) -> object:
-    """Return what stands in the column of a row that is to hold messages."""
+    """Return the value of a row's column of messages."""
     if not isinstance(row, Mapping):
         return None
     by_name = {fold_name(name): value for name, value in cast("Mapping[str, Any]", row).items()}

@@ -1,4 +1,4 @@
-"""Escalation: from which certainty on a first judge may stand, and what that saves."""
+"""Escalation: the certainty from which a cheap judge's verdict may stand, and the savings."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ REASONS = 3
 
 
 class EscalationSpec(OrdersSpec):
-    """Find from which certainty on a first judge may stand, and what that saves and costs.
+    """Find the certainty from which a cheap judge may decide, and what that saves and costs.
 
-    Both judges are asked about every item. The threshold is selected so that its promise holds for
-    new items, with the confidence that is asked for. Where no first judge is named, every item is
-    debated to the end once, and the first round is the first judge.
+    Both judges judge every item. The threshold is selected so that its promise holds for new items,
+    with the requested confidence. Without a first judge, every item is debated to the end once, and
+    the first round is the first judge.
     """
 
     kind: ClassVar[str] = "escalation"
 
     first: str | None = option(
         None,
-        "The cheap judge, which decides where it is certain, such as probe+rules. Unset: the first"
-        " round of the dear judge, which is a debate.",
+        "The cheap judge, which decides if it is certain, such as probe+rules. Unset: the first"
+        " round of the expensive judge, which is a debate.",
         group="Judging",
     )
     then: str = option(
         "debate+protocol=blind-first+convergence=none",
-        "The dear judge, which is asked where the first is not certain, such as debate:general.",
+        "The expensive judge, which decides if the first is uncertain, such as debate:general.",
         group="Judging",
     )
     agreement: float = option(
@@ -92,7 +92,7 @@ class EscalationSpec(OrdersSpec):
 
 
 def judges_of(spec: EscalationSpec) -> tuple[str, ...]:
-    """Two judges, or one debate."""
+    """Return two judges, or one debate."""
     return (spec.then,) if spec.first is None else (spec.first, spec.then)
 
 
@@ -101,55 +101,55 @@ def name_first(spec: EscalationSpec) -> str:
 
 
 def use_threshold(spec: EscalationSpec, threshold: float) -> str:
-    """The option of the command line that uses a threshold."""
+    """Return the option of the command line that uses a threshold."""
     if spec.first is None:
         return f"--protocol escalation --escalate-below {threshold:.6g}"
     return f"--judge {shlex.quote(f'cascade:{threshold:.6g}:{spec.first},{spec.then}')}"
 
 
-def report(spec: EscalationSpec, found: Escalated) -> Report:
+def report(spec: EscalationSpec, result: Escalated) -> Report:
     facts = {
-        "Items": f"{len(found.items):,}; {found.selection.items:,} of use, one a question",
-        "First judge": f"{name_first(spec)}, right in {_share(found.first)}",
-        "Second judge": f"{spec.then}, right in {_share(found.second)}",
+        "Items": f"{len(result.items):,}; {result.selection.items:,} of use, one a question",
+        "First judge": f"{name_first(spec)}, right in {_share(result.first)}",
+        "Second judge": f"{spec.then}, right in {_share(result.second)}",
     }
-    reasons = dict.fromkeys(one.failure.reason for one in found.items if one.failure)
+    reasons = dict.fromkeys(item.failure.reason for item in result.items if item.failure)
     if reasons:
         facts["Missing"] = "\n".join(wording.shorten(r, 160) for r in list(reasons)[:REASONS])
     title = f"Where {name_first(spec)} may stand"
-    blocks = [_draw_curve(found.curve, spec)] if found.curve else []
-    return Report(title, explain_selection(spec, found), blocks, facts)
+    blocks = [_draw_curve(result.curve, spec)] if result.curve else []
+    return Report(title, explain_selection(spec, result), blocks, facts)
 
 
 def _share(figure: Statistic) -> str:
     return cell_text(estimate(figure), Column("", "percent"))
 
 
-def explain_selection(spec: EscalationSpec, found: Escalated) -> str:
-    """The threshold and how it is used, or why there is none."""
-    made = found.selection
-    aim = f"{made.agreement:.0%} agreement with a confidence of {made.confidence:.0%}"
-    if made.threshold is None or found.chosen is None:
-        return f"No threshold holds {aim}: {made.reason}."
-    point = found.chosen
+def explain_selection(spec: EscalationSpec, result: Escalated) -> str:
+    """Describe the threshold and its use, or the reason why there is none."""
+    selection = result.selection
+    aim = f"{selection.agreement:.0%} agreement with a confidence of {selection.confidence:.0%}"
+    if selection.threshold is None or result.chosen is None:
+        return f"No threshold holds {aim}: {selection.reason}."
+    point = result.chosen
     return (
-        f"For {aim} {name_first(spec)} may stand from a certainty of {made.threshold:.6g} on. On"
-        f" these items that decides {wording.percent(point.share.value, 1)} at once and takes"
-        f" {_say_spent(point)}, for a difference of {format_points(point.difference)} to asking"
+        f"For {aim} {name_first(spec)} may stand from a certainty of {selection.threshold:.6g} on."
+        f" On these items that decides {wording.percent(point.share.value, 1)} at once and takes"
+        f" {_describe_cost(point)}, for a difference of {format_points(point.difference)} to asking"
         f" {spec.then} about all."
-        f" {_last(made)} It holds for new items like these, not for others. To use it:"
-        f" {use_threshold(spec, made.threshold)}"
+        f" {_last(selection)} It holds for new items like these, not for others. To use it:"
+        f" {use_threshold(spec, selection.threshold)}"
     )
 
 
-def _say_spent(point: Point) -> str:
+def _describe_cost(point: Point) -> str:
     shares = [(name, getattr(point, name)) for name in SPENT]
-    known = [f"{wording.percent(v, 1)} of the {name}" for name, v in shares if math.isfinite(v)]
-    return ", ".join(known) or "calls that are not known"
+    texts = [f"{wording.percent(v, 1)} of the {name}" for name, v in shares if math.isfinite(v)]
+    return ", ".join(texts) or "an unknown number of calls"
 
 
-def _last(made: ThresholdSelection) -> str:
-    step = [step for step in made.steps if step.threshold == made.threshold][-1]
+def _last(selection: ThresholdSelection) -> str:
+    step = [step for step in selection.steps if step.threshold == selection.threshold][-1]
     return (
         f"Of {step.items} judgements so sure {step.errors} were wrong, so at most"
         f" {step.bound:.1%} are."
@@ -191,9 +191,11 @@ def run(
 ) -> AsyncGenerator[TwiceJudged]:
     judges = [bench.whole_judge_of(judge) for judge in judges_of(spec)]
     items = [item_of(case) for case in cases]
-    asked = [ItemQuestion(item, order) for item in items for order in orders_of(item, spec.orders)]
+    item_questions = [
+        ItemQuestion(item, order) for item in items for order in orders_of(item, spec.orders)
+    ]
     require_absolute_judges(items, judges_of(spec))
-    bench.listener(RecordsExpected(len(asked)))
+    bench.listener(RecordsExpected(len(item_questions)))
 
     async def judge(placed: tuple[int, ItemQuestion]) -> TwiceJudged:
         position, question = placed
@@ -201,13 +203,13 @@ def run(
             return await ask_both(judges, question, position)
         return await debate_item(judges[0], question, position)
 
-    return stream(enumerate(asked), judge, bench.concurrency)
+    return stream(enumerate(item_questions), judge, bench.concurrency)
 
 
-def find_row(found: TwiceJudged) -> Row:
-    key = found.item if found.order == "given" else f"{found.item} (reversed)"
-    credit = finite(found.second.credit)
-    return row_of(key, found.position, found.failure, found.item, credit)
+def find_row(judgement: TwiceJudged) -> Row:
+    key = judgement.item if judgement.order == "given" else f"{judgement.item} (reversed)"
+    credit = finite(judgement.second.credit)
+    return row_of(key, judgement.position, judgement.failure, judgement.item, credit)
 
 
 def summarise(spec: EscalationSpec, records: Iterable[TwiceJudged]) -> Escalated:
@@ -221,50 +223,50 @@ def summarise(spec: EscalationSpec, records: Iterable[TwiceJudged]) -> Escalated
 
 
 def _thresholds_within(items: Sequence[TwiceJudged]) -> tuple[float, ...]:
-    """Those that tell these items apart, and the highest that decides all of them at once: what
-    lies below has no item to speak for it. Certainties choose them, never credits."""
-    known = [one.certainty for one in items if not math.isnan(one.certainty)]
-    below = [t for t in FINE_THRESHOLDS if known and t <= min(known)]
+    """Return the thresholds that separate these items, and the highest that decides all of them at
+    once: lower ones have no items. They are chosen by certainties, never by credits."""
+    certainties = [item.certainty for item in items if not math.isnan(item.certainty)]
+    below = [t for t in FINE_THRESHOLDS if certainties and t <= min(certainties)]
     least = max(below, default=0.0)
     return tuple(t for t in FINE_THRESHOLDS if t >= least)
 
 
-def data(spec: EscalationSpec, found: Escalated) -> Mapping[str, Any]:
-    threshold = found.selection.threshold
+def data(spec: EscalationSpec, result: Escalated) -> Mapping[str, Any]:
+    threshold = result.selection.threshold
     return {
         "parameters": spec.model_dump(mode="json"),
-        "sentence": explain_selection(spec, found),
+        "sentence": explain_selection(spec, result),
         "use": None if threshold is None else use_threshold(spec, threshold),
         "source": list(spec.items),
         "half": spec.half,
-        **plain(found),
+        **plain(result),
     }
 
 
-def flatten(found: TwiceJudged) -> Iterator[Mapping[str, Any]]:
-    used: Usage = found.usage
+def flatten(judgement: TwiceJudged) -> Iterator[Mapping[str, Any]]:
+    used: Usage = judgement.usage
     yield {
-        "item": found.item,
-        "order": found.order,
-        "question": found.question,
-        "status": found.failure.kind if found.failure else "scored",
-        "certainty": finite(found.certainty),
-        "first": finite(found.first.credit),
-        "second": finite(found.second.credit),
-        **_spent("first", found.first),
-        **_spent("second", found.second),
+        "item": judgement.item,
+        "order": judgement.order,
+        "question": judgement.question,
+        "status": judgement.failure.kind if judgement.failure else "scored",
+        "certainty": finite(judgement.certainty),
+        "first": finite(judgement.first.credit),
+        "second": finite(judgement.second.credit),
+        **_spent("first", judgement.first),
+        **_spent("second", judgement.second),
         "tokens": used.tokens,
         "cost": used.cost,
-        "reason": found.failure.reason if found.failure else None,
+        "reason": judgement.failure.reason if judgement.failure else None,
     }
 
 
-def _spent(name: str, taken: Taken) -> Mapping[str, Any]:
-    known = taken.usage
+def _spent(name: str, part: Taken) -> Mapping[str, Any]:
+    usage = part.usage
     return {
-        f"{name}_calls": None if known is None else known.calls,
-        f"{name}_tokens": None if known is None else known.tokens,
-        f"{name}_cost": None if known is None else known.cost,
+        f"{name}_calls": None if usage is None else usage.calls,
+        f"{name}_tokens": None if usage is None else usage.tokens,
+        f"{name}_cost": None if usage is None else usage.cost,
     }
 
 

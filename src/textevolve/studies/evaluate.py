@@ -1,7 +1,7 @@
-"""Evaluate: cases before a debate, or before any other judge; a record for each case.
+"""Evaluate: judge cases by a debate, or by any other judge; a record for each case.
 
-A debate is the profile's, with parameters laid over it; what is kept of a run holds that profile
-whole, so that a run is gone on with as it was begun, whatever became of the file.
+A debate is the profile's, with parameters that override it. A stored run holds the complete
+profile, so that it is resumed unchanged even if the file has changed.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ from textevolve.spans import span
 from textevolve.studies.aggregates import Aggregates, describe_scores
 from textevolve.studies.case_rows import read_cases, take_cases
 from textevolve.studies.debate_words import reason
-from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, given_parameters
+from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, explicit_parameters
 from textevolve.studies.judged_report import (
     Judged,
     candidate_rows,
+    case_matrix_row,
+    case_matrix_rows,
     count_decided,
+    describe_deciders,
+    describe_verdict,
     facts_of,
     plain_text,
-    say_decided,
-    say_verdict,
     show_case,
-    whole_row,
-    whole_rows,
     write_line,
 )
 from textevolve.studies.study import Asks, Row, Study, write_json
@@ -85,14 +85,14 @@ from textevolve.user_code import own_object
 from textevolve.wiring import Workbench
 
 IN_FULL = 1000
-"""Of how many cases the texts and all that was said are shown."""
+"""The number of cases whose texts and arguments are shown."""
 
 
 @dataclass
 class Evaluations:
-    """What is known of all cases together. `scores`: of the best candidate of each scored case;
-    `decided`: how many of them each judge of a cascade decided; `chosen`: the first cases, which
-    are shown."""
+    """The figures of all cases. `scores`: of the best candidate of each scored case; `decided`: the
+    number of cases that each judge of a cascade decided; `chosen`: the first cases, which are
+    shown."""
 
     total: int = 0
     scores: Aggregates = field(default_factory=Aggregates)
@@ -121,62 +121,71 @@ class Evaluations:
 
 
 def _is_turned(result: DebateResult) -> bool:
-    """Whether the debate ended with another winner than its first round had."""
+    """Tell whether the debate ended with another winner than that of its first round."""
     winners = result.tied or (() if result.best is None else (result.best,))
-    first = arithmetic.top_candidates(result.round_one)
-    return bool(winners) and bool(first) and tuple(winners) != tuple(first)
+    first_winners = arithmetic.top_candidates(result.round_one)
+    return bool(winners) and bool(first_winners) and tuple(winners) != tuple(first_winners)
 
 
-def report_evaluations(found: Evaluations, facts: Mapping[str, str]) -> Report:
-    """One case in full, or the aggregates of many, then their list, then those chosen in full."""
-    if found.total == 1:
-        (judged,) = found.chosen
+def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Report:
+    """Report one case in full, or the aggregates of many and their matrix."""
+    if evaluations.total == 1:
+        (judged,) = evaluations.chosen
         title = wording.shorten(str(judged.case.input), 90)
-        return Report(title, say_verdict(judged), show_case(judged), {**facts_of(judged), **facts})
-    more = {"Decided by": say_decided(found.decided)}
-    if found.debates:
-        share, failed = found.coverage / found.debates, wording.count(found.failed_turns, "turn")
+        return Report(
+            title, describe_verdict(judged), show_case(judged), {**facts_of(judged), **facts}
+        )
+    more = {"Decided by": describe_deciders(evaluations.decided)}
+    if evaluations.debates:
+        share, failed = (
+            evaluations.coverage / evaluations.debates,
+            wording.count(evaluations.failed_turns, "turn"),
+        )
         more["Coverage"] = f"{wording.percent(share, 1)}, {failed} failed"
-        more["Debate"] = f"{wording.count(found.turned, 'winner')} not that of round 1"
-    said = describe_scores(found.scores, "case")
-    return Report("Results of a run", said, _show_many(found), {**facts, **more})
+        more["Debate"] = f"{wording.count(evaluations.turned, 'winner')} not that of round 1"
+    sentence = describe_scores(evaluations.scores, "case")
+    return Report("Results of a run", sentence, _show_many(evaluations), {**facts, **more})
 
 
-def _show_many(found: Evaluations) -> Iterator[Block]:
-    if found.candidates > 1:
-        said = "A case's score is that of its best candidate; it passed where a candidate did."
-        yield Note(said, "dim")
-    if found.total > len(found.chosen):
-        shown = wording.count(len(found.chosen), "case")
-        yield Note(f"Shown: the first {shown} of {found.total:,}; the figures cover all.", "dim")
-    names = [wording.letter(j) for j in range(max(1, found.candidates))]
-    yield Matrix("Cases", names, _rows(found, len(names)))
+def _show_many(evaluations: Evaluations) -> Iterator[Block]:
+    if evaluations.candidates > 1:
+        note = "A case's score is that of its best candidate; it passed where a candidate did."
+        yield Note(note, "dim")
+    if evaluations.total > len(evaluations.chosen):
+        visible_count = wording.count(len(evaluations.chosen), "case")
+        yield Note(
+            f"Shown: the first {visible_count} of {evaluations.total:,}; the figures cover all.",
+            "dim",
+        )
+    names = [wording.letter(j) for j in range(max(1, evaluations.candidates))]
+    yield Matrix("Cases", names, _rows(evaluations, len(names)))
 
 
-def _rows(found: Evaluations, columns: int) -> Iterator[MatrixRow]:
-    for row in map(whole_row, found.chosen):
+def _rows(evaluations: Evaluations, columns: int) -> Iterator[MatrixRow]:
+    for row in map(case_matrix_row, evaluations.chosen):
         missing = (None,) * (columns - len(row.entries))
         yield replace(row, entries=(*row.entries, *missing))
 
 
 OF_ANY_JUDGE = ("seed", "threshold")
-"""Parameters that judges have which do not debate."""
+"""Parameters of debates that other judges have, too."""
 
 TIME_IS_UP = "the time limit is reached; resume the run to go on"
 
 
 def debates(spec: EvaluateSpec) -> bool:
-    """Whether the judge is a debate, of which all is kept."""
+    """Tell whether the judge is a debate, which is stored completely."""
     return spec.judge is None or parse_evaluator(spec.judge).is_debate
 
 
 def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
-    """A debate's specification with the whole profile in it, parameters and rubric laid over it."""
+    """Return a debate's specification with the complete profile, overridden by parameters and
+    rubric."""
     if spec.judge is not None and spec.profile is not None:
         raise InputError("judge and profile both say who judges: write --judge debate:PROFILE")
-    given = given_parameters(spec)
+    parameters = explicit_parameters(spec)
     if not debates(spec):
-        _refuse_debate_options(spec, given)
+        _reject_debate_options(spec, parameters)
         read_rubric(parse_evaluator(spec.judge or ""), spec.rubric or "")
         return spec
     base, model, rubric = spec.profile, spec.model, spec.rubric or ""
@@ -185,25 +194,27 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
         base = read_profile(parsed, read_rubric(parsed, rubric))
         model = parsed.model or model
     else:
-        named = settings.profile if base is None else base
-        base = with_rubric(named if isinstance(named, Profile) else load_profile(named), rubric)
-    whole = override(base, given)
-    if model is None and all(agent.model for agent in whole.agents):
-        model = whole.agents[0].model
+        source = settings.profile if base is None else base
+        base = with_rubric(source if isinstance(source, Profile) else load_profile(source), rubric)
+    profile = override(base, parameters)
+    if model is None and all(agent.model for agent in profile.agents):
+        model = profile.agents[0].model
     cleared = dict.fromkeys((*DebateParameters.model_fields, "judge", "rubric"))
-    return spec.model_copy(update={**cleared, "profile": whole, "model": model})
+    return spec.model_copy(update={**cleared, "profile": profile, "model": model})
 
 
-def _refuse_debate_options(spec: EvaluateSpec, given: Mapping[str, Any]) -> None:
-    """Raises InputError where a parameter is given that such a judge cannot follow."""
-    own = {name: given[name] for name in OF_ANY_JUDGE if name in given}
-    others = [name for name in given if name not in own] + ["recall"] * (spec.recall is not None)
-    if others:
+def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) -> None:
+    """Raise InputError for a parameter that a judge other than a debate does not have."""
+    judge_options = {name: parameters[name] for name in OF_ANY_JUDGE if name in parameters}
+    debate_options = [name for name in parameters if name not in judge_options] + ["recall"] * (
+        spec.recall is not None
+    )
+    if debate_options:
         raise InputError(
-            f"{others[0]} is an option of debates, and the judge '{spec.judge}' is none: leave it"
-            " out; a judge's own options stand in its name, such as probe+rules"
+            f"{debate_options[0]} is an option of debates, and the judge '{spec.judge}' is none:"
+            " leave it out; a judge's own options stand in its name, such as probe+rules"
         )
-    Options().overridden(own)
+    Options().overridden(judge_options)
 
 
 def ask(spec: EvaluateSpec) -> Asks:
@@ -211,13 +222,13 @@ def ask(spec: EvaluateSpec) -> Asks:
         prompts = prompts_version(decides=reads_decisions(spec.judge or ""))
         return Asks((spec.judge or "",), prompts=prompts | judge_prompts())
     profile = _profile_of(spec)
-    own = spec.recall is not None
+    recalls = spec.recall is not None
     return Asks(
         models=tuple(filter(None, profile.models(None))),
         writes=any(not agent.model for agent in profile.agents),
         prompts=prompts_version(decides=profile.readout == "decide")
-        | (memory_prompts() if own else {}),
-        collections=() if own else profile.collections,
+        | (memory_prompts() if recalls else {}),
+        collections=() if recalls else profile.collections,
         agents=profile.stored_agents,
     )
 
@@ -235,20 +246,20 @@ def _profile_of(spec: EvaluateSpec) -> Profile:
 
 
 def read_given(spec: EvaluateSpec) -> Iterator[Case]:
-    """The case that the arguments are, or the cases of the file that they name."""
+    """Read the case in the arguments, or the cases of the file that they name."""
     texts = spec.cases
     if len(texts) != 1 or not (texts[0] == "-" or names_rows(texts[0])):
         yield _read_case(spec)
         return
     columns = Columns()
     yield from read_cases(texts[0], columns, reading_of(spec))
-    tell_columns(spec, columns)
+    report_columns(spec, columns)
 
 
-def take_given(spec: EvaluateSpec, given: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
+def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
-    yield from take_cases(given, columns, reading_of(spec))
-    tell_columns(spec, columns)
+    yield from take_cases(rows, columns, reading_of(spec))
+    report_columns(spec, columns)
 
 
 def reading_of(spec: EvaluateSpec) -> RowReading:
@@ -257,8 +268,8 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
     return RowReading(spec.map, spec.each_reply, trajectory=steps, answered=answered)
 
 
-def tell_columns(spec: EvaluateSpec, columns: Columns) -> None:
-    """Say once, after the cases were read, what their columns were taken for."""
+def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
+    """Report once, after the cases were read, how their columns were interpreted."""
     columns.tell(reference=bool(spec.judge) and parse_evaluator(spec.judge or "").reads_reference)
 
 
@@ -267,10 +278,11 @@ def _read_case(spec: EvaluateSpec) -> Case:
     if spec.target is not None and len(texts) == 1:
         return Case(read_argument(texts[0]), (), "1")
     if len(texts) < 2:
-        given = texts[0] if texts else ""
+        first_text = texts[0] if texts else ""
         raise InputError(
             "no candidates: give the input and one candidate or more, or a file of cases"
-            f" ({', '.join(SUFFIXES)})" + (f"; '{given[:40]}' is neither" if given else "")
+            f" ({', '.join(SUFFIXES)})"
+            + (f"; '{first_text[:40]}' is neither" if first_text else "")
         )
     if Path(texts[0]).suffix.lower() in SUFFIXES and is_file(texts[0]):
         raise InputError(
@@ -286,9 +298,9 @@ def _read_case(spec: EvaluateSpec) -> Case:
 
 
 def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Judged]:
-    """Each case as soon as it is judged; one that cannot be judged fails alone."""
+    """Yield each case as soon as it is judged; a case that cannot be judged fails alone."""
     judge = open_judge(spec, bench)
-    own = {} if debates(spec) else given_parameters(spec)
+    judge_parameters = {} if debates(spec) else explicit_parameters(spec)
     target, version = spec.target, spec.target_version
     callee = None if target is None else bench.target_of(target)
     if target is not None:
@@ -304,19 +316,19 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
             return judged
 
     async def judge_case(index: int, case: Case) -> Judged:
-        if own:
-            case = replace(case, parameters={**own, **case.parameters})
+        if judge_parameters:
+            case = replace(case, parameters={**judge_parameters, **case.parameters})
         try:
             if bench.seconds_left == 0:
                 raise BudgetError(TIME_IS_UP)
             if target is not None and callee is not None:
                 case = await answer_case(callee, target, version, case)
-            made = await judge(case)
+            outcome = await judge(case)
         except (CallError, BudgetError, InputError) as error:
             return _missing(spec, case, index, failure_of(error))
-        if isinstance(made, DebateResult):
-            return replace(made, index=index)
-        return JudgedCase(case, index, tuple(made.result), made.usage)
+        if isinstance(outcome, DebateResult):
+            return replace(outcome, index=index)
+        return JudgedCase(case, index, tuple(outcome.result), outcome.usage)
 
     return stream(enumerate(cases, bench.first), work, bench.concurrency, ordered=bench.ordered)
 
@@ -341,14 +353,14 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
 
 
 def _missing(spec: EvaluateSpec, case: Case, index: int, failure: Failure) -> Judged:
-    """The record of a case about which nothing could be asked."""
+    """Return the record of a case that could not be judged."""
     if not debates(spec):
         return JudgedCase(case, index, (failure,) * max(1, len(case.candidates)))
     return unusable(case, index, _profile_of(spec), failure)
 
 
 def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> DebateResult:
-    """The result of a case about which nothing could be asked."""
+    """Return the result of a case that could not be debated."""
     return DebateResult(
         case=case,
         profile=profile,
@@ -366,25 +378,28 @@ def find_row(judged: Judged) -> Row:
     place = str(judged.index), judged.index, plain_text(str(judged.case.id))
     if isinstance(judged, DebateResult):
         if judged.stopped == "budget":
-            why = judged.failure.reason if judged.failure else say_limit(judged)
-            return Row(*place, status="skipped", reason=why)
+            limit = judged.failure.reason if judged.failure else say_limit(judged)
+            return Row(*place, status="skipped", reason=limit)
         if judged.scored:
             units, best = judged.unit_scores, judged.best
             score = max(units) if best is None else units[best]
             passed = max(units) >= judged.profile.threshold
             return Row(*place, min(1.0, max(0.0, score)), passed=passed)
-        failures = [one for one in judged.result if isinstance(one, Failure)]
+        failures = [outcome for outcome in judged.result if isinstance(outcome, Failure)]
         return Row(*place, status=failures[0].kind, reason=reason(judged))
     if judged.failure is not None:
         return Row(*place, status=judged.failure.kind, reason=judged.failure.reason)
-    results = [one for one in judged.result if isinstance(one, EvaluationResult)]
-    score, passed = max(one.score for one in results), any(one.passed for one in results)
+    results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
+    score, passed = (
+        max(outcome.score for outcome in results),
+        any(outcome.passed for outcome in results),
+    )
     return Row(*place, score, passed=passed)
 
 
 _JUDGED = TypeAdapter(JudgedCase)
 _OTHER = b'{"judged":'
-"""How the record of a case begins that was not debated."""
+"""The beginning of the record of a case that was judged without a debate."""
 
 
 def encode(judged: Judged) -> bytes:
@@ -401,7 +416,7 @@ def decode(body: bytes) -> Judged:
 
 
 def _storable(case: Case) -> Case:
-    """The case as JSON can hold it: in one that fails, what should be a text may be none."""
+    """Return the case as JSON can hold it: fields of an invalid case may be no texts."""
     return replace(
         case,
         id=plain_text(str(case.id)),
@@ -418,15 +433,15 @@ def summarise(_spec: EvaluateSpec, records: Iterable[Judged]) -> Evaluations:
 
 
 def summarise_all(records: Iterable[Judged]) -> Evaluations:
-    found = Evaluations()
+    evaluations = Evaluations()
     for judged in records:
-        found.add(judged, find_row(judged))
-    return found
+        evaluations.add(judged, find_row(judged))
+    return evaluations
 
 
-def report(spec: EvaluateSpec, found: Evaluations) -> Report:
+def report(spec: EvaluateSpec, evaluations: Evaluations) -> Report:
     if spec.judge is not None:  # the run's settings have it
-        return report_evaluations(found, {})
+        return report_evaluations(evaluations, {})
     profile = _profile_of(spec)
     facts = {
         "Profile": f"{profile.name}: at most {profile.rounds} rounds, {profile.protocol}",
@@ -436,23 +451,23 @@ def report(spec: EvaluateSpec, found: Evaluations) -> Report:
         "Scores decided by": profile.decider or "",
         "Seed": str(profile.seed),
     }
-    return report_evaluations(found, facts)
+    return report_evaluations(evaluations, facts)
 
 
-def data(spec: EvaluateSpec, found: Evaluations) -> Mapping[str, Any]:
+def data(spec: EvaluateSpec, evaluations: Evaluations) -> Mapping[str, Any]:
     return {
         "parameters": spec.model_dump(mode="json", exclude={"cases"}, exclude_none=True),
-        "cases": found.total,
-        **found.scores.counts,
-        "coverage": found.coverage / found.debates if found.debates else None,
-        "turned": found.turned,
-        "failed_turns": found.failed_turns,
-        "usage": found.usage,
+        "cases": evaluations.total,
+        **evaluations.scores.counts,
+        "coverage": evaluations.coverage / evaluations.debates if evaluations.debates else None,
+        "turned": evaluations.turned,
+        "failed_turns": evaluations.failed_turns,
+        "usage": evaluations.usage,
     }
 
 
 def _draw(judged: Judged) -> str:
-    """What a notebook shows of one case."""
+    """Return the HTML of one case for notebooks."""
     return html_fragment(report_evaluations(summarise_all([judged]), {}))
 
 
@@ -477,6 +492,6 @@ STUDY = Study(
     complete=complete,
     describe=describe,
     line=write_line,
-    rows=whole_rows,
+    rows=case_matrix_rows,
     take=take_given,
 )

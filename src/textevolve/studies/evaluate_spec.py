@@ -1,6 +1,6 @@
-"""What may be asked of `evaluate`; how it is done is in `evaluate.py`.
+"""The specification of `evaluate`; `evaluate.py` runs it.
 
-Apart from that, so that whoever imports the verb alone loads no more than its signature needs.
+It is a module of its own, so that an import of the verb loads only what its signature needs.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from textevolve.texts.numbers import read_number, refuse_odd_number
 
 GROUP = "Debate"
 NONE = "none"
-"""Stands for None where that is a value, and not a parameter that is not given."""
+"""Stands for None as a value, in contrast to a parameter that is not set."""
 
 N = TypeVar("N", int, float)
 Plain: TypeAlias = Annotated[N, BeforeValidator(refuse_odd_number)]
 
 
-def _as_text(given: object) -> object:
-    if isinstance(given, str) and given.strip().lower() == NONE:
+def _as_text(value: object) -> object:
+    if isinstance(value, str) and value.strip().lower() == NONE:
         return NONE
-    return str(refuse_odd_number(given))
+    return str(refuse_odd_number(value))
 
 
 NumberOrNone: TypeAlias = Annotated[
@@ -42,12 +42,12 @@ NumberOrNone: TypeAlias = Annotated[
 ]
 
 
-def _read_weights(given: object) -> object:
-    """`accuracy=1,relevance=0.5` as a mapping."""
-    if not isinstance(given, str):
-        return refuse_list(given)
+def _read_weights(source: object) -> object:
+    """Read `accuracy=1,relevance=0.5` as a mapping."""
+    if not isinstance(source, str):
+        return refuse_list(source)
     weights: dict[str, float] = {}
-    for part in given.split(","):
+    for part in source.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
         if name in weights:
             raise InputError(f"weights: '{name}' is there twice; give each component one weight")
@@ -72,13 +72,13 @@ AgentNames: TypeAlias = Annotated[str, BeforeValidator(_join_names)]
 
 
 class DebateParameters(Frozen):
-    """Those of a profile's parameters that a run may set anew."""
+    """The parameters of a profile that a run may override."""
 
     agents: AgentNames | None = option(
         None,
-        "Stored agents that debate in place of the profile's: acme/guide,acme/critic.",
+        "Stored agents that debate instead of the profile's: acme/guide,acme/critic.",
         group=GROUP,
-        identity=False,  # they stand in the profile, which makes the run what it is
+        identity=False,  # they are part of the profile, which identifies the run
         metavar="NAME,...",
     )
     rounds: Plain[int] | None = option(None, "The most rounds of the debate.", group=GROUP)
@@ -139,13 +139,16 @@ class DebateParameters(Frozen):
         metavar="NAME=NUMBER",
     )
     aggregation: Aggregation | None = option(
-        None, "Of the agents' scores: mean, median or trimmed.", group="Advanced", metavar="NAME"
+        None,
+        "The agents' scores become: mean, median or trimmed.",
+        group="Advanced",
+        metavar="NAME",
     )
     select: Selection | None = option(
         None, "The winner: argmax or sample.", group="Advanced", metavar="NAME"
     )
     temperature: Plain[float] | None = option(
-        None, "Of the softmax over the candidates' scores.", group="Advanced"
+        None, "Temperature of the softmax over the candidates' scores.", group="Advanced"
     )
     sampling_temperature: NumberOrNone | None = option(
         None,
@@ -171,31 +174,33 @@ CAN_BE_NONE = (
     "argument_words",
     "decider",
 )
-"""Parameters of which None is a value."""
+"""Parameters that have None among their values."""
 
 
-def given_parameters(parameters: DebateParameters) -> dict[str, Any]:
-    """Those that were given, as a profile takes them."""
+def explicit_parameters(parameters: DebateParameters) -> dict[str, Any]:
+    """Return the parameters that are set, in the form that a profile takes."""
     every = {name: getattr(parameters, name) for name in DebateParameters.model_fields}
     return {name: value for name, value in every.items() if value is not None}
 
 
-def name_none(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of a program, where None is a value of some parameters, as a specification's."""
+def name_none(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert keywords of a program to those of a specification: None as a value becomes NONE."""
     return {
         name: NONE if value is None and name in CAN_BE_NONE else value
-        for name, value in given.items()
+        for name, value in keywords.items()
     }
 
 
-def _take_profile(given: object) -> object:
-    if not isinstance(given, str | Path | Profile | Mapping):
-        raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {given!r:.40}")
-    return str(given) if isinstance(given, Path) else cast(object, given)
+def _take_profile(profile: object) -> object:
+    if not isinstance(profile, str | Path | Profile | Mapping):
+        raise InputError(
+            f"a profile is a name, a YAML file's path or a Profile, not {profile!r:.40}"
+        )
+    return str(profile) if isinstance(profile, Path) else cast(object, profile)
 
 
 def _expand(rubric: str | None) -> str | None:
-    """A shipped rubric's text in place of its name: a run is gone on with as it was begun."""
+    """Replace the name of a shipped rubric with its text, so that a resumed run uses the same."""
     return None if rubric is None else expand_rubric(rubric)
 
 
@@ -241,14 +246,14 @@ class EvaluateSpec(DebateParameters, MappedSpec):
     )
     judge: str | None = option(
         None,
-        "A judge in place of the profile's debate, such as probe+rules; `textevolve judges list`"
+        "A judge instead of the profile's debate, such as probe+rules; `textevolve judges list`"
         " has all.",
         short="-j",
         group="Judging",
     )
     rubric: str | None = option(
         None,
-        "What to judge by: a text, @FILE, or a shipped rubric (`textevolve judges rubrics list`).",
+        "The rubric: a text, @FILE, or a shipped one (`textevolve judges rubrics list`).",
         group="Judging",
         text="argument",
     )

@@ -1,7 +1,7 @@
-"""Evolve a persona: what an agent remembers changes who it is, by a few small edits, each with the
+"""Evolve a persona: an agent's memories change its persona by a few small edits, each with the
 memories behind it.
 
-How changes are proposed, chosen and put together is in `textevolve.agents.persona`.
+`textevolve.agents.persona` proposes, chooses and composes changes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ REFUSED_SHOWN = 30
 
 
 class EvolvePersonaSpec(PersonaPlan, StudySpec):
-    """Change an agent's persona by what it has come to know: a few small edits, each with the
-    memories behind it.
+    """Change an agent's persona by its memories: a few small edits, each with the memories behind
+    it.
 
     The new persona is a new version; `textevolve agents revert` goes back to any.
     """
@@ -63,12 +63,12 @@ class EvolvePersonaSpec(PersonaPlan, StudySpec):
         description="The agent, as NAME or NAMESPACE/NAME.", argument=True, min_length=1
     )
     propose: bool = option(
-        False, "Only show what would change, and write it to files; the agent stays as it is."
+        False, "Only show the changes, and write them to files; the agent stays unchanged."
     )
 
 
 class PersonaSnapshot(BaseModel):
-    """What a run works on: the agent, its persona, and the versions of its collections."""
+    """The inputs of a run: the agent, its persona, and the versions of its collections."""
 
     agent: str
     version: int
@@ -80,9 +80,9 @@ class PersonaSnapshot(BaseModel):
 class EvolutionStep:
     """A batch of memories (`number` from 1), or the new persona (0).
 
-    `changes`: proposed by the batch, or made. `cited`: the texts of the memories behind changes
-    that are made, by id. `text`: the new persona, empty where nothing changes; `version`: as which
-    it was kept, None where it was not.
+    `changes`: proposed by the batch, or applied. `cited`: the texts of the memories behind applied
+    changes, by id. `text`: the new persona, empty without changes; `version`: its stored version,
+    None if it was not stored.
     """
 
     number: int
@@ -99,14 +99,15 @@ class EvolutionStep:
 
 @dataclass(frozen=True, slots=True)
 class EvolvedPersona:
-    """What became of a persona. `made` is None where it did not come to that."""
+    """The result for a persona. `made`: the step with the new persona, None if it was not
+    reached."""
 
     batches: tuple[EvolutionStep, ...]
     made: EvolutionStep | None
 
     @property
     def text(self) -> str:
-        """The new persona; empty where nothing changes."""
+        """The new persona; empty without changes."""
         return self.made.text if self.made else ""
 
     @property
@@ -120,7 +121,7 @@ class EvolvedPersona:
     @property
     def refused(self) -> tuple[RefusedChange, ...]:
         steps = (*self.batches, *([self.made] if self.made else []))
-        return tuple(one for step in steps for one in step.refused)
+        return tuple(change for step in steps for change in step.refused)
 
     @property
     def usage(self) -> Usage:
@@ -139,48 +140,50 @@ def read_cases(spec: EvolvePersonaSpec) -> list[Case]:
 async def describe(
     spec: EvolvePersonaSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """The persona in force, and the versions of the agent's memories and insights."""
+    """Describe the current persona, and the versions of the agent's memories and insights."""
     with closing(Store(settings.memory_location)) as resources:
         agent = await find_agent(resources, spec.agent, settings.namespace)
-        named = [*memories_of_agent(agent)]
-        named += [agent.spec.insights] if agent.spec.insights else []
-        held = [await find_collection(resources, name, agent.namespace) for name in named]
+        names = [*memories_of_agent(agent)]
+        names += [agent.spec.insights] if agent.spec.insights else []
+        collections = [await find_collection(resources, name, agent.namespace) for name in names]
         return PersonaSnapshot(
             agent=agent.full_name,
             version=agent.spec_version,
             persona=agent.spec.persona,
-            collections={one.full_name: one.version for one in held},
+            collections={record.full_name: record.version for record in collections},
         ).model_dump(mode="json")
 
 
 async def run(
     spec: EvolvePersonaSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[EvolutionStep]:
-    """What each batch of memories proposes, then what is made of it."""
+    """Yield the proposals of each batch of memories, then the new persona."""
     list(cases)
     snapshot = PersonaSnapshot.model_validate(bench.described)
     newest = await read_newest(bench, snapshot.collections, spec.newest, spec.min_trust)
     sentences = split_persona(text_to_edit(snapshot.persona, spec))
 
     async def propose(batch: tuple[int, tuple[MemoryRecord, ...]]) -> EvolutionStep:
-        number, shown = batch
+        number, memories = batch
         bench.listener(StepStarted("1", "batch", {"number": number}))
         meter = UsageMeter(bench.model)
-        found = await attempt(propose_changes(meter, sentences, shown, spec))
-        step = EvolutionStep(number, len(shown), usage=meter.usage)
-        if isinstance(found, Failure):
-            return replace(step, failure=found)
-        return replace(step, changes=found.changes, refused=found.refused)
+        proposals = await attempt(propose_changes(meter, sentences, memories, spec))
+        step = EvolutionStep(number, len(memories), usage=meter.usage)
+        if isinstance(proposals, Failure):
+            return replace(step, failure=proposals)
+        return replace(step, changes=proposals.changes, refused=proposals.refused)
 
     batches = batch_memories(newest.memories, spec)
     steps = list[EvolutionStep]()
-    async with aclosing(stream(enumerate(batches, 1), propose, bench.concurrency)) as found:
-        async for step in found:
+    async with aclosing(
+        stream(enumerate(batches, 1), propose, bench.concurrency)
+    ) as finished_steps:
+        async for step in finished_steps:
             steps.append(step)
             yield step
     if any(step.failure and step.failure.kind == "skipped" for step in steps):
         return
-    texts = {one.id: one.text for batch in batches for one in batch}
+    texts = {record.id: record.text for batch in batches for record in batch}
     yield await _evolve(spec, snapshot, bench, steps, texts)
 
 
@@ -191,28 +194,28 @@ async def _evolve(
     steps: Sequence[EvolutionStep],
     texts: Mapping[str, str],
 ) -> EvolutionStep:
-    """Choose among what was proposed, put it together, and keep it."""
+    """Choose among the proposals, compose the new persona, and store it."""
     meter, before = UsageMeter(bench.model), snapshot.persona
     base = text_to_edit(before, spec)
     step = EvolutionStep(0, len(texts), before=before)
-    proposed = [change for one in steps for change in one.changes]
-    if steps and all(one.failure for one in steps):
+    proposed = [change for batch_step in steps for change in batch_step.changes]
+    if steps and all(batch_step.failure for batch_step in steps):
         return replace(step, failure=steps[0].failure)
     chosen: Proposals | Failure = Proposals()
     if proposed:
         chosen = await attempt(choose_changes(meter, split_persona(base), proposed, spec))
     if isinstance(chosen, Failure):
         return replace(step, usage=meter.usage, failure=chosen)
-    made = compose_persona(base, chosen.changes, spec.persona_tokens)
-    text = made.text if made.changes else ""
+    composed = compose_persona(base, chosen.changes, spec.persona_tokens)
+    text = composed.text if composed.changes else ""
     keeps = text and not spec.propose
     return replace(
         step,
-        changes=made.changes,
-        refused=(*chosen.refused, *made.refused),
-        cited={id: texts[id] for change in made.changes for id in change.memories},
+        changes=composed.changes,
+        refused=(*chosen.refused, *composed.refused),
+        cited={id: texts[id] for change in composed.changes for id in change.memories},
         text=text,
-        version=await _keep(snapshot, bench, text, made.changes) if keeps else None,
+        version=await _keep(snapshot, bench, text, composed.changes) if keeps else None,
         usage=meter.usage,
     )
 
@@ -220,17 +223,17 @@ async def _evolve(
 async def _keep(
     snapshot: PersonaSnapshot, bench: Workbench, text: str, changes: Sequence[PersonaChange]
 ) -> int | None:
-    """The new version. One that was made by this run before is found again.
+    """Store the new version, unless this run stored it before; return its number.
 
     Raises:
-        ConflictError: the agent has another persona meanwhile.
+        ConflictError: the agent's persona has changed meanwhile.
     """
     if bench.mode == "rehearsed":
         return None
     space, name = split_name(snapshot.agent, "")
-    read, write = bench.resources.read, bench.resources.write
+    read_store, write = bench.resources.read, bench.resources.write
     source = f"evolve-persona, run {bench.run.rpartition('-')[0]}"
-    versions = await asyncio.to_thread(read, kinds.list_versions, kinds.AGENTS, space, name)
+    versions = await asyncio.to_thread(read_store, kinds.list_versions, kinds.AGENTS, space, name)
     for version in versions:
         if version.source == source and version.spec["persona"] == text:
             return version.version
@@ -257,69 +260,72 @@ def find_row(step: EvolutionStep) -> Row:
 
 def summarise(_spec: EvolvePersonaSpec, records: Iterable[EvolutionStep]) -> EvolvedPersona:
     steps = list(records)
-    made = next((step for step in steps if not step.number), None)
-    return EvolvedPersona(tuple(step for step in steps if step.number), made)
+    final = next((step for step in steps if not step.number), None)
+    return EvolvedPersona(tuple(step for step in steps if step.number), final)
 
 
-def report(spec: EvolvePersonaSpec, found: EvolvedPersona) -> Report:
+def report(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Report:
     blocks: list[Block] = []
-    made = found.made
-    if made is not None and made.text:
-        blocks.append(Diff("The persona", made.before, made.text))
-        branches = [_branch(one, made.cited) for one in made.changes]
+    final = evolved.made
+    if final is not None and final.text:
+        blocks.append(Diff("The persona", final.before, final.text))
+        branches = [_branch(change, final.cited) for change in final.changes]
         blocks.append(Tree("Why: the memories behind each change", branches))
-    if found.refused:
-        rows = [(one.action, one.text, one.reason) for one in found.refused[:REFUSED_SHOWN]]
+    if evolved.refused:
+        rows = [
+            (change.action, change.text, change.reason)
+            for change in evolved.refused[:REFUSED_SHOWN]
+        ]
         columns = (Column("change"), Column("text"), Column("why not"))
-        more = len(found.refused) - len(rows)
+        more = len(evolved.refused) - len(rows)
         note = f"{more} more not shown here." if more else ""
         blocks.append(Table("Changes that are not made", columns, rows, note=note))
-    memories = sum(step.memories for step in found.batches)
-    shown = wording.count(memories, "memory") if memories == 1 else f"{memories:,} memories"
-    facts = {"Looked at": f"{shown} in {wording.count(len(found.batches), 'call')}"}
-    return Report(f"The persona of {spec.agent}", _say_found(spec, found), blocks, facts)
+    memories = sum(step.memories for step in evolved.batches)
+    memory_count = wording.count(memories, "memory") if memories == 1 else f"{memories:,} memories"
+    facts = {"Looked at": f"{memory_count} in {wording.count(len(evolved.batches), 'call')}"}
+    return Report(f"The persona of {spec.agent}", _describe_outcome(spec, evolved), blocks, facts)
 
 
-def _branch(one: PersonaChange, cited: Mapping[str, str]) -> Branch:
-    said = {"add": f"added: {one.text}", "remove": f"removed: {one.before}"}
-    label = said.get(one.action, f"sentence {one.sentence} is now: {one.text}")
+def _branch(change: PersonaChange, cited: Mapping[str, str]) -> Branch:
+    labels = {"add": f"added: {change.text}", "remove": f"removed: {change.before}"}
+    label = labels.get(change.action, f"sentence {change.sentence} is now: {change.text}")
     return Branch(
-        label, one.reason, children=[Branch(cited[id], tone="dim") for id in one.memories]
+        label, change.reason, children=[Branch(cited[id], tone="dim") for id in change.memories]
     )
 
 
-def _say_found(spec: EvolvePersonaSpec, found: EvolvedPersona) -> str:
-    made = found.made
-    if made is None:
-        return "Not all memories have been looked at yet."
-    if made.failure is not None:
-        return f"The persona stays as it is: {made.failure.reason}"
-    if not found.batches:
-        return f"Nothing to go by: no memory is trusted {spec.min_trust:g} or more."
-    if not made.text:
-        return "The persona stays as it is: nothing that follows from the memories was chosen."
-    changes = wording.count(len(made.changes), "change")
-    if made.version is None:
-        return f"{changes} proposed; the agent stays as it is."
+def _describe_outcome(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> str:
+    final = evolved.made
+    if final is None:
+        return "Not all memories have been read yet."
+    if final.failure is not None:
+        return f"The persona stays unchanged: {final.failure.reason}"
+    if not evolved.batches:
+        return f"The persona stays unchanged: no memory has a trust of {spec.min_trust:g} or more."
+    if not final.text:
+        return "The persona stays unchanged: no proposed change was chosen."
+    changes = wording.count(len(final.changes), "change")
+    if final.version is None:
+        return f"{changes} proposed; the agent stays unchanged."
     return (
-        f"{changes}: version {made.version}. To go back: textevolve agents revert"
-        f" {spec.agent} {made.version - 1}"
+        f"{changes}: version {final.version}. To go back: textevolve agents revert"
+        f" {spec.agent} {final.version - 1}"
     )
 
 
-def data(_spec: EvolvePersonaSpec, found: EvolvedPersona) -> Mapping[str, Any]:
+def data(_spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Mapping[str, Any]:
     return {
-        "persona": found.text or None,
-        "version": found.version,
-        "made": found.made and asdict(found.made),
-        "batches": [asdict(step) for step in found.batches],
+        "persona": evolved.text or None,
+        "version": evolved.version,
+        "made": evolved.made and asdict(evolved.made),
+        "batches": [asdict(step) for step in evolved.batches],
     }
 
 
 def flatten(step: EvolutionStep) -> Iterator[Mapping[str, Any]]:
-    """A row for each change that is made."""
-    for one in step.changes if not step.number else ():
-        yield {**asdict(one), "memories": list(one.memories), "version": step.version}
+    """Yield a row for each applied change."""
+    for change in step.changes if not step.number else ():
+        yield {**asdict(change), "memories": list(change.memories), "version": step.version}
 
 
 STUDY = Study(
@@ -334,6 +340,6 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_step,
-    texts={".txt": lambda _spec, found: found.text and found.text + "\n"},
+    texts={".txt": lambda _spec, evolved: evolved.text and evolved.text + "\n"},
     describe=describe,
 )

@@ -1,7 +1,7 @@
-"""Fit: a judge made of several, weighted so that it agrees with people's labels.
+"""Fit: a judge that combines several, weighted so that it agrees with people's labels.
 
-The weighting and its figures are in `textevolve.bench.fit_summary`, the file that comes of it in
-`textevolve.judges.fitted_file`.
+`textevolve.bench.fit_summary` has the weighting and its figures, `textevolve.judges.fitted_file`
+the file of the judge.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from textevolve.wiring import Workbench
 
 
 def fit_sentence(fit: Fit) -> str:
-    """The agreement of the fit compared with that of its best single signal."""
+    """Return the agreement of the fit, compared with that of its best single signal."""
     agreement = cell_text(estimate(fit.agreement), Column("", "percent", 1))
     best = next(signal.alone.value for signal in fit.signals if signal.name == fit.best)
     does = "agrees with people" if fit.are_single else "chooses as people did"
@@ -110,10 +110,10 @@ SINGLE_SIGNALS = "probe,instruction-likelihood,length"
 
 
 class FitSpec(OrdersSpec):
-    """Fit a judge to people's labels: weigh what several judges say so that it agrees with people.
+    """Fit a judge to people's labels: weight several judges so that they agree with people.
 
-    Every signal is asked about every item. What is told of the fit is cross-validated by question;
-    -o NAME.judge writes the judge, which is used like any other: --judge NAME.judge.
+    Every signal scores every item. All figures are cross-validated by question; -o NAME.judge
+    writes the judge, which is used like any other: --judge NAME.judge.
     """
 
     kind: ClassVar[str] = "fit"
@@ -153,17 +153,17 @@ class FitSpec(OrdersSpec):
 
 
 def names_of(spec: FitSpec, items: Iterable[Item] = ()) -> tuple[str, ...]:
-    """The judges that are the signals; the length is named without what stands before it. Unless
-    they are named, those of single responses do not compare."""
+    """Return the judges that are the signals; the length has a prefix. The default for single
+    responses has no judge that compares texts."""
     default = SINGLE_SIGNALS if any(item.is_single for item in items) else DEFAULT_SIGNALS
-    named = map(str.strip, (spec.signals or default).split(","))
-    return tuple(f"{LOOK}:{name}" if name == LENGTH else name for name in named if name)
+    names = map(str.strip, (spec.signals or default).split(","))
+    return tuple(f"{LOOK}:{name}" if name == LENGTH else name for name in names if name)
 
 
 @dataclass(frozen=True, slots=True)
 class SignalVerdict:
-    """What a signal said. `model`: the one it was asked with, where its own text names none;
-    `date`: of the run."""
+    """The verdict of a signal. `model`: the model that judged, if the signal names none; `date`: of
+    the run."""
 
     found: ItemVerdict
     model: str | None
@@ -172,7 +172,7 @@ class SignalVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FittedSignals:
-    """The fit and the file of its judge; without them `reason` says why there are none."""
+    """The fit and the file of its judge, or the `reason` why nothing was fitted."""
 
     labelled: int
     fit: Fit | None = None
@@ -180,9 +180,10 @@ class FittedSignals:
     reason: str = ""
 
     def require(self) -> FittedFile:
-        """
+        """Return the file.
+
         Raises:
-            InputError: nothing was fitted; says why.
+            InputError: nothing was fitted; has the reason.
         """
         if self.file is None:
             raise InputError(self.reason)
@@ -198,15 +199,16 @@ class FittedSignals:
 
 
 def read_cases(spec: FitSpec) -> list[Case]:
-    """
+    """Read the labelled items.
+
     Raises:
-        InputError: the items cannot be read, or are too few to fit anything to.
+        InputError: the items cannot be read, or are too few for a fit.
     """
     return _check_enough(list(labelled_items.read_cases(spec)))
 
 
 def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]], _objects: object) -> list[Case]:
-    """The same of rows at hand."""
+    """Take labelled items from Python rows."""
     items = items_of(rows, spec.good)[: spec.limit]
     return _check_enough(list(map(labelled_items.as_case, items)))
 
@@ -260,23 +262,23 @@ def report(_spec: FitSpec, result: FittedSignals) -> Report:
     return Report(title, fit_sentence(result.fit), draw_fit(result.fit), fit_facts(result.fit))
 
 
-def data(spec: FitSpec, found: FittedSignals) -> Mapping[str, Any]:
-    file, fit = found.file, found.fit
+def data(spec: FitSpec, result: FittedSignals) -> Mapping[str, Any]:
+    file, fit = result.file, result.fit
     return {
         "parameters": spec.model_dump(mode="json"),
         "source": list(spec.items),
         "half": spec.half,
-        "labelled": found.labelled,
-        "reason": found.reason,
+        "labelled": result.labelled,
+        "reason": result.reason,
         "guarantee": None if fit is None else describe_guarantee(fit),
         "fit": plain(fit),
         "judge": None if file is None else file.model_dump(mode="json"),
     }
 
 
-def flatten(one: SignalVerdict) -> Iterator[Mapping[str, Any]]:
-    for row in labelled_items.flatten(one.found):
-        yield {**row, "model": one.model}
+def flatten(record: SignalVerdict) -> Iterator[Mapping[str, Any]]:
+    for row in labelled_items.flatten(record.found):
+        yield {**row, "model": record.model}
 
 
 STUDY = Study(
@@ -291,6 +293,6 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    texts={ENDING: lambda _spec, found: found.file.text if found.file else ""},
+    texts={ENDING: lambda _spec, result: result.file.text if result.file else ""},
     variants=lambda spec, _model: names_of(spec),
 )

@@ -1,6 +1,6 @@
-"""Gates: what the scores of a run must reach, so that a build can fail where quality falls.
+"""Gates: limits that the scores of a run must reach, so that a build can fail if quality falls.
 
-Pure functions over the rows of any study. Which earlier run is meant is found in `baseline.py`.
+Pure functions over the rows of any study. `baseline.py` finds the earlier run to compare with.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ AGREEMENT = "min agreement"
 
 
 class Gates(Frozen):
-    """What is asked of the scores of a run. Where several variants are compared each has to reach
-    it, but for the one that `no_worse_than` names."""
+    """Limits for the scores of a run. In a comparison each variant must reach them, except the one
+    that `no_worse_than` names."""
 
     min_pass_rate: float | None = option(
         None, "The least share of records that must pass.", group=GROUP, ge=0, le=1
@@ -92,15 +92,14 @@ class Gates(Frozen):
 
     @property
     def any(self) -> bool:
-        asked = (self.min_pass_rate, self.min_mean, self.no_worse_than, self.max_failed)
-        return any(one is not None for one in (*asked, self.min_agreement))
+        requirements = (self.min_pass_rate, self.min_mean, self.no_worse_than, self.max_failed)
+        return any(requirement is not None for requirement in (*requirements, self.min_agreement))
 
 
 @dataclass(frozen=True, slots=True)
 class GateOutcome:
-    """Whether a gate holds, for one of the variants where there are several. `found`: in words,
-    the figure with its 95 % interval and what is asked of it; `value`: the figure, None where there
-    is none."""
+    """Whether a gate holds, for one of the variants if there are several. `found`: a sentence with
+    the figure, its 95 % interval and its limit; `value`: the figure, None if it is missing."""
 
     gate: str
     holds: bool
@@ -115,14 +114,14 @@ class GateOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """The gates of a run and what came of them; none where there are none."""
+    """The gates of a run and their outcomes; empty without gates."""
 
     gates: Gates = field(default_factory=Gates)
     outcomes: Sequence[GateOutcome] = ()
 
     @property
     def holds(self) -> bool:
-        return all(one.holds for one in self.outcomes)
+        return all(outcome.holds for outcome in self.outcomes)
 
 
 UNGATED = Gated()
@@ -136,21 +135,21 @@ def check_gates(
     itself: bool = False,
     judges: Sequence[GateOutcome] = (),
 ) -> list[GateOutcome]:
-    """What comes of each gate; a record without a score counts against it, and so does one of the
-    baseline that is missing.
+    """Return the outcome of each gate. A record without a score counts against it, and so does a
+    missing record of the baseline.
 
-    `rows`: those of a run, in which each key stands once. `earlier`: those of the run that
-    `no_worse_than` names, where it names no variant; `itself`: that run is this one. `judges`: what
-    came of `min_agreement`, for which `baseline.check_judges` reads the store; it fails without.
+    `rows`: those of a run, with unique keys. `earlier`: those of the run that `no_worse_than`
+    names, unless it names a variant; `itself`: that run is this one. `judges`: the outcomes of
+    `min_agreement` from `baseline.check_judges`, which reads the store; without them it fails.
     """
     if not gates.any:
         return []
-    found, name = aggregate(rows, gates.pass_threshold), gates.no_worse_than
+    by_variant, name = aggregate(rows, gates.pass_threshold), gates.no_worse_than
     before = None if earlier is None else aggregate(earlier, gates.pass_threshold)
-    checked = [variant for variant in found if before is not None or variant != name]
-    checked += [variant for variant in before or () if variant not in found]
+    checked = [variant for variant in by_variant if before is not None or variant != name]
+    checked += [variant for variant in before or () if variant not in by_variant]
     excuse = f"this is the run {name} itself" if itself else ""
-    if name == LAST and before is None and name not in found:
+    if name == LAST and before is None and name not in by_variant:
         excuse = "no earlier run of the kind to compare with"
     outcomes = list(judges)
     if gates.min_agreement is not None and not judges:
@@ -158,10 +157,12 @@ def check_gates(
     for variant in checked or [""]:
         baseline = None
         if name is not None and not excuse:
-            baseline = found.get(name) if before is None else before.get(variant)
-        rows_of = found.get(variant, Aggregates())
-        for gate, (holds, said, value) in _check(rows_of, gates, baseline, excuse, bool(found)):
-            outcomes.append(GateOutcome(gate, holds, said, value, variant))
+            baseline = by_variant.get(name) if before is None else before.get(variant)
+        rows_of = by_variant.get(variant, Aggregates())
+        for gate, (holds, statement, value) in _check(
+            rows_of, gates, baseline, excuse, bool(by_variant)
+        ):
+            outcomes.append(GateOutcome(gate, holds, statement, value, variant))
     return outcomes
 
 
@@ -169,76 +170,80 @@ _Found: TypeAlias = tuple[bool, str, float | None]
 
 
 def _check(
-    one: Aggregates, gates: Gates, baseline: Aggregates | None, excuse: str, others: bool
+    figures: Aggregates, gates: Gates, baseline: Aggregates | None, excuse: str, has_rows: bool
 ) -> Iterable[tuple[str, _Found]]:
-    """`excuse`: why nothing is compared; `others`: whether the run has rows, maybe of others."""
-    name, missing = gates.no_worse_than, one.count_missing(baseline) if baseline else 0
-    absent = missing > 0 and not one.records
-    coverage = _check_coverage(one, gates.max_failed or 0, missing, absent and others)
+    """Yield the gates of one variant with their outcomes. `excuse`: the reason why nothing is
+    compared; `has_rows`: whether the run has rows, maybe of other variants."""
+    name, missing = gates.no_worse_than, figures.count_missing(baseline) if baseline else 0
+    absent = missing > 0 and not figures.records
+    coverage = _check_coverage(figures, gates.max_failed or 0, missing, absent and has_rows)
     if gates.max_failed is not None or not coverage[0]:
         yield "max failed", coverage
     if absent:
         return
     if gates.min_pass_rate is not None:
-        yield "min pass rate", _check_pass_rate(one, gates.min_pass_rate)
+        yield "min pass rate", _check_pass_rate(figures, gates.min_pass_rate)
     if gates.min_mean is not None:
-        yield "min mean", _compare("mean", one.mean, gates.min_mean)
+        yield "min mean", _compare("mean", figures.mean, gates.min_mean)
     if name is None:
         return
     if excuse:
         yield "no worse than", (True, excuse, None)
         return
-    if baseline is None or not one.case_means().keys() & baseline.case_means():
-        told = f"not compared with {name}: no case is scored in both"
-        yield "no worse than", (False, told, None)
+    if baseline is None or not figures.case_means().keys() & baseline.case_means():
+        statement = f"not compared with {name}: no case is scored in both"
+        yield "no worse than", (False, statement, None)
         return
     if gates.max_regressions is not None:
-        yield "max regressions", _check_regressions(one, baseline, name, gates.max_regressions)
+        yield "max regressions", _check_regressions(figures, baseline, name, gates.max_regressions)
     if gates.max_regressions is None or gates.margin is not None:
         margin = MARGIN if gates.margin is None else gates.margin
-        yield "no worse than", _check_difference(one, baseline, name, margin)
+        yield "no worse than", _check_difference(figures, baseline, name, margin)
 
 
-def _check_coverage(one: Aggregates, most: float, missing: int, absent: bool) -> _Found:
-    """`missing`: how many rows of the baseline have no record; `absent`: all of a variant's."""
-    share, records, lacking = 0 < most < 1, one.records + missing, one.unscored + missing
+def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool) -> _Found:
+    """Check the number of records without a score. `missing`: rows of the baseline without a
+    record; `absent`: all of the variant's are missing."""
+    share, records, lacking = 0 < most < 1, figures.records + missing, figures.unscored + missing
     allowed = most * records if share else most
-    said = wording.percent(most, 1) if share else f"{most:,g}"
+    limit = wording.percent(most, 1) if share else f"{most:,g}"
     lack = f"{lacking:,} of {wording.count(records, 'record')}"
-    if not one.scored and not absent:
+    if not figures.scored and not absent:
         return False, f"{lack} have no score: there is nothing to judge by", float(lacking)
     holds = lacking <= allowed + ROUNDING
     left_out = f" ({missing:,} of the baseline {'is' if missing == 1 else 'are'} missing)"
-    told = f"{lack} without a score{left_out if missing else ''}"
-    return holds, f"{told}, {'at most' if holds else 'more than'} {said}", float(lacking)
+    statement = f"{lack} without a score{left_out if missing else ''}"
+    return holds, f"{statement}, {'at most' if holds else 'more than'} {limit}", float(lacking)
 
 
-def _check_pass_rate(one: Aggregates, least: float) -> _Found:
-    if left := one.scored - one.verdicts:
-        said = f"{wording.count(left, 'record')} with a score but no verdict"
-        return False, f"pass rate unknown: {said}; give --pass-threshold", None
-    return _compare("pass rate", one.pass_rate, least)
+def _check_pass_rate(figures: Aggregates, least: float) -> _Found:
+    if missing := figures.scored - figures.verdicts:
+        unjudged = f"{wording.count(missing, 'record')} with a score but no verdict"
+        return False, f"pass rate unknown: {unjudged}; give --pass-threshold", None
+    return _compare("pass rate", figures.pass_rate, least)
 
 
-def _compare(name: str, found: Estimate, least: float) -> _Found:
-    if found.value is None:
+def _compare(name: str, figure: Estimate, least: float) -> _Found:
+    if figure.value is None:
         return False, f"{name} unknown: no record has a score", None
-    holds = found.value >= least - ROUNDING
-    told = f"{name} {_say(found)}, {'at least' if holds else 'below'} {least:g}"
-    return holds, told, found.value
+    holds = figure.value >= least - ROUNDING
+    statement = f"{name} {_format_figure(figure)}, {'at least' if holds else 'below'} {least:g}"
+    return holds, statement, figure.value
 
 
-def _say(found: Estimate) -> str:
-    """The figure with as many digits as tell it apart, and its interval."""
+def _format_figure(figure: Estimate) -> str:
+    """Format a figure with its interval."""
     ends = "no interval"
-    if found.low is not None and found.high is not None:
-        ends = f"95 % {found.low:.3f} to {found.high:.3f}"
-    return f"{wording.number(found.value, 3)} ({ends})"
+    if figure.low is not None and figure.high is not None:
+        ends = f"95 % {figure.low:.3f} to {figure.high:.3f}"
+    return f"{wording.number(figure.value, 3)} ({ends})"
 
 
-def _check_difference(one: Aggregates, baseline: Aggregates, name: str, margin: float) -> _Found:
+def _check_difference(
+    figures: Aggregates, baseline: Aggregates, name: str, margin: float
+) -> _Found:
     """Non-inferiority: the lower end of the paired difference's interval is above -margin."""
-    ours, theirs = one.case_means(), baseline.case_means()
+    ours, theirs = figures.case_means(), baseline.case_means()
     shared = [case for case in ours if case in theirs]
     gaps = [ours[case] - theirs[case] for case in shared]
     scores = [means[case] for means in (ours, theirs) for case in shared]
@@ -249,16 +254,16 @@ def _check_difference(one: Aggregates, baseline: Aggregates, name: str, margin: 
     holds = interval.low > -margin
     cases = wording.count(len(shared), "case")
     ends = f"95 % {interval.low:+.3f} to {interval.high:+.3f}, {cases}"
-    told = f"difference to {name} {difference:+.3f} ({ends})"
+    statement = f"difference to {name} {difference:+.3f} ({ends})"
     if holds or difference <= -margin:
-        return holds, f"{told}, {'above' if holds else 'not above'} {-margin:g}", difference
-    told = f"{told}, not shown to be above {-margin:g}: too few rows"
-    return False, f"{told}; --max-regressions judges these rows alone", difference
+        return holds, f"{statement}, {'above' if holds else 'not above'} {-margin:g}", difference
+    statement = f"{statement}, not shown to be above {-margin:g}: too few rows"
+    return False, f"{statement}; --max-regressions judges these rows alone", difference
 
 
-def _check_regressions(one: Aggregates, baseline: Aggregates, name: str, most: int) -> _Found:
-    """How many rows passed in the baseline, in all their records, and do not so now."""
-    ours, theirs = one.case_passes(), baseline.case_passes()
+def _check_regressions(figures: Aggregates, baseline: Aggregates, name: str, most: int) -> _Found:
+    """Count the cases that passed in the baseline, in all their records, and do not pass now."""
+    ours, theirs = figures.case_passes(), baseline.case_passes()
     shared = [case for case in ours if case in theirs]
     if unknown := sum(math.isnan(ours[case] + theirs[case]) for case in shared):
         cases = wording.count(unknown, "case")
@@ -267,40 +272,42 @@ def _check_regressions(one: Aggregates, baseline: Aggregates, name: str, most: i
     names = ", ".join(wording.shorten(case, 40) for case in lost[:NAMED])
     names = f" ({names}{', ...' if len(lost) > NAMED else ''})" if lost else ""
     passed = wording.count(sum(theirs[case] == 1 for case in shared), "case")
-    told = f"{len(lost):,} of {passed} that passed in {name} fail now{names}"
+    statement = f"{len(lost):,} of {passed} that passed in {name} fail now{names}"
     holds = len(lost) <= most
-    return holds, f"{told}, {'at most' if holds else 'more than'} {most:,}", float(len(lost))
+    return holds, f"{statement}, {'at most' if holds else 'more than'} {most:,}", float(len(lost))
 
 
 def check_agreement(
     judge: str, figure: Estimate | None, blind: tuple[str, float], gates: Gates
 ) -> GateOutcome:
     """Check whether a judge agrees with people often enough: the lower end of the interval counts,
-    so that few labels show little. `blind`: the best of the answers that read nothing, which it
-    must surpass. Without a figure it was not measured."""
+    so that a few labels do not suffice. `blind`: the best answer that reads nothing, with its
+    agreement, which the judge must surpass. Without a figure the judge was not measured."""
     if figure is None or figure.value is None:
-        told = f"{judge} was not measured on {gates.measured_on}; see textevolve bench agreement"
-        return GateOutcome(AGREEMENT, False, told)
+        statement = (
+            f"{judge} was not measured on {gates.measured_on}; see textevolve bench agreement"
+        )
+        return GateOutcome(AGREEMENT, False, statement)
     least, low = gates.min_agreement or 0, figure.low
     holds = low is not None and low >= least - ROUNDING and figure.value > blind[1] + ROUNDING
-    told = f"agreement of {judge} {_say(figure)} on {gates.measured_on}; its lower end must reach"
-    told = f"{told} {least:g}, and its value surpass {blind[0]} ({blind[1]:.3f})"
-    return GateOutcome(AGREEMENT, holds, told, figure.value)
+    statement = f"agreement of {judge} {_format_figure(figure)} on {gates.measured_on}; its lower"
+    statement += f" end must reach {least:g}, and its value surpass {blind[0]} ({blind[1]:.3f})"
+    return GateOutcome(AGREEMENT, holds, statement, figure.value)
 
 
 def draw_gates(outcomes: Sequence[GateOutcome]) -> list[Block]:
-    """What a person is shown of them; nothing where there are none."""
+    """Return the table of the gates; nothing without gates."""
     if not outcomes:
         return []
-    several = len({one.variant for one in outcomes}) > 1 or bool(outcomes[0].variant)
+    several = len({outcome.variant for outcome in outcomes}) > 1 or bool(outcomes[0].variant)
     columns = [Column("gate"), *([Column("variant")] if several else [])]
     rows = [
         (
-            one.gate,
-            *([one.variant] if several else []),
-            "holds" if one.holds else "fails",
-            one.found,
+            outcome.gate,
+            *([outcome.variant] if several else []),
+            "holds" if outcome.holds else "fails",
+            outcome.found,
         )
-        for one in outcomes
+        for outcome in outcomes
     ]
     return [Table("Gates", [*columns, Column("outcome"), Column("found")], rows)]

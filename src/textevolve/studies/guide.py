@@ -1,6 +1,6 @@
-"""Guide: an answer with a debate as its chain of thought, beside one without.
+"""Guide: an answer with a debate as its chain of thought, compared with one without.
 
-What is asked in which order is in `textevolve.loops.guidance`; who debates is decided here.
+`textevolve.loops.guidance` has the order of calls; this module opens the debate.
 """
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ class GuideSpec(GuidancePlan, StudySpec):
     )
     candidates: tuple[str, ...] = option(
         (),
-        "Answers to be debated, each a text or @FILE; where none are given, some are drawn.",
+        "Answers to be debated, each a text or @FILE; without any, some are sampled.",
         argument=True,
         text="argument",
         identity=False,
     )
     profile: str | None = option(
         None,
-        "Who debates: the name of a shipped profile, or a YAML file; else that of the settings.",
+        "Who debates: a shipped profile, or a YAML file; by default that of the settings.",
         short="-p",
         group="Debate",
     )
     agents: AgentNames | None = option(
         None,
-        "Stored agents that debate in place of the profile's: acme/guide,acme/critic.",
+        "Stored agents that debate instead of the profile's: acme/guide,acme/critic.",
         group="Debate",
         identity=False,  # the prompts' versions have the profile that they stand in
         metavar="NAME,...",
@@ -102,7 +102,7 @@ def read_profile(spec: GuideSpec, otherwise: str = "general") -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class GuidedAnswer:
-    """The two answers, and the debate that stands between them; None where it was not come to."""
+    """The two answers, and the debate between them; None if it was not reached."""
 
     made: Guided
     debate: DebateResult | None
@@ -123,14 +123,14 @@ def ask(spec: GuideSpec) -> Asks:
     if spec.profile is not None or spec.agents is not None:  # the file may change
         written = profile.model_dump_json().encode()
         prompts["profile"] = hashlib.sha256(written).hexdigest()[:12]
-    own = tuple(filter(None, profile.models(None)))
-    read = () if spec.recall is not None else profile.collections
+    debate_models = tuple(filter(None, profile.models(None)))
+    collections = () if spec.recall is not None else profile.collections
     return Asks(
         (),
-        own,
+        debate_models,
         writes=True,
         prompts=prompts,
-        collections=read,
+        collections=collections,
         agents=profile.stored_agents,
     )
 
@@ -144,7 +144,7 @@ async def run(
     spec: GuideSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[GuidedAnswer]:
     (case,) = cases
-    held: list[DebateResult] = []
+    debates: list[DebateResult] = []
     recall = cast(Recall, own_object(spec.recall, bench.objects)) if spec.recall else bench.recall
     debate = Debate(
         profile=bench.fill(read_profile(spec, bench.settings.profile)),
@@ -157,12 +157,12 @@ async def run(
 
     async def discuss(candidates: tuple[str, ...]) -> str:
         result = await debate(Case(case.input, candidates, "debate"))
-        held.append(result)
+        debates.append(result)
         if result.stopped == "budget":
             raise BudgetError(say_limit(result))
         if not any(turn.argument or turn.points for turn in result.turns):
-            first = next((t.failure for t in result.turns if t.failure), result.failure)
-            raise AnswerError(first.reason if first else "no agent argued")
+            failure = next((t.failure for t in result.turns if t.failure), result.failure)
+            raise AnswerError(failure.reason if failure else "no agent argued")
         return write_transcript(result)
 
     context = GuidanceContext(
@@ -173,25 +173,27 @@ async def run(
         listener=bench.listener,
     )
     with loop_span("guide", input=case.input) as here:
-        made = await answer_guided(case.input, spec, context, case.candidates)
-        here.note(status=made.status, reason=made.reason)
-    yield GuidedAnswer(made, held[0] if held else None)
+        guided = await answer_guided(case.input, spec, context, case.candidates)
+        here.note(status=guided.status, reason=guided.reason)
+    yield GuidedAnswer(guided, debates[0] if debates else None)
 
 
 def write_transcript(result: DebateResult) -> str:
-    """What was said in a debate, as plain text, with the responses under the labels that the agents
-    knew them by. Scores are left out: they are no reasons."""
+    """Write the arguments of a debate as plain text, with the responses under the labels by which
+    the agents knew them. Scores are left out: they are no reasons."""
     order = sorted(range(len(result.labels)), key=result.labels.__getitem__)
     parts = [f"Response {result.labels[j]}:\n{result.case.candidates[j]}" for j in order]
-    parts += [_said(result, turn, order) for turn in result.turns if turn.argument or turn.points]
+    parts += [
+        _format_turn(result, turn, order) for turn in result.turns if turn.argument or turn.points
+    ]
     return "\n\n".join(parts)
 
 
-def _said(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
+def _format_turn(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
     lines = [f"Round {turn.round + 1}, {result.agents[turn.agent]}: {turn.argument}".rstrip()]
     for j in order if turn.points else ():
         points = turn.points[j]
-        found = [
+        remarks = [
             f"{name}: {' '.join(text.split())}"
             for name, text in (
                 ("good", points.strengths),
@@ -200,70 +202,77 @@ def _said(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
             )
             if text.strip()
         ]
-        lines.append(f"- On Response {result.labels[j]}: " + "; ".join(found))
+        lines.append(f"- On Response {result.labels[j]}: " + "; ".join(remarks))
     return "\n".join(lines)
 
 
-def find_row(found: GuidedAnswer) -> Row:
-    return Row("1", case="1", status=row_status(found.made.status), reason=found.made.reason)
+def find_row(record: GuidedAnswer) -> Row:
+    return Row("1", case="1", status=row_status(record.made.status), reason=record.made.reason)
 
 
-def encode(found: GuidedAnswer) -> bytes:
-    debate = None if found.debate is None else to_data(found.debate)
-    return to_json({"made": from_json(write_json(found.made)), "debate": debate})
+def encode(record: GuidedAnswer) -> bytes:
+    debate = None if record.debate is None else to_data(record.debate)
+    return to_json({"made": from_json(write_json(record.made)), "debate": debate})
 
 
 def decode(body: bytes) -> GuidedAnswer:
-    kept = from_json(body)
-    debate = kept["debate"] and read_result(to_json(kept["debate"]))
-    return GuidedAnswer(json_decoder(Guided)(to_json(kept["made"])), debate)
+    stored = from_json(body)
+    debate = stored["debate"] and read_result(to_json(stored["debate"]))
+    return GuidedAnswer(json_decoder(Guided)(to_json(stored["made"])), debate)
 
 
-def report(spec: GuideSpec, found: GuidedAnswer) -> Report:
-    """Both answers, and where they come from."""
-    made = found.made
-    facts = {"Debate": f"about {wording.count(len(made.candidates), 'candidate')}; {_held(found)}"}
-    if made.plain is not None and made.guided is not None and made.plain.text == made.guided.text:
+def report(spec: GuideSpec, record: GuidedAnswer) -> Report:
+    """Report both answers, and the debate between them."""
+    result = record.made
+    facts = {
+        "Debate": f"about {wording.count(len(result.candidates), 'candidate')};"
+        f" {_describe_debate(record)}"
+    }
+    if (
+        result.plain is not None
+        and result.guided is not None
+        and result.plain.text == result.guided.text
+    ):
         facts["Note"] = "both answers are the same, word for word"
-    sentence = f"Not finished: {made.reason}" if made.status != "done" else ""
-    return Report(wording.shorten(made.question, 120), sentence, list(_draw(found)), facts)
+    sentence = f"Not finished: {result.reason}" if result.status != "done" else ""
+    return Report(wording.shorten(result.question, 120), sentence, list(_draw(record)), facts)
 
 
-def _draw(found: GuidedAnswer) -> Iterator[Block]:
-    made = found.made
-    answers = (("without the debate", made.plain), ("with the debate", made.guided))
-    if made.transcript:
-        said = Texts("", [("", made.transcript)])
+def _draw(record: GuidedAnswer) -> Iterator[Block]:
+    result = record.made
+    answers = (("without the debate", result.plain), ("with the debate", result.guided))
+    if result.transcript:
+        transcript = Texts("", [("", result.transcript)])
         about = Note("It stands in the prompt of the second answer.")
-        yield Section("The debate", [about, said], folded=True)
-    yield Texts("Answers", [(name, _shown(answer)) for name, answer in answers])
+        yield Section("The debate", [about, transcript], folded=True)
+    yield Texts("Answers", [(name, _format_answer(answer)) for name, answer in answers])
 
 
-def _held(found: GuidedAnswer) -> str:
-    if found.debate is None:
+def _describe_debate(record: GuidedAnswer) -> str:
+    if record.debate is None:
         return "not held"
-    turns = sum(turn.failure is None for turn in found.debate.turns)
-    return f"{turns} of {len(found.debate.turns)} turns gave something to reason with"
+    turns = sum(turn.failure is None for turn in record.debate.turns)
+    return f"{turns} of {len(record.debate.turns)} turns gave something to reason with"
 
 
-def _shown(answer: Answer | None) -> str:
+def _format_answer(answer: Answer | None) -> str:
     if answer is None:
         return "(not come to)"
     return answer.text or f"(none: {answer.failure.reason if answer.failure else ''})"
 
 
-def data(spec: GuideSpec, found: GuidedAnswer) -> Mapping[str, Any]:
-    made = found.made
+def data(spec: GuideSpec, record: GuidedAnswer) -> Mapping[str, Any]:
+    result = record.made
     return {
-        "status": made.status,
-        "reason": made.reason,
-        "question": made.question,
-        "candidates": made.candidates,
-        "transcript": made.transcript,
-        "plain": _answer(made.plain),
-        "guided": _answer(made.guided),
-        "usage": asdict(found.usage),
-        "seconds": made.seconds,
+        "status": result.status,
+        "reason": result.reason,
+        "question": result.question,
+        "candidates": result.candidates,
+        "transcript": result.transcript,
+        "plain": _answer(result.plain),
+        "guided": _answer(result.guided),
+        "usage": asdict(record.usage),
+        "seconds": result.seconds,
     }
 
 
@@ -273,12 +282,12 @@ def _answer(answer: Answer | None) -> dict[str, Any] | None:
     return {"text": answer.text, "failure": answer.failure.reason if answer.failure else None}
 
 
-def flatten(found: GuidedAnswer) -> Iterator[Mapping[str, Any]]:
-    """A row for each of the two answers."""
-    made = found.made
-    for name, answer in (("plain", made.plain), ("guided", made.guided)):
+def flatten(record: GuidedAnswer) -> Iterator[Mapping[str, Any]]:
+    """Yield a row for each of the two answers."""
+    result = record.made
+    for name, answer in (("plain", result.plain), ("guided", result.guided)):
         if answer is not None:
-            yield {"question": made.question, "answer": name, **(_answer(answer) or {})}
+            yield {"question": result.question, "answer": name, **(_answer(answer) or {})}
 
 
 STUDY = Study(
@@ -294,5 +303,5 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_step,
-    texts={".txt": lambda _spec, found: f"{found.answer}\n" if found.answer else ""},
+    texts={".txt": lambda _spec, record: f"{record.answer}\n" if record.answer else ""},
 )

@@ -1,5 +1,5 @@
-"""Innovate: a better input for a model, without labels. Its gain is told with an interval, by
-outputs that nothing was tuned on.
+"""Innovate: search for a better input for a model, without labels. Its gain is reported with an
+interval, on fresh outputs that nothing was tuned on.
 
 The loop is in `textevolve.loops.innovation`.
 """
@@ -61,7 +61,7 @@ from textevolve.wiring import Workbench
 
 
 class InnovateSpec(InnovationPlan, StudySpec):
-    """Refine an input by what a judge says of its outputs, for as long as their scores rise.
+    """Refine an input by a judge's feedback on its outputs, as long as their scores rise.
 
     Known elsewhere as prompt optimisation without labels.
     """
@@ -90,7 +90,7 @@ class InnovateSpec(InnovationPlan, StudySpec):
 @dataclass(frozen=True, slots=True)
 class Innovated:
     """An innovation with figures: the mean scores of fresh outputs `before` and `after`, and their
-    difference. NaN where none were drawn, or none were judged."""
+    difference (`gain`). NaN if none were drawn, or none were judged."""
 
     innovation: Innovation
     before: Statistic
@@ -99,7 +99,7 @@ class Innovated:
 
     @property
     def input(self) -> str:
-        """The best input: the refined one, or the person's own where none was taken."""
+        """The best input: the refined one, or the original if it was not accepted."""
         return self.innovation.refined
 
 
@@ -137,16 +137,18 @@ async def run(
     yield made
 
 
-def find_row(made: Innovation) -> Row:
-    score = made.best.score if made.best is not None else None
-    return Row("1", case="1", score=score, status=row_status(made.status), reason=made.reason)
+def find_row(innovation: Innovation) -> Row:
+    score = innovation.best.score if innovation.best is not None else None
+    return Row(
+        "1", case="1", score=score, status=row_status(innovation.status), reason=innovation.reason
+    )
 
 
 def summarise(spec: InnovateSpec, records: Iterable[Innovation]) -> Innovated:
-    (made,) = records
-    before, after = scores_of(made.before), scores_of(made.after)
+    (innovation,) = records
+    before, after = scores_of(innovation.before), scores_of(innovation.after)
     return Innovated(
-        innovation=made,
+        innovation=innovation,
         before=_mean(before, spec.seed),
         after=_mean(after, spec.seed),
         gain=difference(before, after, spec.seed),
@@ -162,8 +164,8 @@ def _mean(scores: list[float], seed: int) -> Statistic:
 
 
 def difference(before: list[float], after: list[float], seed: int = 0) -> Statistic:
-    """The mean of `after` less that of `before`, two samples that have nothing to do with each
-    other, with its interval."""
+    """Return the mean of `after` minus that of `before`, two independent samples, with its
+    interval."""
     if not before or not after:
         return Statistic()
     rows = [(score, 1.0, 0.0, 0.0) for score in before] + [(0.0, 0.0, s, 1.0) for s in after]
@@ -175,28 +177,32 @@ def difference(before: list[float], after: list[float], seed: int = 0) -> Statis
     return Statistic(value, bootstrap_interval(np.array(rows), gap, seed=seed, bounds=(-1, 1)))
 
 
-def report(spec: InnovateSpec, found: Innovated) -> Report:
-    made = found.innovation
+def report(spec: InnovateSpec, innovated: Innovated) -> Report:
+    innovation = innovated.innovation
     facts = {"Judge": judge_of(spec)}
-    if made.before and made.after:
-        facts["Before"] = _say(found.before, f"{len(made.before)} fresh outputs")
-        facts["After"] = _say(found.after, f"{len(made.after)} fresh outputs")
-        facts["Gain"] = _say(found.gain, _say_p(made.p))
-    elif made.improved:
+    if innovation.before and innovation.after:
+        facts["Before"] = _format_figure(
+            innovated.before, f"{len(innovation.before)} fresh outputs"
+        )
+        facts["After"] = _format_figure(innovated.after, f"{len(innovation.after)} fresh outputs")
+        facts["Gain"] = _format_figure(innovated.gain, _describe_p(innovation.p))
+    elif innovation.improved:
         facts["Gain"] = "not known: no fresh outputs were judged"
-    sentence = f"Ended as {made.status}: {made.reason}. {_say_taken(made)}"
-    return Report("Innovation of an input", sentence, list(_draw(found)), facts)
+    sentence = f"Ended as {innovation.status}: {innovation.reason}. {_describe_choice(innovation)}"
+    return Report("Innovation of an input", sentence, list(_draw(innovated)), facts)
 
 
-def _draw(found: Innovated) -> Iterator[Block]:
-    made = found.innovation
-    if made.attempts:
-        yield _table(made.attempts, made.best)
-    if made.improved and made.best is not None:
-        taken = "" if made.accepted else ", which is not taken"
-        yield Diff(f"What the best input changes{taken}", made.input, made.best.output or "")
-    title = "The refined input" if made.accepted else _say_taken(made).rstrip(".")
-    yield Texts(title, [("", made.refined)])
+def _draw(innovated: Innovated) -> Iterator[Block]:
+    innovation = innovated.innovation
+    if innovation.attempts:
+        yield _table(innovation.attempts, innovation.best)
+    if innovation.improved and innovation.best is not None:
+        suffix = "" if innovation.accepted else ", which is not taken"
+        yield Diff(
+            f"What the best input changes{suffix}", innovation.input, innovation.best.output or ""
+        )
+    title = "The refined input" if innovation.accepted else _describe_choice(innovation).rstrip(".")
+    yield Texts(title, [("", innovation.refined)])
 
 
 def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table:
@@ -219,9 +225,13 @@ def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table
         )
         for attempt in attempts
     ]
-    marked = {n for n, one in enumerate(attempts) if best and one.iteration == best.iteration}
-    notes = [(_name(attempt), (*_why(attempt), *attempt.notes)) for attempt in attempts]
-    note = "\n".join(f"{name.capitalize()}: {'; '.join(said)}" for name, said in notes if said)
+    marked = {
+        n for n, refined in enumerate(attempts) if best and refined.iteration == best.iteration
+    }
+    notes = [(_name(attempt), (*_failure_reasons(attempt), *attempt.notes)) for attempt in attempts]
+    note = "\n".join(
+        f"{name.capitalize()}: {'; '.join(remarks)}" for name, remarks in notes if remarks
+    )
     return Table("Inputs", columns, rows, frozenset(marked), note)
 
 
@@ -229,56 +239,62 @@ def _name(attempt: Attempt) -> str:
     return "input as given" if attempt.iteration == 1 else f"round {attempt.iteration - 1}"
 
 
-def _why(attempt: Attempt) -> list[str]:
+def _failure_reasons(attempt: Attempt) -> list[str]:
     return [] if attempt.score is not None else [str(getattr(attempt.evaluation, "reason", ""))]
 
 
-def _say(figure: Statistic, note: str) -> str:
+def _format_figure(figure: Statistic, note: str) -> str:
     low, high = figure.interval.low, figure.interval.high
     ends = f"95 %: {low:.3f} to {high:.3f}" if not math.isnan(low) else figure.interval.reason
     return f"{wording.number(figure.value, 3)} ({ends}; {note})"
 
 
-def _say_p(p: float) -> str:
+def _describe_p(p: float) -> str:
     if math.isnan(p):
         return "not all of them have a score"
-    shown = "< 0.001" if p < 0.001 else f"{p:.3f}"
-    return f"one-sided p {shown}: " + (
+    p_text = "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return f"one-sided p {p_text}: " + (
         "more than chance explains" if p <= ALPHA else "chance alone may explain it"
     )
 
 
-def _say_taken(made: Innovation) -> str:
-    """Which input is returned, and why."""
-    if made.best is None:
+def _describe_choice(innovation: Innovation) -> str:
+    """Describe which input is returned, and why."""
+    if innovation.best is None:
         return "Nothing has a score; the input stands."
-    if not made.improved:
+    if not innovation.improved:
         return "No refinement scored higher; the input stands."
-    if made.accepted:
+    if innovation.accepted:
         return "The refined input is taken."
-    if not made.after:
+    if not innovation.after:
         return "The best input was not tried on fresh outputs; the input stands."
     return "On fresh outputs the best input is not clearly better; the input stands."
 
 
-def data(spec: InnovateSpec, found: Innovated) -> Mapping[str, Any]:
-    """Everything of an innovation."""
-    made = found.innovation
+def data(spec: InnovateSpec, innovated: Innovated) -> Mapping[str, Any]:
+    """Return all data of an innovation."""
+    innovation = innovated.innovation
     return {
         "judge": judge_of(spec),
-        "status": made.status,
-        "reason": made.reason,
-        "improved": made.improved,
-        "accepted": made.accepted,
-        "p": finite(made.p),
-        "input": made.input,
-        "refined": made.refined,
-        "before": {**_figure(found.before), "samples": [_sample(one) for one in made.before]},
-        "after": {**_figure(found.after), "samples": [_sample(one) for one in made.after]},
-        "gain": _figure(found.gain),
-        "attempts": list(flatten(made)),
-        "usage": asdict(made.usage),
-        "seconds": made.seconds,
+        "status": innovation.status,
+        "reason": innovation.reason,
+        "improved": innovation.improved,
+        "accepted": innovation.accepted,
+        "p": finite(innovation.p),
+        "input": innovation.input,
+        "refined": innovation.refined,
+        "before": {
+            **_figure(innovated.before),
+            "samples": [_sample(sample) for sample in innovation.before],
+        },
+        "after": {
+            **_figure(innovated.after),
+            "samples": [_sample(sample) for sample in innovation.after],
+        },
+        "gain": _figure(innovated.gain),
+        "attempts": list(flatten(innovation)),
+        "usage": asdict(innovation.usage),
+        "seconds": innovation.seconds,
     }
 
 
@@ -286,9 +302,9 @@ def _figure(figure: Statistic) -> dict[str, Any]:
     return {"value": figure.value, "interval": asdict(figure.interval)}
 
 
-def flatten(made: Innovation) -> Iterator[Mapping[str, Any]]:
-    """A row for each input; the outputs that it was tuned on are within."""
-    for attempt in made.attempts:
+def flatten(innovation: Innovation) -> Iterator[Mapping[str, Any]]:
+    """Yield a row for each input, which contains the outputs it was tuned on."""
+    for attempt in innovation.attempts:
         yield {
             "iteration": attempt.iteration,
             "input": attempt.output,
@@ -323,5 +339,5 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_attempt,
-    texts={".txt": lambda _spec, found: found.input.rstrip("\n") + "\n"},
+    texts={".txt": lambda _spec, innovated: innovated.input.rstrip("\n") + "\n"},
 )

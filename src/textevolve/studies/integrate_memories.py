@@ -1,8 +1,8 @@
 """Integrate memories (reflection): an agent's newest memories give insights, when enough importance
 has gathered.
 
-How questions and insights are asked for is in `textevolve.memory.integration`. How far memories
-were integrated stands in the collection of insights, with what it was made from.
+`textevolve.memory.integration` asks for questions and insights. The collection of insights records
+the versions of the collections that were integrated.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from textevolve.wiring import Workbench
 NEAR = 0.7
 """The least similarity of a known insight with which a new one is compared."""
 MARK = "integrated "
-"""What the label begins with that says how far memories were integrated; see `_write_mark`."""
+"""The prefix of labels with integrated versions; see `_write_mark`."""
 
 
 class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
-    """Draw insights from an agent's memories, each with the memories that it rests on.
+    """Draw insights from an agent's memories, each with the memories that support it.
 
     Known as reflection (Park et al., Generative Agents). It does nothing until enough importance
     has gathered since the last time, so it can be run as often as you like.
@@ -75,9 +75,9 @@ class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
 
 
 class Snapshot(BaseModel):
-    """What a run works on. `sources`: the version of each collection that is read; `since`: the
-    version up to which each was integrated before. `into`: where insights go; `known`: the version
-    of it that recall reads, 0 for none."""
+    """The collections of a run. `sources`: the version of each collection that is read; `since`:
+    the version up to which each was integrated before. `into`: the collection of insights; `known`:
+    its version for recall, 0 for none."""
 
     sources: dict[str, int]
     since: dict[str, int]
@@ -96,9 +96,9 @@ def read_cases(spec: IntegrateMemoriesSpec) -> list[Case]:
 async def describe(
     spec: IntegrateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """The versions that are read, and how far they were integrated before. That of the collection
-    of insights is not among them, since the run itself changes it: stopped half-way and begun once
-    more it is the same run."""
+    """Describe the versions that are read, and those that were integrated before. The version of
+    the collection of insights is not among them, since the run itself changes it: a resumed run
+    must be the same."""
     with closing(Store(settings.memory_location)) as resources:
         agent = await find_agent(resources, spec.agent, settings.namespace)
         if agent.spec.insights is None:
@@ -107,20 +107,22 @@ async def describe(
                 f" agents update {agent.full_name} --insights NAME"
             )
         target = await find_collection(resources, agent.spec.insights, agent.namespace)
-        named = memories_of_agent(agent)
-        held = [await find_collection(resources, name, agent.namespace) for name in named]
-        for one in held:
-            if one.namespace != target.namespace:
+        names = memories_of_agent(agent)
+        collections = [await find_collection(resources, name, agent.namespace) for name in names]
+        for collection in collections:
+            if collection.namespace != target.namespace:
                 raise InputError(
-                    f"{target.full_name} cannot rest on {one.full_name}: insights cite memories of"
-                    " their own namespace"
+                    f"{target.full_name} cannot rest on {collection.full_name}: insights cite"
+                    " memories of their own namespace"
                 )
-        since, known = _read_marks(resources.read(list_source_labels, target, MARK), held)
+        since, insights_version = _read_marks(
+            resources.read(list_source_labels, target, MARK), collections
+        )
         return Snapshot(
-            sources={one.full_name: one.version for one in held},
+            sources={collection.full_name: collection.version for collection in collections},
             since=since,
             into=target.full_name,
-            known=known,
+            known=insights_version,
         ).model_dump(mode="json")
 
 
@@ -128,28 +130,32 @@ _MARKED = re.compile(r"(?P<name>[^\s@]+)@(?P<version>\d+)")
 
 
 def _write_mark(sources: Mapping[str, int]) -> str:
-    """`integrated NAME@VERSION, ...`."""
+    """Write `integrated NAME@VERSION, ...`."""
     return MARK + ", ".join(f"{name}@{version}" for name, version in sources.items())
 
 
 def _read_marks(
-    marks: Sequence[tuple[str, int]], held: Sequence[Collection]
+    marks: Sequence[tuple[str, int]], collections: Sequence[Collection]
 ) -> tuple[dict[str, int], int]:
-    """How far each collection was integrated, by labels that are newest first; and the version of
-    the collection of insights that the newest of them made."""
-    wanted, since, known = {one.full_name for one in held}, dict[str, int](), 0
+    """Read the integrated version of each collection from labels, the newest first, and the version
+    of the collection of insights that the newest of them made."""
+    names, since, insights_version = (
+        {collection.full_name for collection in collections},
+        dict[str, int](),
+        0,
+    )
     for label, version in marks:
-        for found in _MARKED.finditer(label):
-            if found["name"] in wanted and found["name"] not in since:
-                since[found["name"]] = int(found["version"])
-                known = max(known, version)
-    return since, known
+        for match in _MARKED.finditer(label):
+            if match["name"] in names and match["name"] not in since:
+                since[match["name"]] = int(match["version"])
+                insights_version = max(insights_version, version)
+    return since, insights_version
 
 
 async def run(
     spec: IntegrateMemoriesSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[IntegrationRecord]:
-    """What has gathered; and, if that is enough, what became of each question."""
+    """Yield the gathered memories; and, if they are enough, the insights of each question."""
     list(cases)
     snapshot = Snapshot.model_validate(bench.described)
     work = _Integrating(spec, bench, snapshot)
@@ -168,11 +174,11 @@ async def run(
     yield IntegrationRecord(replace(gathered, questions=questions, usage=meter.usage))
     failures = list[Failure | None]()
     async with aclosing(stream(enumerate(questions, 1), work.draw, bench.concurrency)) as drawn:
-        async for one in drawn:
-            made = await work.settle(one)
-            failures.append(made.failure)
-            yield IntegrationRecord(made)
-    if None in failures and not any(one and one.kind == "skipped" for one in failures):
+        async for drawn_question in drawn:
+            result = await work.settle(drawn_question)
+            failures.append(result.failure)
+            yield IntegrationRecord(result)
+    if None in failures and not any(each and each.kind == "skipped" for each in failures):
         await work.mark()
 
 
@@ -180,13 +186,13 @@ async def run(
 class _Drawn:
     number: int
     question: str
-    shown: tuple[Memory, ...]
+    memories: tuple[Memory, ...]
     meter: UsageMeter
-    found: DrawnInsights | Failure
+    result: DrawnInsights | Failure
 
 
 class _Integrating:
-    """One run at work."""
+    """The state of one run."""
 
     def __init__(self, spec: IntegrateMemoriesSpec, bench: Workbench, snapshot: Snapshot) -> None:
         self._spec, self._bench, self._snapshot = spec, bench, snapshot
@@ -194,9 +200,9 @@ class _Integrating:
         self._store = bench.resources.memories(namespace)
         self._embed = bench.embed
 
-    async def draw(self, asked: tuple[int, str]) -> _Drawn:
-        """What follows from what is recalled for a question."""
-        number, question = asked
+    async def draw(self, numbered: tuple[int, str]) -> _Drawn:
+        """Recall memories for a question, and draw insights from them."""
+        number, question = numbered
         spec, meter = self._spec, UsageMeter(self._bench.model)
         self._bench.listener(StepStarted("1", "insights", {"question": question}))
         versions = dict(self._snapshot.sources)
@@ -213,46 +219,46 @@ class _Integrating:
         )
         if isinstance(recalled, Failure):
             return _Drawn(number, question, (), meter, recalled)
-        shown = recalled.memories
-        drawn = await attempt(draw_insights(meter, question, shown, spec))
-        return _Drawn(number, question, shown, meter, drawn)
+        memories = recalled.memories
+        drawn = await attempt(draw_insights(meter, question, memories, spec))
+        return _Drawn(number, question, memories, meter, drawn)
 
     async def settle(self, drawn: _Drawn) -> QuestionInsights:
-        """Keep the insights of a question, all or none of them, once."""
-        made = QuestionInsights(drawn.number, drawn.question, len(drawn.shown))
-        if isinstance(drawn.found, Failure):
-            return replace(made, usage=drawn.meter.usage, failure=drawn.found)
-        cited = dict.fromkeys(id for one in drawn.found.insights for id in one.cites)
-        texts = {one.id: one.text for one in drawn.shown if one.id in cited}
-        made = replace(made, refused=drawn.found.refused, cited=texts)
+        """Store the insights of a question in one transaction, once."""
+        result = QuestionInsights(drawn.number, drawn.question, len(drawn.memories))
+        if isinstance(drawn.result, Failure):
+            return replace(result, usage=drawn.meter.usage, failure=drawn.result)
+        cited = dict.fromkeys(id for insight in drawn.result.insights for id in insight.cites)
+        texts = {memory.id: memory.text for memory in drawn.memories if memory.id in cited}
+        result = replace(result, refused=drawn.result.refused, cited=texts)
         try:
-            kept = await attempt(self._keep(drawn, drawn.found, list(cited)))
-        except ConflictError as error:  # somebody changed what they would take the place of
-            kept = Failure("skipped", str(error))
-        if isinstance(kept, Failure):
-            return replace(made, usage=drawn.meter.usage, failure=kept)
-        return replace(made, insights=kept, usage=drawn.meter.usage)
+            decided = await attempt(self._keep(drawn, drawn.result, list(cited)))
+        except ConflictError as error:  # somebody changed a memory that they would replace
+            decided = Failure("skipped", str(error))
+        if isinstance(decided, Failure):
+            return replace(result, usage=drawn.meter.usage, failure=decided)
+        return replace(result, insights=decided, usage=drawn.meter.usage)
 
     async def _keep(
-        self, drawn: _Drawn, found: DrawnInsights, cited: list[str]
+        self, drawn: _Drawn, insights: DrawnInsights, cited: list[str]
     ) -> tuple[DecidedInsight, ...]:
-        """Insights that were kept before are told from their memories."""
+        """Store insights; those that were stored before are read from their memories."""
         store, live = self._store, self._bench.mode == "live"
         settings = CreationSettings(neighbours=1, floor=NEAR)
-        held = await store.collection(self._into)
-        ground = Ground(store, self._embed, drawn.meter, held, settings)
+        collection = await store.collection(self._into)
+        ground = Ground(store, self._embed, drawn.meter, collection, settings)
         key = change_key(self._bench, self._spec, drawn.number)
-        if (known := await store.applied(self._into, key)) is not None:
-            made = await read_decisions(ground, known)
+        if (applied := await store.applied(self._into, key)) is not None:
+            created = await read_decisions(ground, applied)
         else:
-            records = {one.id: one for one in await store.get(cited)}
-            points = as_points(found.insights, drawn.question, records)
+            records = {memory.id: memory for memory in await store.get(cited)}
+            points = as_points(insights.insights, drawn.question, records)
             source = ChangeSource(key, f"integration of {', '.join(self._snapshot.sources)}")
-            made = await keep_points(ground, points, Start(key), source, write=live)
-        return tuple(decided_insight(one, drawn.question) for one in made.decisions)
+            created = await keep_points(ground, points, Start(key), source, write=live)
+        return tuple(decided_insight(each, drawn.question) for each in created.decisions)
 
     async def mark(self) -> None:
-        """Note how far memories are integrated now."""
+        """Record the versions that are integrated now."""
         if self._bench.mode == "live":
             key = change_key(self._bench, self._spec, "done")
             label = _write_mark(self._snapshot.sources)
@@ -261,7 +267,8 @@ class _Integrating:
 
 @dataclass(frozen=True, slots=True)
 class GatheredMemories:
-    """What is new. `importance`: their sum. `questions`: those that they raise, if it is due."""
+    """The new memories. `memories`: their number; `importance`: their sum; `threshold`: the
+    importance from which integration is `due`. `questions`: those they raise, if it is due."""
 
     memories: int
     importance: float
@@ -275,8 +282,8 @@ class GatheredMemories:
 
 @dataclass(frozen=True, slots=True)
 class QuestionInsights:
-    """What became of one question. `recalled`: how many memories were shown; `cited`: the texts of
-    those that insights rest on, by id."""
+    """The result of one question. `recalled`: the number of recalled memories; `cited`: the texts
+    of the memories that insights cite, by id."""
 
     number: int
     question: str
@@ -291,38 +298,43 @@ class QuestionInsights:
 
 @dataclass(frozen=True, slots=True)
 class IntegrationRecord:
-    """One of the two."""
+    """The record of the gathered memories, or of a question."""
 
     made: GatheredMemories | QuestionInsights
 
 
 @dataclass(frozen=True, slots=True)
 class Integration:
-    """What a run found: what had gathered, and what each question gave."""
+    """The result of a run: the gathered memories, and the insights of each question."""
 
     gathered: GatheredMemories | None
     questions: tuple[QuestionInsights, ...]
 
     @property
     def insights(self) -> tuple[DecidedInsight, ...]:
-        """Those that were kept."""
+        """The insights that were stored."""
         return tuple(
-            one for each in self.questions for one in each.insights if one.decision != "drop"
+            insight
+            for each in self.questions
+            for insight in each.insights
+            if insight.decision != "drop"
         )
 
     def count(self, decision: str) -> int:
-        return sum(one.decision == decision for each in self.questions for one in each.insights)
+        return sum(
+            insight.decision == decision for each in self.questions for insight in each.insights
+        )
 
     @property
     def refused(self) -> tuple[RefusedInsight, ...]:
-        return tuple(one for each in self.questions for one in each.refused)
+        return tuple(insight for each in self.questions for insight in each.refused)
 
 
 def find_row(record: IntegrationRecord) -> Row:
-    made = record.made
-    if isinstance(made, GatheredMemories):
-        return row_of("gathered", 0, made.failure)
-    return row_of(f"question {made.number}", made.number, made.failure)
+    part = record.made
+    if isinstance(part, GatheredMemories):
+        return row_of("gathered", 0, part.failure)
+    return row_of(f"question {part.number}", part.number, part.failure)
 
 
 def summarise(_spec: IntegrateMemoriesSpec, records: Iterable[IntegrationRecord]) -> Integration:
@@ -331,79 +343,82 @@ def summarise(_spec: IntegrateMemoriesSpec, records: Iterable[IntegrationRecord]
     return Integration(gathered, tuple(p for p in parts if isinstance(p, QuestionInsights)))
 
 
-def report(spec: IntegrateMemoriesSpec, found: Integration) -> Report:
+def report(spec: IntegrateMemoriesSpec, integration: Integration) -> Report:
     title = f"Integration of {spec.agent}"
-    if found.gathered is None:
+    if integration.gathered is None:
         return Report(title, "Nothing was read.", [])
-    new = found.gathered
+    new = integration.gathered
     noun = "memory" if new.memories == 1 else "memories"
     sums = f"{new.memories:,} new {noun}, importance {new.importance:.1f} of {new.threshold:g}"
     if not new.due:
         advice = " Use --always to integrate all the same." if new.memories else ""
         return Report(title, f"Not due: {sums}.{advice}", [])
     blocks: list[Block] = []
-    if found.questions:
-        blocks.append(Tree("Insights", [_branch(one) for one in found.questions]))
-    if found.refused:
+    if integration.questions:
+        blocks.append(Tree("Insights", [_branch(question) for question in integration.questions]))
+    if integration.refused:
         columns = (Column("refused"), Column("why"))
-        rows = [(one.text, one.reason) for one in found.refused]
-        blocks.append(Table("What was refused", columns, rows))
-    return Report(title, _say_found(found, new), blocks, {"Memories": sums})
+        rows = [(insight.text, insight.reason) for insight in integration.refused]
+        blocks.append(Table("Refused insights", columns, rows))
+    return Report(title, _describe_integration(integration, new), blocks, {"Memories": sums})
 
 
-def _say_found(found: Integration, gathered: GatheredMemories) -> str:
+def _describe_integration(integration: Integration, gathered: GatheredMemories) -> str:
     if gathered.failure is not None:
         return f"No questions were found: {gathered.failure.reason}"
-    failed = sum(one.failure is not None for one in found.questions)
+    failed = sum(question.failure is not None for question in integration.questions)
     return (
-        f"{wording.count(len(found.questions), 'question')}:"
-        f" {wording.count(found.count('add'), 'insight')} added, {found.count('supersede')} in"
-        f" place of earlier ones, {found.count('drop')} known already;"
-        f" {len(found.refused)} refused"
+        f"{wording.count(len(integration.questions), 'question')}:"
+        f" {wording.count(integration.count('add'), 'insight')} added,"
+        f" {integration.count('supersede')} replacing earlier ones,"
+        f" {integration.count('drop')} known already;"
+        f" {len(integration.refused)} refused"
         + (f"; {wording.count(failed, 'question')} without an answer." if failed else ".")
     )
 
 
-def _branch(one: QuestionInsights) -> Branch:
-    if one.failure is not None:
-        return Branch(one.question, one.failure.reason, "bad")
-    if not one.insights:
-        return Branch(one.question, "no insight", "dim")
-    return Branch(one.question, children=[_insight_branch(each, one) for each in one.insights])
+def _branch(question: QuestionInsights) -> Branch:
+    if question.failure is not None:
+        return Branch(question.question, question.failure.reason, "bad")
+    if not question.insights:
+        return Branch(question.question, "no insight", "dim")
+    return Branch(
+        question.question, children=[_insight_branch(each, question) for each in question.insights]
+    )
 
 
-_SAID = {"add": "added", "supersede": "takes the place of an earlier one", "drop": "dropped"}
+_DECISIONS = {"add": "added", "supersede": "replaces an earlier one", "drop": "dropped"}
 
 
-def _insight_branch(one: DecidedInsight, of: QuestionInsights) -> Branch:
-    why = f" ({one.reason})" if one.decision == "drop" else ""
-    note = f"{_SAID[one.decision]}{why}, importance {one.insight.importance:.1f}"
-    tone = "dim" if one.decision == "drop" else ""
-    cited = [Branch(of.cited.get(id, id), tone="dim") for id in one.insight.cites]
-    return Branch(one.insight.text, note, tone, cited)
+def _insight_branch(decided: DecidedInsight, of: QuestionInsights) -> Branch:
+    reason = f" ({decided.reason})" if decided.decision == "drop" else ""
+    note = f"{_DECISIONS[decided.decision]}{reason}, importance {decided.insight.importance:.1f}"
+    tone = "dim" if decided.decision == "drop" else ""
+    cited = [Branch(of.cited.get(id, id), tone="dim") for id in decided.insight.cites]
+    return Branch(decided.insight.text, note, tone, cited)
 
 
-def data(_spec: IntegrateMemoriesSpec, found: Integration) -> Mapping[str, Any]:
+def data(_spec: IntegrateMemoriesSpec, integration: Integration) -> Mapping[str, Any]:
     return {
-        "gathered": None if found.gathered is None else asdict(found.gathered),
-        "questions": [asdict(one) for one in found.questions],
+        "gathered": None if integration.gathered is None else asdict(integration.gathered),
+        "questions": [asdict(question) for question in integration.questions],
     }
 
 
 def flatten(record: IntegrationRecord) -> Iterator[Mapping[str, Any]]:
-    """A row for each insight."""
-    made = record.made
-    for one in made.insights if isinstance(made, QuestionInsights) else ():
+    """Yield a row for each insight."""
+    part = record.made
+    for insight in part.insights if isinstance(part, QuestionInsights) else ():
         yield {
-            "question": made.question if isinstance(made, QuestionInsights) else "",
-            "insight": one.insight.text,
-            "decision": one.decision,
-            "reason": one.reason,
-            "importance": one.insight.importance,
-            "trust": one.insight.trust,
-            "cites": list(one.insight.cites),
-            "id": one.id,
-            "other": one.other,
+            "question": part.question if isinstance(part, QuestionInsights) else "",
+            "insight": insight.insight.text,
+            "decision": insight.decision,
+            "reason": insight.reason,
+            "importance": insight.insight.importance,
+            "trust": insight.insight.trust,
+            "cites": list(insight.insight.cites),
+            "id": insight.id,
+            "other": insight.other,
         }
 
 

@@ -1,9 +1,8 @@
-"""A judged case for people and programs: the report of a debate with all that was said, or of
-another judgement; a line of JSON; rows of tables; a row of a matrix.
+"""A judged case for readers and programs: the report of a debate with all arguments, or of another
+judgement; a line of JSON; rows of tables; a row of a matrix.
 
-A debate's line is the whole of it (`DebateResult.from_json` reads it back). Tables are in long
-form: a row for each candidate. Missing values are None,
-never 0. `evaluate.py` reports on many cases together.
+A debate's line is complete (`DebateResult.from_json` reads it back). Tables are in long form: a row
+for each candidate. Missing values are None, never 0. `evaluate.py` reports on many cases together.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ from textevolve.studies.debate_words import reason, round_text, turn_labels
 from textevolve.trajectory import Trajectory
 
 Judged: TypeAlias = DebateResult | JudgedCase
-"""A case with what a judge made of it: a debate, which has more to tell, or any other judge."""
+"""A case with its judgement: of a debate, which has more details, or of any other judge."""
 
 ResultRow: TypeAlias = dict[str, Any]
 COMPONENT = "component_"
 OF_CASCADES = (DECIDED_BY, "certainty", "first_failed")
-"""What a cascade notes of a result: see `judges.cascade`."""
+"""The metadata of a cascade's result: see `judges.cascade`."""
 
 
 def write_line(judged: Judged) -> str:
@@ -58,12 +57,12 @@ def write_line(judged: Judged) -> str:
 
 
 def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
-    """A row for each candidate; one without a candidate for a case that has none."""
-    return _of_debate(judged) if isinstance(judged, DebateResult) else _of_judged(judged)
+    """Yield a row for each candidate; one without a candidate for a case that has none."""
+    return _debate_rows(judged) if isinstance(judged, DebateResult) else _judged_rows(judged)
 
 
 def plain_text(text: str) -> str:
-    """Half surrogate pairs, which no file format can hold, are written out."""
+    """Write out half surrogate pairs, which no file format can hold."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -71,12 +70,12 @@ def _trajectory_row(case: Case) -> ResultRow:
     return {} if case.trajectory is None else case.trajectory.as_row()
 
 
-def _of_debate(result: DebateResult) -> Iterator[ResultRow]:
+def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
     metrics = result_metrics(result)
     candidates = result.case.candidates
-    first: ResultRow = {"index": result.index, "id": plain_text(result.case.id)}
-    first |= _trajectory_row(result.case)
-    whole: ResultRow = {
+    identity: ResultRow = {"index": result.index, "id": plain_text(result.case.id)}
+    identity |= _trajectory_row(result.case)
+    case_fields: ResultRow = {
         "coverage": metrics["coverage"],
         "rounds": metrics["rounds"],
         "stopped": result.stopped,
@@ -92,12 +91,12 @@ def _of_debate(result: DebateResult) -> Iterator[ResultRow]:
     }
     for j, text in enumerate(candidates):
         components: dict[str, float] = metrics["components"][j] or {}
-        named = {COMPONENT + name: components.get(name) for name in result.components}
+        component_scores = {COMPONENT + name: components.get(name) for name in result.components}
         yield {
-            **first,
+            **identity,
             "candidate": j + 1,
             "text": plain_text(text),
-            **shown_images(result.case, j),
+            **image_fields(result.case, j),
             "score": metrics["scores"][j],
             "s_norm": metrics["s_norm"][j],
             "probability": metrics["probabilities"][j],
@@ -105,25 +104,25 @@ def _of_debate(result: DebateResult) -> Iterator[ResultRow]:
             "best": j == result.best if result.scored else None,
             "spread": metrics["spread"][j] if metrics["spread"] else None,
             "round_one_s_norm": metrics["round_one"][j],
-            **whole,
+            **case_fields,
             "feedback": plain_text(str(result.feedback[j])) or None,
-            **named,
+            **component_scores,
         }
     if not candidates:
-        yield {**first, **whole}
+        yield {**identity, **case_fields}
 
 
 def _record(judged: JudgedCase) -> ResultRow:
-    """All of a case, as JSON-ready data."""
+    """Return a complete case as JSON-ready data."""
     return {
         "index": judged.index,
         "id": plain_text(judged.case.id),
         "input": plain_text(judged.case.input),
-        **shown_images(judged.case),
+        **image_fields(judged.case),
         **_trajectory_row(judged.case),
         "best": judged.best,
         "candidates": [
-            {"text": plain_text(text), **_own_images(judged.case, j), **_outcome(outcome)}
+            {"text": plain_text(text), **_candidate_images(judged.case, j), **_outcome(outcome)}
             for j, (text, outcome) in enumerate(
                 zip(judged.case.candidates, judged.result, strict=False)
             )
@@ -134,46 +133,45 @@ def _record(judged: JudgedCase) -> ResultRow:
     }
 
 
-def _of_judged(judged: JudgedCase) -> Iterator[ResultRow]:
-    first: ResultRow = {"index": judged.index, "id": plain_text(judged.case.id)}
-    first |= _trajectory_row(judged.case)
+def _judged_rows(judged: JudgedCase) -> Iterator[ResultRow]:
+    identity: ResultRow = {"index": judged.index, "id": plain_text(judged.case.id)}
+    identity |= _trajectory_row(judged.case)
     if not judged.case.candidates:
-        why = judged.failure.reason if judged.failure else None
-        yield {**first, "status": "failed", "reason": why}
+        failure_reason = judged.failure.reason if judged.failure else None
+        yield {**identity, "status": "failed", "reason": failure_reason}
     for j, (text, outcome) in enumerate(zip(judged.case.candidates, judged.result, strict=False)):
-        found = _outcome(outcome)
+        outcome_fields = _outcome(outcome)
         yield {
-            **first,
+            **identity,
             "candidate": j + 1,
             "text": plain_text(text),
-            **shown_images(judged.case, j),
-            "score": found["score"],
-            "log_odds": found.get("log_odds"),
-            "passed": found.get("passed"),
+            **image_fields(judged.case, j),
+            "score": outcome_fields["score"],
+            "log_odds": outcome_fields.get("log_odds"),
+            "passed": outcome_fields.get("passed"),
             "best": None if judged.best is None else j == judged.best,
-            "status": found["status"],
-            "reason": found.get("reason"),
-            DECIDED_BY: found.get(DECIDED_BY),
-            "certainty": found.get("certainty"),
+            "status": outcome_fields["status"],
+            "reason": outcome_fields.get("reason"),
+            DECIDED_BY: outcome_fields.get(DECIDED_BY),
+            "certainty": outcome_fields.get("certainty"),
             "case_calls": judged.usage.calls,
             "case_tokens": judged.usage.tokens,
             "case_cost": judged.usage.cost,
-            "feedback": found.get("feedback"),
+            "feedback": outcome_fields.get("feedback"),
         }
 
 
-def shown_images(case: Case, candidate: int | None = None) -> ResultRow:
-    """The images of a case by their short names, with those of a candidate; nothing where there are
-    none."""
-    found: ResultRow = {"images": list(map(image_reference, case.images))} if case.images else {}
-    if candidate is not None and (own := _own_images(case, candidate)):
-        found["candidate_images"] = own["images"]
-    return found
+def image_fields(case: Case, candidate: int | None = None) -> ResultRow:
+    """Return the images of a case by their short names, with those of a candidate, if any."""
+    fields: ResultRow = {"images": list(map(image_reference, case.images))} if case.images else {}
+    if candidate is not None and (candidate_fields := _candidate_images(case, candidate)):
+        fields["candidate_images"] = candidate_fields["images"]
+    return fields
 
 
-def _own_images(case: Case, candidate: int) -> ResultRow:
-    own = case.candidate_images[candidate] if case.candidate_images else ()
-    return {"images": list(map(image_reference, own))} if own else {}
+def _candidate_images(case: Case, candidate: int) -> ResultRow:
+    urls = case.candidate_images[candidate] if case.candidate_images else ()
+    return {"images": list(map(image_reference, urls))} if urls else {}
 
 
 def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:
@@ -194,16 +192,16 @@ LABEL_SHOWN = 60
 NAME_SHOWN = 14
 
 
-def say_verdict(judged: Judged) -> str:
-    """Who won, in a sentence."""
+def describe_verdict(judged: Judged) -> str:
+    """Return the winner in a sentence."""
     if isinstance(judged, JudgedCase):
-        return _say_best(judged)
-    said = debate_words.verdict(judged)
-    return f"Winner: {said}" if judged.scored and len(judged.case.candidates) > 1 else said
+        return _describe_best(judged)
+    verdict = debate_words.verdict(judged)
+    return f"Winner: {verdict}" if judged.scored and len(judged.case.candidates) > 1 else verdict
 
 
 def show_case(judged: Judged) -> Iterator[Block]:
-    """The blocks of one case. What a page folds away is what a terminal has no room for."""
+    """Yield the blocks of one case. A terminal leaves out the sections that a page folds."""
     if isinstance(judged, DebateResult):
         yield from _show_debate(judged)
     else:
@@ -211,10 +209,10 @@ def show_case(judged: Judged) -> Iterator[Block]:
 
 
 def facts_of(judged: Judged) -> dict[str, str]:
-    """What the verdict on one case rests on."""
+    """Return the facts behind the verdict on one case."""
     images = "; ".join(f"{name}: {say_image(url)}" for name, url in images_by_name(judged.case))
     if isinstance(judged, JudgedCase):
-        decided, used = say_decided(count_decided(judged)), wording.used(judged.usage)
+        decided, used = describe_deciders(count_decided(judged)), wording.used(judged.usage)
         facts = {"Decided by": decided, "Used": used, "Images": images}
     else:
         planned = int(np.prod(judged.tensor.shape[:2]))
@@ -225,38 +223,40 @@ def facts_of(judged: Judged) -> dict[str, str]:
             "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
             f" {debate_words.ending(judged)}",
             "Used": f"{wording.used(judged.usage)}, {wording.duration(judged.seconds)}",
-            "Disarmed": _say_marks(judged),
+            "Disarmed": _describe_marks(judged),
             "Images": images,
         }
         for failure, turns in debate_words.failures(judged).items():
-            facts[failure.kind.capitalize()] = _say_failed(judged, failure, turns)
-    return {name: said for name, said in facts.items() if said}
+            facts[failure.kind.capitalize()] = _describe_failure(judged, failure, turns)
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def count_decided(judged: Judged) -> Counter[str]:
-    """Which judge of a cascade decided on the case; nothing where another judged."""
-    scored = [one for one in judged.result if isinstance(one, EvaluationResult)]
-    named = {str(one.metadata[DECIDED_BY]) for one in scored if DECIDED_BY in one.metadata}
-    return Counter(named)
+    """Count the judge of a cascade that decided on the case; empty without a cascade."""
+    scored = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
+    judges = {
+        str(outcome.metadata[DECIDED_BY]) for outcome in scored if DECIDED_BY in outcome.metadata
+    }
+    return Counter(judges)
 
 
-def say_decided(counts: Counter[str]) -> str:
-    """Each judge of a cascade, with its share where several decided."""
+def describe_deciders(counts: Counter[str]) -> str:
+    """Describe the deciding judges of a cascade, with their shares if there are several."""
     shares = counts.most_common()
     if len(shares) < 2:
         return "".join(counts)
     return ", ".join(f"{name} {wording.percent(n / counts.total(), 1)}" for name, n in shares)
 
 
-def _say_marks(result: DebateResult) -> str:
-    """Forged marks that were made harmless, in the texts and in what the agents said."""
+def _describe_marks(result: DebateResult) -> str:
+    """Describe the forged marks that were disarmed, in the texts and in the agents' answers."""
     marks = result.sanitized + sum(turn.sanitized for turn in result.turns)
     return f"{wording.count(marks, 'forged mark')} in the texts, made harmless" if marks else ""
 
 
-def _say_failed(result: DebateResult, failure: Failure, turns: Sequence[Turn]) -> str:
-    named = ", ".join(f"{result.agents[t.agent]} in round {t.round + 1}" for t in turns)
-    return f"{named}: {failure.reason}"
+def _describe_failure(result: DebateResult, failure: Failure, turns: Sequence[Turn]) -> str:
+    turn_names = ", ".join(f"{result.agents[t.agent]} in round {t.round + 1}" for t in turns)
+    return f"{turn_names}: {failure.reason}"
 
 
 def _show_debate(result: DebateResult) -> Iterator[Block]:
@@ -267,13 +267,13 @@ def _show_debate(result: DebateResult) -> Iterator[Block]:
         rounds = [_round(result, r) for r in range(len(result.convergence))]
         yield Section("Debate", rounds, folded=True)
     if result.scored:
-        for j, found in enumerate(result.feedback):
-            if found.strengths or found.weaknesses or found.instructions:
-                yield Texts(f"Feedback on {wording.letter(j)}", [("", str(found))])
+        for j, feedback in enumerate(result.feedback):
+            if feedback.strengths or feedback.weaknesses or feedback.instructions:
+                yield Texts(f"Feedback on {wording.letter(j)}", [("", str(feedback))])
 
 
 def _texts(judged: Judged) -> Section:
-    """The input and the candidates in full."""
+    """Return the input and the candidates in full."""
     texts = [("Input", judged.case.input)]
     texts += [(wording.letter(j), text) for j, text in enumerate(judged.case.candidates)]
     texts += trajectory_texts(judged.case.trajectory)
@@ -295,19 +295,19 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
 
 
 def images_by_name(case: Case) -> list[tuple[str, str]]:
-    """All images of a case, each by what it belongs to."""
+    """Return all images of a case, each named by its input or candidate."""
 
     def named(whose: str, urls: Sequence[str]) -> list[tuple[str, str]]:
         return [(f"{whose}, image {n}", url) for n, url in enumerate(urls, 1)]
 
-    found = named("Input", case.images)
-    for j, own in enumerate(case.candidate_images):
-        found += named(wording.letter(j), own)
-    return found
+    images = named("Input", case.images)
+    for j, candidate_urls in enumerate(case.candidate_images):
+        images += named(wording.letter(j), candidate_urls)
+    return images
 
 
-def say_images(urls: Sequence[str]) -> dict[str, str]:
-    """The images of a text as a fact in one line; none where it has none."""
+def describe_images(urls: Sequence[str]) -> dict[str, str]:
+    """Return the images of a text as a fact in one line; empty without images."""
     return {"images": "; ".join(map(say_image, urls))} if urls else {}
 
 
@@ -344,8 +344,8 @@ def _table(result: DebateResult) -> Table:
 
 def _round(result: DebateResult, r: int) -> Section:
     cv, voters = result.convergence[r], result.voters[r]
-    said = debate_words.round_text(result.profile, r, cv, result.certainty, voters)
-    blocks: list[Block] = [Note(said)]
+    summary = debate_words.round_text(result.profile, r, cv, result.certainty, voters)
+    blocks: list[Block] = [Note(summary)]
     for turn in (turn for turn in result.turns if turn.round == r):
         blocks.append(Transcript("", [_utter(result, turn)]))
         if turn.scores is not None:
@@ -357,13 +357,13 @@ def _round(result: DebateResult, r: int) -> Section:
 
 def _utter(result: DebateResult, turn: Turn) -> Utterance:
     points: list[tuple[str, str]] = []
-    for j, one in enumerate(turn.points):
-        named = (
-            ("for", one.strengths),
-            ("against", one.weaknesses),
-            ("to change", one.instructions),
+    for j, point in enumerate(turn.points):
+        groups = (
+            ("for", point.strengths),
+            ("against", point.weaknesses),
+            ("to change", point.instructions),
         )
-        points += [(f"{wording.letter(j)}, {name}", text) for name, text in named if text]
+        points += [(f"{wording.letter(j)}, {name}", text) for name, text in groups if text]
     points += [("recalled", debate_words.recalled(memory)) for memory in turn.memories]
     failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
     note = f"round {turn.round + 1}, {_note(turn)}"
@@ -371,17 +371,17 @@ def _utter(result: DebateResult, turn: Turn) -> Utterance:
 
 
 def _note(turn: Turn) -> str:
-    shown = ", ".join(wording.letter(j) for j in turn.order)
+    order = ", ".join(wording.letter(j) for j in turn.order)
     parts = [turn.model, wording.tokens(turn.usage), wording.duration(turn.seconds)]
-    parts += [f"shown in the order {shown}"] if shown else []
+    parts += [f"shown in the order {order}"] if order else []
     parts += [f"answer read: {turn.parse_mode}"] if turn.parse_mode else []
     parts += [debate_words.decided(turn.decided_by)] if turn.decided_by else []
     return ", ".join(parts)
 
 
-def turn_table(turn: Turn, profile: Profile, known: Mapping[int, int]) -> Table:
-    """A turn's scores, candidates x components, and each candidate's score from this turn; `known`:
-    the number by which the agents know each candidate."""
+def turn_table(turn: Turn, profile: Profile, labels: Mapping[int, int]) -> Table:
+    """Return a turn's scores, candidates x components, and each candidate's score from this turn.
+    `labels`: the number by which the agents know each candidate."""
     scores = np.array(turn.scores)
     weighted = arithmetic.turn_scores(scores, np.array(profile.weight_list))
     names = [wording.shorten(component.name, NAME_SHOWN) for component in profile.components]
@@ -390,7 +390,7 @@ def turn_table(turn: Turn, profile: Profile, known: Mapping[int, int]) -> Table:
     columns.append(Column("mean" if equal else "weighted", "score", 2, TOP))
     rows = [
         (
-            wording.letter(j) + (f" Response {known[j]}" if j in known else ""),
+            wording.letter(j) + (f" Response {labels[j]}" if j in labels else ""),
             *(float(score) for score in scores[j]),
             float(weighted[j]),
         )
@@ -414,12 +414,15 @@ def _show_judged(judged: JudgedCase) -> Iterator[Block]:
     ]
     best = frozenset(() if judged.best is None or len(rows) < 2 else (judged.best,))
     yield Table("Scores", columns, rows, best=best, star="Highest score")
-    said = [
-        (wording.letter(j), one.reason if isinstance(one, Failure) else one.feedback)
-        for j, one in enumerate(judged.result)
+    explanations = [
+        (
+            wording.letter(j),
+            judgement.reason if isinstance(judgement, Failure) else judgement.feedback,
+        )
+        for j, judgement in enumerate(judged.result)
     ]
-    if any(text for _, text in said):
-        yield Texts("What the judge says", [(name, text) for name, text in said if text])
+    if any(text for _, text in explanations):
+        yield Texts("What the judge says", [(name, text) for name, text in explanations if text])
 
 
 def _figures(outcome: EvaluationResult | Failure) -> tuple[Cell, Cell, Cell]:
@@ -429,7 +432,7 @@ def _figures(outcome: EvaluationResult | Failure) -> tuple[Cell, Cell, Cell]:
     return (outcome.score, odds if isinstance(odds, float) else None, outcome.passed)
 
 
-def _say_best(judged: JudgedCase) -> str:
+def _describe_best(judged: JudgedCase) -> str:
     if judged.failure is not None:
         return f"not all have a score ({judged.failure.kind}: {judged.failure.reason})"
     if len(judged.result) == 1:
@@ -441,37 +444,39 @@ def name_case(judged: Judged) -> str:
     return wording.shorten(str(judged.case.id), 30) or str(judged.index + 1)
 
 
-def whole_rows(found: Sequence[Judged], _variants: Sequence[str]) -> Iterator[MatrixRow]:
-    return (whole_row(judged) for judged in found)
+def case_matrix_rows(
+    judged_cases: Sequence[Judged], _variants: Sequence[str]
+) -> Iterator[MatrixRow]:
+    return (case_matrix_row(judged) for judged in judged_cases)
 
 
-def whole_row(judged: Judged) -> MatrixRow:
-    """A case with its whole texts and all that was said, to be opened in place."""
+def case_matrix_row(judged: Judged) -> MatrixRow:
+    """Return the matrix row of a case, with its texts and all arguments, which open in place."""
     case = judged.case
     texts = tuple(case.candidates) or ("",) * max(1, len(judged.result))
     parts = result_metrics(judged)["components"] if isinstance(judged, DebateResult) else ()
     entries = [_entry(judged, j, text, parts[j] if parts else {}) for j, text in enumerate(texts)]
-    details = Section(say_verdict(judged), show_case(judged), facts_of(judged))
-    facts = {**_winner_in_line(judged), **say_images(case.images)}
+    details = Section(describe_verdict(judged), show_case(judged), facts_of(judged))
+    facts = {**_winner_in_line(judged), **describe_images(case.images)}
     reference = case.reference or ""
     return MatrixRow(name_case(judged), case.input, entries, reference, facts, (details,))
 
 
 def _entry(judged: Judged, j: int, text: str, components: Mapping[str, float] | None) -> Entry:
-    """What a judge made of one candidate; of a debate with the components' scores."""
+    """Return the entry of one candidate; for a debate with the scores of its components."""
     case, outcome = judged.case, judged.result[j] if j < len(judged.result) else None
-    facts = say_images(case.candidate_images[j] if case.candidate_images else ())
+    facts = describe_images(case.candidate_images[j] if case.candidate_images else ())
     if isinstance(outcome, EvaluationResult):
-        said = {"feedback": outcome.feedback} if outcome.feedback else {}
+        reasons = {"feedback": outcome.feedback} if outcome.feedback else {}
         scores: dict[str, float | None] = {"score": outcome.score}
         scores |= {name: score / TOP for name, score in (components or {}).items()}
-        return Entry(text, scores, outcome.passed, said, facts=facts)
-    why = outcome.reason if outcome else ""
+        return Entry(text, scores, outcome.passed, reasons, facts=facts)
+    failure_reason = outcome.reason if outcome else ""
     if isinstance(judged, DebateResult):
-        why = reason(judged) or why
-    if outcome is not None and outcome.kind == "skipped":  # what was not asked has not failed
-        return Entry(text, facts={**facts, "not judged": why})
-    return Entry(text, failure=f"failed: {why}", facts=facts)
+        failure_reason = reason(judged) or failure_reason
+    if outcome is not None and outcome.kind == "skipped":  # a call that was not made has not failed
+        return Entry(text, facts={**facts, "not judged": failure_reason})
+    return Entry(text, failure=f"failed: {failure_reason}", facts=facts)
 
 
 def _winner_in_line(judged: Judged) -> dict[str, str]:
@@ -483,7 +488,7 @@ def _winner_in_line(judged: Judged) -> dict[str, str]:
 
 class LiveDebate:
     """Describes the events of one debate: the status of a step that starts, a report of one that
-    has ended. What came of the debate is the report of the run."""
+    has ended. The result of the debate is in the report of the run."""
 
     def __init__(self) -> None:
         self._profile: Profile | None = None
@@ -516,11 +521,11 @@ class LiveDebate:
         notes = [f"round {turn.round + 1}", turn.model, wording.duration(turn.seconds)]
         failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
         name = self._profile.agents[turn.agent].name
-        said = Utterance(name, turn.argument, ", ".join(notes), (), failure)
-        blocks: list[Block] = [Transcript("", [said])]
+        utterance = Utterance(name, turn.argument, ", ".join(notes), (), failure)
+        blocks: list[Block] = [Transcript("", [utterance])]
         if turn.scores is not None:
-            known = turn_labels(turn, len(self._profile.agents), self._profile.order)
-            blocks.append(turn_table(turn, self._profile, known))
+            labels = turn_labels(turn, len(self._profile.agents), self._profile.order)
+            blocks.append(turn_table(turn, self._profile, labels))
         return blocks
 
     def _round(self, r: int, cv: float, voters: int) -> Note:

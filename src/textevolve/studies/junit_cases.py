@@ -19,7 +19,7 @@ GATES = "gates"
 def junit_suites(
     study: AnyStudy, records: Callable[[], Iterable[Any]], gated: Gated
 ) -> list[JUnitSuite]:
-    """A suite of the records that have a score or lack one, and one of the gates."""
+    """Return a suite of the records with a score or a missing one, and a suite of the gates."""
     suites = [JUnitSuite(study.kind, lambda: _record_cases(study, records(), gated))]
     if gated.outcomes:
         suites.append(JUnitSuite(GATES, lambda: _gate_cases(gated)))
@@ -31,11 +31,11 @@ def _record_cases(study: AnyStudy, records: Iterable[Any], gated: Gated) -> Iter
     for record in records:
         row = study.row(record)
         if row.status == "scored" and row.score is None:
-            continue  # nothing of it was to be scored
-        named = (row.variant or study.kind, row.case or row.name)
-        seen[named] += 1
-        classname, name = named
-        name += f" #{seen[named]}" if seen[named] > 1 else ""
+            continue  # the record was not to be scored
+        key = (row.variant or study.kind, row.case or row.name)
+        seen[key] += 1
+        classname, name = key
+        name += f" #{seen[key]}" if seen[key] > 1 else ""
         yield _case(row, name, classname, gated, lambda record=record: study.flat(record))
 
 
@@ -55,37 +55,41 @@ def _case(
     if passed is None or passed:
         return JUnitCase(name, classname)
     below = "not passed" if least is None else f"below {least:g}"
-    why = f": {row.reason}" if row.reason else ""
-    said = _shorten(f"score {row.score:.3f}, {below}{why}")
+    reason = f": {row.reason}" if row.reason else ""
+    message = _shorten(f"score {row.score:.3f}, {below}{reason}")
     if _is_allowed(row, gated):
-        return JUnitCase(name, classname, "skipped", f"{said} (the gates hold)")
-    return JUnitCase(name, classname, "failure", said, _tell(flat()))
+        return JUnitCase(name, classname, "skipped", f"{message} (the gates hold)")
+    return JUnitCase(name, classname, "failure", message, _format_rows(flat()))
 
 
 def _is_allowed(row: Row, gated: Gated, gate: str = "") -> bool:
-    """Whether the gates hold all the same, so that a build server must not fail the build: those
-    of the row's variant, or the one that is named. A baseline has none."""
-    others = (one for one in gated.outcomes if one.variant == row.variant)
-    own = [one for one in others if (one.gate == "max failed") == (gate == "max failed")]
-    return bool(gated.outcomes) and all(one.holds for one in own)
+    """Tell whether the gates hold in spite of this record, so that a build server does not fail the
+    build: all gates of the row's variant, or the named one. A baseline has none."""
+    of_variant = (outcome for outcome in gated.outcomes if outcome.variant == row.variant)
+    relevant = [
+        outcome
+        for outcome in of_variant
+        if (outcome.gate == "max failed") == (gate == "max failed")
+    ]
+    return bool(gated.outcomes) and all(outcome.holds for outcome in relevant)
 
 
-def _tell(rows: Iterable[Mapping[str, Any]]) -> str:
-    """What is known of a record: its rows, a line for each thing."""
-    told = (
+def _format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Format the rows of a record, with a line for each field."""
+    parts = (
         "\n".join(f"{name}: {value}" for name, value in row.items() if value not in (None, ""))
         for row in rows
     )
-    return wording.clip("\n\n".join(told), TEXT_SHOWN)
+    return wording.clip("\n\n".join(parts), TEXT_SHOWN)
 
 
 def _gate_cases(gated: Gated) -> Iterator[JUnitCase]:
-    for one in gated.outcomes:
-        name = f"{one.gate}, {one.variant}" if one.variant else one.gate
-        if one.holds:
+    for outcome in gated.outcomes:
+        name = f"{outcome.gate}, {outcome.variant}" if outcome.variant else outcome.gate
+        if outcome.holds:
             yield JUnitCase(name, GATES)
         else:
-            yield JUnitCase(name, GATES, "failure", str(one))
+            yield JUnitCase(name, GATES, "failure", str(outcome))
 
 
 def _shorten(text: str) -> str:

@@ -1,5 +1,5 @@
-"""What somebody works with who puts memories into a namespace and looks for them, outside a study:
-the store, and models that embed, which are opened with the first text that has to be embedded.
+"""Work on the memories of a namespace outside a study: the store, and models that embed, which are
+opened with the first text to embed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ EMBEDDED_AT_ONCE = 32
 
 @dataclass
 class MemoryDesk:
-    """`source`: who works here, such as the command line. `opened`: where models are asked, once it
-    is open, or where somebody else has opened it."""
+    """The store of memories and its embedders. `source`: the caller, such as the command line.
+    `opened`: the workbench of the models, once it is open, or if the caller has opened it."""
 
     settings: Settings
     namespace: str
@@ -46,8 +46,8 @@ class MemoryDesk:
         return self.resources.memories(self.namespace)
 
     async def bench(self, embedder: str) -> Workbench:
-        """Where models are asked; what they answer is kept as a run. `embedder`: the model that is
-        wanted first.
+        """Return the workbench of the models, whose answers are stored as a run. `embedder`: the
+        first model.
 
         Raises:
             StoreError: the store of runs cannot be used.
@@ -69,22 +69,22 @@ class MemoryDesk:
             return self.opened
 
     async def embed(self, collection: Collection, text: str) -> Vector:
-        """A text as the memories of a collection are embedded.
+        """Embed a text like the memories of a collection.
 
         Raises:
-            InputError: the embedder's dimension is another by now. ModelError: nothing came.
+            InputError: the embedder's dimension has changed. ModelError: there is no answer.
         """
         return await (await self.bench(collection.embedder)).embed(collection, text)
 
     async def embed_all(self, collection: Collection, texts: Sequence[str]) -> list[Vector]:
-        """The same for several texts, in their order."""
+        """Embed several texts; return the vectors in their order."""
         work = [lambda text=text: self.embed(collection, text) for text in texts]
         return await gather_bounded(work, EMBEDDED_AT_ONCE)
 
     @asynccontextmanager
     async def erasing(self, texts: Sequence[str]) -> AsyncGenerator[None]:
-        """Erase texts from the journal and all that was made of it; their memories are deleted in
-        the body. In the end no page of a store holds them.
+        """Erase texts from the journal and everything derived from it; the body deletes their
+        memories. At the end no page of a store contains them.
 
         Raises:
             StoreError: a store cannot be written.
@@ -96,22 +96,22 @@ class MemoryDesk:
             await self._visit_stores(scrub_store)
 
     async def _visit_stores(self, visit: Callable[[StoreLocation], None]) -> None:
-        """Of runs, where there is one yet, and of memories."""
-        for one in dict.fromkeys((self.settings.store, self.settings.memory_location)):
-            if not isinstance(one, Path) or one.expanduser().is_file():
-                await asyncio.to_thread(visit, one)
+        """Visit the store of runs, if it exists, and that of memories."""
+        for location in dict.fromkeys((self.settings.store, self.settings.memory_location)):
+            if not isinstance(location, Path) or location.expanduser().is_file():
+                await asyncio.to_thread(visit, location)
 
     async def settle(self, embedder: str | None, dimension: int | None) -> tuple[str, int]:
-        """The full spec of an embedder, that of the settings where none is named, and its
-        dimension, for which it is asked where nobody says it.
+        """Return the full spec of an embedder, by default that of the settings, and its dimension,
+        which is measured if it is None.
 
         Raises:
             SettingsError: there is no such model. ModelError: it gives no embedding.
         """
-        named = embedder or self.settings.embedder
-        found, _ = await choose_model(self.settings, named, asks=dimension is None)
+        requested_model = embedder or self.settings.embedder
+        model, _ = await choose_model(self.settings, requested_model, asks=dimension is None)
         if dimension is None:
-            bench = await self.bench(found)
-            (vector,) = await embed_texts(bench.model_of(found), ["dimension"])
+            bench = await self.bench(model)
+            (vector,) = await embed_texts(bench.model_of(model), ["dimension"])
             dimension = len(vector)
-        return found, dimension
+        return model, dimension

@@ -1,8 +1,8 @@
-"""Memory evaluation: what a memory system keeps, makes up, updates, and answers from what it keeps.
+"""Memory evaluation: extraction, hallucination, updates and answers of a memory system.
 
-After HaluMem (arXiv 2511.03506). How a system is asked and judged is in `textevolve.memory_eval`;
-what people are shown in `memory_report.py`. A system is fed and its outcomes are judged side by
-side, as one stream over all users.
+After HaluMem (arXiv 2511.03506). `textevolve.memory_eval` feeds and judges a system;
+`memory_report.py` has the report. Feeding and judging run concurrently, as one stream over all
+users.
 """
 
 from __future__ import annotations
@@ -79,17 +79,16 @@ from textevolve.wiring import Workbench, choose_model
 
 USERS_IN_FLIGHT = 8
 BASELINES = ("none", "context")
-"""Systems that cost nothing, and so are rehearsed as they are."""
+"""Systems without cost, which an estimate runs unchanged."""
 OPENED = "opened system"
-"""Among the objects of a run: the memory system that was opened to describe it."""
+"""The name, among the objects of a run, of the memory system opened to describe it."""
 
 
 class MemoryEvaluationSpec(StudySpec):
-    """Feed a memory system dialogues, and judge what it kept, made up, updated and answers.
+    """Feed dialogues to a memory system, and judge its extraction, updates and answers.
 
-    After the HaluMem benchmark. The same command again goes on where it was stopped, and asks
-    nothing twice. Limits bound what judging and answering use, not what a memory system spends
-    itself.
+    After the HaluMem benchmark. The same command again resumes the run without repeated calls.
+    Limits apply to judging and answering, not to the memory system itself.
     """
 
     kind: ClassVar[str] = "memory-eval"
@@ -110,15 +109,15 @@ class MemoryEvaluationSpec(StudySpec):
     )
     judge: str | None = option(
         None,
-        "The judge of memories, such as debate:general or jury. Where none is named, --model makes"
-        " each judgement with one structured call.",
+        "The judge of memories, such as debate:general or jury. By default --model makes each"
+        " judgement with one structured call.",
         short="-j",
         group="Judging",
     )
     answer_model: str | None = option(
         None,
-        "The model that answers questions from the memories that were found, where it is not"
-        " --model. A system that answers by itself needs none.",
+        "The model that answers questions from the retrieved memories; by default --model. A"
+        " system that answers by itself needs none.",
         group="Models",
     )
     users: int | None = option(
@@ -130,16 +129,14 @@ class MemoryEvaluationSpec(StudySpec):
     seed: int = option(
         0, "Seed of the model's judgements and answers, and of the bootstrap.", group="Judging"
     )
-    fresh: str = option(
-        "", "Any text. Another text asks and feeds everything anew, in a run of its own."
-    )
+    fresh: str = option("", "Any text. Another text repeats all calls and feeding in a new run.")
 
     def salt(self, described: Mapping[str, Any]) -> str:
         return self.fresh
 
     @property
     def system_name(self) -> str:
-        """What the system's operations stand under in the journal."""
+        """The name of the system's operations in the journal."""
         return self.system.removeprefix(OWN)
 
 
@@ -152,23 +149,23 @@ def ask(spec: MemoryEvaluationSpec) -> Asks:
 async def describe(
     spec: MemoryEvaluationSpec, settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """The system's own name, which says more than the specification where it has a configuration,
-    and what it can do."""
-    found: dict[str, Any] = {}
+    """Describe the system: its own name, which may include its configuration, and its
+    capabilities."""
+    described: dict[str, Any] = {}
     if spec.answer_model is not None:
-        found["answer_model"], _ = await choose_model(settings, spec.answer_model, asks=False)
+        described["answer_model"], _ = await choose_model(settings, spec.answer_model, asks=False)
     if names_own(spec.system):
         plan = read_own(spec.system)
         if plan.model is not None:
-            found["system_model"], _ = await choose_model(settings, plan.model, asks=False)
+            described["system_model"], _ = await choose_model(settings, plan.model, asks=False)
         embedder = plan.embedder or settings.embedder
-        found["textevolve"] = {"embedder": embedder, "prompts": creation_prompts()}
-        found |= {"system": spec.system.strip(), "capabilities": asdict(CAPABILITIES)}
+        described["textevolve"] = {"embedder": embedder, "prompts": creation_prompts()}
+        described |= {"system": spec.system.strip(), "capabilities": asdict(CAPABILITIES)}
     elif spec.system != RECORDED:
         system = _open_system(spec, settings, objects)
         objects[OPENED] = system
-        found |= {"system": system.name, "capabilities": asdict(system.capabilities)}
-    return found
+        described |= {"system": system.name, "capabilities": asdict(system.capabilities)}
+    return described
 
 
 def _open_system(
@@ -180,38 +177,38 @@ def _open_system(
 
 
 def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
-    """A case for each user: the hash of its line, which the run reads again."""
+    """Yield a case for each user: the hash of its line, which the run reads again."""
     survey = Survey()
-    for found in read_data(spec.data, spec.users, spec.sessions):
-        survey.note(found)
-        if isinstance(found, User):
-            yield Case(found.sha256, (), found.id)
+    for line in read_data(spec.data, spec.users, spec.sessions):
+        survey.note(line)
+        if isinstance(line, User):
+            yield Case(line.sha256, (), line.id)
     if spec.system == RECORDED:
         survey.check_recorded(spec.data)
 
 
-def _survey(spec: MemoryEvaluationSpec, wanted: Mapping[str, str]) -> Survey:
-    """What there is of the users that are wanted, and of the lines that are no users."""
+def _survey(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Survey:
+    """Survey the users with these hashes, and the lines that are no users."""
     survey = Survey()
-    for found in read_data(spec.data, spec.users, spec.sessions):
-        if isinstance(found, Malformed) or found.id in wanted:
-            survey.note(found)
+    for line in read_data(spec.data, spec.users, spec.sessions):
+        if isinstance(line, Malformed) or line.id in hashes:
+            survey.note(line)
     return survey
 
 
-def _users(spec: MemoryEvaluationSpec, wanted: Mapping[str, str]) -> Iterator[tuple[int, User]]:
-    """The users that are wanted, numbered; `wanted` has the hash of each.
+def _users(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Iterator[tuple[int, User]]:
+    """Yield the users of a run, numbered; `hashes` has the hash of each by id.
 
     Raises:
-        InputError: they are not those that the run was begun with.
+        InputError: the users have changed since the run was started.
     """
     lines = read_data(spec.data, None, spec.sessions)
-    users = (found for found in lines if isinstance(found, User))
-    for number, (name, sha256) in enumerate(wanted.items(), 1):
+    users = (line for line in lines if isinstance(line, User))
+    for number, (name, sha256) in enumerate(hashes.items(), 1):
         user = next((user for user in users if user.id == name), None)
         if user is None or user.sha256 != sha256:
             raise InputError(
-                f"{spec.data}: has been changed since the run was begun; give its command again"
+                f"{spec.data}: has changed since the run was started; give its command again"
             )
         yield number, user
 
@@ -219,10 +216,10 @@ def _users(spec: MemoryEvaluationSpec, wanted: Mapping[str, str]) -> Iterator[tu
 async def run(
     spec: MemoryEvaluationSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[EvaluationRecord]:
-    """First what is measured and which lines are no users, then judgements and times as they come,
-    in no order."""
-    wanted = {case.id: case.input for case in cases}
-    survey = _survey(spec, wanted)
+    """Yield first the scope and the lines that are no users, then judgements and times as they
+    come, in no order."""
+    hashes = {case.id: case.input for case in cases}
+    survey = _survey(spec, hashes)
     can = None if spec.system == RECORDED else Capabilities(**bench.described["capabilities"])
     unmeasured = find_unmeasured(survey, can)
     expected = survey.planned(spec.system) + survey.sessions + len(survey.malformed) + 1
@@ -248,7 +245,7 @@ async def run(
             expected=expected,
         )
         stream = pipe(
-            _users(spec, wanted),
+            _users(spec, hashes),
             stages.produce,
             stages.settle,
             source_concurrency=min(USERS_IN_FLIGHT, bench.concurrency),
@@ -260,9 +257,9 @@ async def run(
 
 
 def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | None:
-    """None where it is not asked: in a replay, and in a rehearsal where it would cost something."""
-    known = spec.system.partition(":")[0] in BASELINES
-    if bench.mode != "live" and (bench.mode == "replay" or not known):
+    """Open the system; None in a replay, and in an estimate if it would cost something."""
+    is_baseline = spec.system.partition(":")[0] in BASELINES
+    if bench.mode != "live" and (bench.mode == "replay" or not is_baseline):
         return None
     if names_own(spec.system):
         return open_own(spec.system, bench)
@@ -271,17 +268,17 @@ def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | N
 
 
 async def _close_system(system: MemorySystem) -> None:
-    """What is judged is judged, whatever a system does when it is let go."""
+    """Close a system; errors are logged, since all judgements are made."""
     try:
         await system.aclose()
-    except Exception as error:  # noqa: BLE001  it is told, and nothing hangs on it
-        said = one_line(f"{type(error).__name__}: {error}")
-        logging.getLogger("textevolve").warning("%s: cannot be closed: %s", system.name, said)
+    except Exception as error:  # noqa: BLE001  it is logged, and nothing depends on it
+        reason = one_line(f"{type(error).__name__}: {error}")
+        logging.getLogger("textevolve").warning("%s: cannot be closed: %s", system.name, reason)
 
 
 def find_row(record: EvaluationRecord) -> Row:
-    """A judgement is a record of its user's; a point has one, whichever its task turns out to be,
-    so that what was asked again takes the place of what failed."""
+    """Return the row of a record. A judgement belongs to its user; a point has one key for all its
+    tasks, so that a repeated judgement replaces a failed one."""
     match record:
         case Scope():
             return Row("data", -1)
@@ -294,9 +291,9 @@ def find_row(record: EvaluationRecord) -> Row:
             return Row(key, case=record.user, status=status, reason=record.stopped)
         case MemoryJudgement():
             subject, outcome = record.subject, record.outcome
-            what = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")
+            kind = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")
             return Row(
-                f"{subject.user}/{subject.session + 1:03}/{what}/{subject.item:03}",
+                f"{subject.user}/{subject.session + 1:03}/{kind}/{subject.item:03}",
                 case=subject.user,
                 score=score_of(record),
                 status=outcome.kind if isinstance(outcome, Failure) else "scored",
@@ -310,7 +307,7 @@ _RECORDS: Mapping[str, type[EvaluationRecord]] = {
     "Scope": Scope,
     "Malformed": Malformed,
 }
-"""By the names that stores know them by, whatever the classes are called."""
+"""The records by their names in stores, which stay if a class is renamed."""
 _NAMES = {kind: name for name, kind in _RECORDS.items()}
 _CODECS: Mapping[str, TypeAdapter[Any]] = {n: TypeAdapter(kind) for n, kind in _RECORDS.items()}
 
@@ -320,35 +317,35 @@ def encode(record: EvaluationRecord) -> bytes:
 
 
 def decode(body: bytes) -> EvaluationRecord:
-    ((name, found),) = from_json(body).items()
-    return _CODECS[name].validate_python(found)
+    ((name, fields),) = from_json(body).items()
+    return _CODECS[name].validate_python(fields)
 
 
 def flatten(record: EvaluationRecord) -> Iterator[Mapping[str, Any]]:
-    """A row for each judgement."""
+    """Yield a row for each judgement."""
     if isinstance(record, MemoryJudgement):
         yield to_row(record)
 
 
-def data(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> Mapping[str, Any]:
-    """Everything but the judgements."""
+def data(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> Mapping[str, Any]:
+    """Return all data except the judgements."""
     labels: dict[str, dict[str, int]] = {}
-    for (task, label), number in found.labels.items():
+    for (task, label), number in evaluation.labels.items():
         labels.setdefault(task, {})[str(label)] = number
     return {
         "parameters": spec.model_dump(mode="json"),
-        "whole": found.complete,
-        "sessions": found.scope.sessions,
-        "malformed": [asdict(line) for line in found.malformed],
-        "judgements": found.counts,
+        "whole": evaluation.complete,
+        "sessions": evaluation.scope.sessions,
+        "malformed": [asdict(line) for line in evaluation.malformed],
+        "judgements": evaluation.counts,
         "labels": labels,
         "failures": [
             {"task": task, "reason": reason, "number": number}
-            for task, reason, number in found.failures
+            for task, reason, number in evaluation.failures
         ],
-        "not_measured": found.scope.not_measured,
-        **metrics_to_json(found.metrics),
-        "usage": asdict(found.usage),
+        "not_measured": evaluation.scope.not_measured,
+        **metrics_to_json(evaluation.metrics),
+        "usage": asdict(evaluation.usage),
     }
 
 
@@ -361,7 +358,7 @@ FOLDER = "memory-eval"
 
 
 def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
-    """The system that a spec names, on the models of a run.
+    """Open the system that a spec names, with the models of a run.
 
     Raises:
         InputError: an option cannot be used.
@@ -385,27 +382,29 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
 
 
 async def _create(resources: Store, embedder: str, user: str, bench: Workbench) -> str:
-    """The collection of a user, made where it is not there yet."""
+    """Return the collection of a user, created if it does not exist."""
     name = f"user-{hashlib.sha256(user.encode()).hexdigest()[:24]}"
 
     def find() -> bool:
         resources.ensure_namespace(NAMESPACE)
-        known = resources.read(kinds.list_all, kinds.COLLECTIONS, NAMESPACE)
-        return any(collection.name == name for collection in known)
+        collections = resources.read(kinds.list_all, kinds.COLLECTIONS, NAMESPACE)
+        return any(collection.name == name for collection in collections)
 
     if not await asyncio.to_thread(find):
         dimension = len(await embed(bench.model_of(embedder), "How many numbers?"))
-        made = CollectionSpec(name=name, embedder=embedder, dimension=dimension)
-        await asyncio.to_thread(resources.write, kinds.create, kinds.COLLECTIONS, NAMESPACE, made)
+        collection_spec = CollectionSpec(name=name, embedder=embedder, dimension=dimension)
+        await asyncio.to_thread(
+            resources.write, kinds.create, kinds.COLLECTIONS, NAMESPACE, collection_spec
+        )
     return name
 
 
 @dataclass
 class Stages:
-    """What both stages share. `name`: what the system is named by. `can` is None where results were
-    recorded. `system` is None there, in a replay, and where a made-up one is to be rehearsed.
-    `judge`: None where each judgement is one structured call. `expected`: how many records are to
-    come, as far as is known."""
+    """The state of both stages. `name`: of the system. `can`: its capabilities, None for recorded
+    results. `system`: None for recorded results, in a replay, and if an estimate uses a made-up
+    one. `judge`: None if each judgement is one structured call. `expected`: the number of records,
+    as far as is known."""
 
     bench: Workbench
     survey: Survey
@@ -420,8 +419,8 @@ class Stages:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def produce(self, numbered: tuple[int, User]) -> AsyncGenerator[PieceToJudge]:
-        """What is to be judged of a user until a limit is reached: nothing is fed that would not be
-        judged. A replay ends where the journal does."""
+        """Yield the pieces of a user to judge until a limit is reached; the rest is not fed. A
+        replay ends with the journal."""
         number, user = numbered
         pieces = self._read(user) if self.can is None else self._feed(user, number, self.can)
         async with aclosing(pieces):
@@ -442,8 +441,8 @@ class Stages:
     ) -> AsyncGenerator[PieceToJudge]:
         bench, key = self.bench, f"{self.bench.run}-{number}"
         system = self.system or RehearsedSystem(user, can)
-        made = await open_instance(system, self.name, user, key, bench.journal, self.health)
-        async with aclosing(feed(user, key, can, bench.keep(made))) as pieces:
+        instance = await open_instance(system, self.name, user, key, bench.journal, self.health)
+        async with aclosing(feed(user, key, can, bench.keep(instance))) as pieces:
             async for piece in pieces:
                 if isinstance(piece, SessionTimes):
                     self.expected += piece.judgements - count_planned(user.sessions[piece.session])
@@ -451,33 +450,33 @@ class Stages:
                 yield piece
 
     async def settle(self, piece: PieceToJudge) -> EvaluationRecord:
-        """The record of a piece; the question in it is answered first."""
+        """Return the record of a piece; its question is answered first."""
         if isinstance(piece, SessionTimes):
             if piece.stopped:
                 self.stopped.set()
             return piece
         if isinstance(piece, Subject):
-            made = await self._judge(piece)
+            judgement = await self._judge(piece)
         else:
             metered = UsageMeter(self.answering)
             answer = await self._answer(piece, metered)
-            made = await self._judge(with_answer(piece.subject, answer))
-            made = replace(made, usage=made.usage + metered.usage)
-        skipped = isinstance(made.outcome, Failure) and made.outcome.kind == "skipped"
+            judgement = await self._judge(with_answer(piece.subject, answer))
+            judgement = replace(judgement, usage=judgement.usage + metered.usage)
+        skipped = isinstance(judgement.outcome, Failure) and judgement.outcome.kind == "skipped"
         if skipped and self.bench.mode != "replay":
             self.stopped.set()
-        return clip_texts(made)
+        return clip_texts(judgement)
 
     async def _answer(self, piece: Unanswered, model: Model) -> str | Failure:
         question = piece.subject.texts["question"]
         try:
             self._check_time()
-            found = await answer_question(model, question, piece.memories, seed=self.seed)
+            answer = await answer_question(model, question, piece.memories, seed=self.seed)
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
             return replace(failure_of(error), reason=f"no answer to judge: {error}")
-        return found.text
+        return answer.text
 
     async def _judge(self, subject: Subject) -> MemoryJudgement:
         try:

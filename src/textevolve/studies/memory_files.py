@@ -1,6 +1,6 @@
 """Files of memories, as rows: our own exports, and tables of texts.
 
-Memories are made of documents and chat logs by studies of their own; here it is said by which.
+Documents and chat logs become memories by their own studies, which messages here name.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ KEPT = (
     *("id", "collection", "last_used", "times_used", "supersedes", "superseded_by"),
     *("superseded_at", "added", "closed", "forgotten"),
 )
-"""Fields of an exported memory that belong to its first home. Memories that were closed there are
-passed over."""
+"""Fields of an exported memory that belong to its former collection. Memories that were closed
+there are skipped."""
 
 
 def read_memory_rows(path: str) -> Iterator[MemorySpec]:
-    """The memories of a file of rows, such as {"text": "...", "importance": 0.7}; `-` is JSON lines
-    from standard input.
+    """Read the memories of a file of rows, such as {"text": "...", "importance": 0.7}; `-` is JSON
+    lines from standard input.
 
     Raises:
-        InputError: it cannot be read, or a row is no memory; says where.
+        InputError: it cannot be read, or a row is no memory; names the place.
     """
     for where, row in _rows(path):
         if not row.get("closed"):
@@ -45,18 +45,18 @@ def read_memory_rows(path: str) -> Iterator[MemorySpec]:
 
 
 def read_memory(where: str, row: Row) -> MemorySpec:
-    """One row as a memory.
+    """Read one row as a memory.
 
     Raises:
-        InputError: it is none; says where.
+        InputError: it is no memory; names the place.
     """
     if any(name in row for name in CHATS):
         raise InputError(
             f"{where}: is a chat; memories are made of it with: textevolve memories create"
         )
-    given = {name: value for name, value in row.items() if name not in KEPT and value is not None}
+    fields = {name: value for name, value in row.items() if name not in KEPT and value is not None}
     try:
-        return MemorySpec(**given)
+        return MemorySpec(**fields)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -70,7 +70,7 @@ def _rows(path: str) -> Iterator[Placed]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """A cell of a table as it was: lists were written as JSON."""
+    """Read a cell of a table: lists were written as JSON."""
     lists = name in ("entities", "relations", "cites")
     if lists and isinstance(value, str) and value.startswith("["):
         return json.loads(value)
@@ -82,30 +82,33 @@ SHOWN = 1000
 
 
 def recalled_data(memory: Memory) -> dict[str, Any]:
-    """A memory that was found, as JSON-ready data."""
+    """Return a recalled memory as JSON-ready data."""
     return asdict(memory)
 
 
-def draw_recalled(found: Recalled) -> Report:
-    """Each with its score, and what that is made of."""
+def draw_recalled(recalled: Recalled) -> Report:
+    """Draw recalled memories, each with its score and the parts of that."""
     texts = [
         (
-            f"{wording.number(one.score)}  {_say_parts(one)}\n{one.id}  {one.source}",
-            wording.clip(one.text, SHOWN),
+            f"{wording.number(memory.score)}  {_describe_parts(memory)}"
+            f"\n{memory.id}  {memory.source}",
+            wording.clip(memory.text, SHOWN),
         )
-        for one in found.memories
+        for memory in recalled.memories
     ]
-    left = {
-        "below the minimum score": found.below,
-        "beyond the limit": found.over_limit,
-        "beyond the budget": found.over_budget,
+    counts = {
+        "below the minimum score": recalled.below,
+        "beyond the limit": recalled.over_limit,
+        "beyond the budget": recalled.over_budget,
     }
-    told = ", ".join(f"{number} {why}" for why, number in left.items() if number)
-    said = f"{len(texts)} of {found.considered} found" + (f"; {told}" if told else "")
-    return Report("", said, [Texts("", texts)] if texts else [])
+    left_out = ", ".join(f"{number} {reason}" for reason, number in counts.items() if number)
+    sentence = f"{len(texts)} of {recalled.considered} found" + (
+        f"; {left_out}" if left_out else ""
+    )
+    return Report("", sentence, [Texts("", texts)] if texts else [])
 
 
-def _say_parts(memory: Memory) -> str:
+def _describe_parts(memory: Memory) -> str:
     parts = dict(memory.parts)
     if memory.similarity is not None:
         parts["similarity"] = memory.similarity
@@ -113,17 +116,17 @@ def _say_parts(memory: Memory) -> str:
 
 
 def draw_memories(collection: str, memories: Sequence[MemoryRecord], all_of_them: int) -> Report:
-    texts = [(_head(one), wording.clip(one.text, SHOWN)) for one in memories]
-    left = all_of_them - len(memories)
-    more = f"; {left:,} earlier ones are shown with --limit or --json" if left else ""
-    said = f"{len(memories):,} memories of {collection}{more}"
-    return Report("", said, [Texts("", texts)] if texts else [])
+    texts = [(_head(memory), wording.clip(memory.text, SHOWN)) for memory in memories]
+    hidden = all_of_them - len(memories)
+    more = f"; {hidden:,} earlier ones are shown with --limit or --json" if hidden else ""
+    sentence = f"{len(memories):,} memories of {collection}{more}"
+    return Report("", sentence, [Texts("", texts)] if texts else [])
 
 
 def draw_memory(memory: MemoryRecord) -> Report:
-    """All that is known of one."""
+    """Draw a memory with all its fields."""
     facts = {
-        name.replace("_", " "): _say(value)
+        name.replace("_", " "): _format_value(value)
         for name, value in memory_data(memory).items()
         if name != "text" and value not in (None, "", (), [], False)
     }
@@ -131,7 +134,7 @@ def draw_memory(memory: MemoryRecord) -> Report:
 
 
 def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
-    """A row for each entity, with those that are mentioned together with it."""
+    """Draw a row for each entity, with the entities that are mentioned together with it."""
     columns = [Column("entity"), Column("memories", "count"), Column("mentioned together with")]
     rows = [
         (
@@ -146,7 +149,7 @@ def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
 
 
 def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
-    """The memories that mention an entity: when, what, from where, and who else."""
+    """Draw the memories that mention an entity, with date, source and further entities."""
     texts = [
         (
             f"{memory.id}  {write_time(memory.valid_from or memory.created)[:10]}"
@@ -159,14 +162,14 @@ def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
 
 
 def _head(memory: MemoryRecord) -> str:
-    """Id, date and importance, and whether it is held."""
-    said = f"{memory.id}  {write_time(memory.created)[:10]}  importance {memory.importance:.2f}"
+    """Return id, date and importance, and whether the memory is forgotten or superseded."""
+    head = f"{memory.id}  {write_time(memory.created)[:10]}  importance {memory.importance:.2f}"
     if memory.forgotten:
-        return f"{said}  forgotten"
-    return f"{said}  superseded" if memory.closed is not None else said
+        return f"{head}  forgotten"
+    return f"{head}  superseded" if memory.closed is not None else head
 
 
-def _say(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return "; ".join(_say(one) for one in cast(Sequence[Any], value))
+        return "; ".join(_format_value(part) for part in cast(Sequence[Any], value))
     return str(value)

@@ -1,4 +1,4 @@
-"""What people are shown of an evaluation of a memory system, and of two side by side."""
+"""The report on an evaluation of a memory system."""
 
 from __future__ import annotations
 
@@ -41,48 +41,51 @@ TITLES: Mapping[str, str] = {
     "memory_accuracy": "memory accuracy",
 }
 TYPE_SHOWN = ("recall", "fmr", "update_correct", "memory_accuracy")
-"""What is shown for each memory type: false memory resistance always beside recall."""
+"""The metrics for each memory type: false memory resistance always next to recall."""
 QUESTION_SHOWN = ("question_correct", "question_hallucination", "question_omission")
-"""What is shown for each question type."""
+"""The metrics for each question type."""
 HEADLINES = ("recall", "fmr", "accuracy", "update_correct", "question_correct")
-"""The metrics that are told in one sentence."""
+"""The metrics of the summary sentence."""
 
 MEANING = (
-    "“All” counts what has no verdict as not reached; “valid” leaves it out. Intervals (95 %) are"
-    " drawn over users. False memory resistance rises when nothing is kept: read it beside recall."
+    "“All” counts missing verdicts as not reached; “valid” leaves them out. Intervals (95 %) are"
+    " drawn over users. False memory resistance rises if nothing is stored: compare it with recall."
 )
 REASONS_SHOWN = 20
 
 Pairs: TypeAlias = Sequence[tuple[str, MetricPair]]
 
 
-def report(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> Report:
+def report(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> Report:
     return Report(
-        f"Memory of {spec.system_name}", _sentence(found), _blocks(found), _facts(spec, found)
+        f"Memory of {spec.system_name}",
+        _sentence(evaluation),
+        _blocks(evaluation),
+        _facts(spec, evaluation),
     )
 
 
-def _sentence(found: MemoryEvaluation) -> str:
-    overall = found.metrics.overall
-    told = [
+def _sentence(evaluation: MemoryEvaluation) -> str:
+    overall = evaluation.metrics.overall
+    figures = [
         f"{TITLES[name]} {wording.percent(overall[name].all.value, 1)}"
         for name in HEADLINES
         if overall[name].all.value is not None
     ]
-    said = f"{', '.join(told)}." if told else "nothing could be measured."
-    unfinished = "" if found.complete else "Not finished; of what was judged so far: "
-    return unfinished + said if unfinished else said[0].upper() + said[1:]
+    sentence = f"{', '.join(figures)}." if figures else "nothing could be measured."
+    unfinished = "" if evaluation.complete else "Not finished; so far: "
+    return unfinished + sentence if unfinished else sentence[0].upper() + sentence[1:]
 
 
-def _facts(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> dict[str, str]:
-    """Where the figures come from and what they took."""
-    minutes = found.metrics.minutes
+def _facts(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> dict[str, str]:
+    """Return the sources of the figures and their time."""
+    minutes = evaluation.metrics.minutes
     spent = {"adding": minutes.adding, "searching": minutes.searching}
     spent |= {"adding and searching": minutes.total}
     took = [f"{name} {wording.duration(60 * m)}" for name, m in spent.items() if m is not None]
-    users = wording.count(found.scope.users, "user")
-    sessions = wording.count(found.scope.sessions, "session")
-    malformed = f"; {len(found.malformed)} malformed, skipped" if found.malformed else ""
+    users = wording.count(evaluation.scope.users, "user")
+    sessions = wording.count(evaluation.scope.sessions, "session")
+    malformed = f"; {len(evaluation.malformed)} malformed, skipped" if evaluation.malformed else ""
     return {
         "System": spec.system_name,
         "Data": f"{spec.data}: {users}, {sessions}{malformed}",
@@ -92,36 +95,36 @@ def _facts(spec: MemoryEvaluationSpec, found: MemoryEvaluation) -> dict[str, str
     }
 
 
-def _blocks(found: MemoryEvaluation) -> Iterator[Block]:
-    metrics = found.metrics
+def _blocks(evaluation: MemoryEvaluation) -> Iterator[Block]:
+    metrics = evaluation.metrics
     rows = [(TITLES[n], metrics.overall[n]) for n in METRICS if _is_known(metrics.overall[n])]
     if rows:
         yield _table("Metrics", rows, MEANING)
-    for names, reason in _unmeasured(found).items():
+    for names, reason in _unmeasured(evaluation).items():
         yield Note(f"Not measured: {names}: {reason}", "warning")
-    for title, parts, shown in (
+    for title, parts, metric_names in (
         ("By memory type", metrics.by_type, TYPE_SHOWN),
         ("By question type", metrics.by_question_type, QUESTION_SHOWN),
     ):
         rows = [
             (f"{part}: {TITLES[name]}", pairs[name])
             for part, pairs in parts.items()
-            for name in shown
+            for name in metric_names
             if _is_known(pairs[name])
         ]
         if rows:
             yield _table(title, rows)
-    yield _coverage(found)
-    if found.failures:
-        yield _failures(found)
+    yield _coverage(evaluation)
+    if evaluation.failures:
+        yield _failures(evaluation)
 
 
 def _is_known(pair: MetricPair) -> bool:
     return pair.all.value is not None or pair.valid.value is not None
 
 
-def _cell(one: MetricEstimate) -> Estimate:
-    return Estimate(one.value, one.low, one.high)
+def _cell(figure: MetricEstimate) -> Estimate:
+    return Estimate(figure.value, figure.low, figure.high)
 
 
 def _table(title: str, rows: Pairs, note: str = "") -> Table:
@@ -135,31 +138,38 @@ def _table(title: str, rows: Pairs, note: str = "") -> Table:
     return Table(title, columns, cells, note=note)
 
 
-def _unmeasured(found: MemoryEvaluation) -> dict[str, str]:
-    """Why metrics are not measured, by their titles, those with one reason together."""
+def _unmeasured(evaluation: MemoryEvaluation) -> dict[str, str]:
+    """Return the reasons for metrics that are not measured, by the titles that share a reason."""
     reasons: dict[str, list[str]] = {}
     for name in METRICS:
-        pair = found.metrics.overall[name]
+        pair = evaluation.metrics.overall[name]
         if not _is_known(pair):
             reason = pair.all.reason or pair.valid.reason
             reasons.setdefault(reason.removeprefix("not measured: "), []).append(TITLES[name])
     return {", ".join(titles): reason for reason, titles in reasons.items()}
 
 
-def _coverage(found: MemoryEvaluation) -> Table:
-    shown = {t: one for t, one in found.metrics.coverage.items() if one.asked or one.skipped}
+def _coverage(evaluation: MemoryEvaluation) -> Table:
+    tasks = {
+        t: coverage
+        for t, coverage in evaluation.metrics.coverage.items()
+        if coverage.asked or coverage.skipped
+    }
     counts = [Column(name, "count") for name in ("judged", "failed", "not asked")]
     columns = (Column("judgements"), *counts, Column("coverage", "percent"))
-    rows = [(task, one.valid, one.failed, one.skipped, one.share) for task, one in shown.items()]
+    rows = [
+        (task, coverage.valid, coverage.failed, coverage.skipped, coverage.share)
+        for task, coverage in tasks.items()
+    ]
     return Table("Coverage", columns, rows)
 
 
-def _failures(found: MemoryEvaluation) -> Table:
+def _failures(evaluation: MemoryEvaluation) -> Table:
     rows = [
         (number, f"{task}: {wording.shorten(reason, 300)}")
-        for task, reason, number in found.failures[:REASONS_SHOWN]
+        for task, reason, number in evaluation.failures[:REASONS_SHOWN]
     ]
-    left = sum(number for *_, number in found.failures[REASONS_SHOWN:])
-    note = f"{left:,} more for other reasons." if left else ""
+    hidden = sum(number for *_, number in evaluation.failures[REASONS_SHOWN:])
+    note = f"{hidden:,} more for other reasons." if hidden else ""
     columns = (Column("judgements", "count"), Column("failed"))
     return Table("Why there is no verdict", columns, rows, note=note)

@@ -1,5 +1,5 @@
-"""What studies that work on memories have in common: finding agents and collections, and reading a
-collection as one of its versions held it. What is done with memories is in `memory`."""
+"""Steps that studies on memories share: find agents and collections, and read a collection in one
+of its versions. `memory` has the work on memories itself."""
 
 from __future__ import annotations
 
@@ -26,26 +26,28 @@ PAGE = 500
 
 
 async def find_agent(resources: Store, name: str, namespace: str) -> StoredAgent:
-    """
+    """Find a stored agent by its name.
+
     Raises:
         InputError: there is no such agent.
     """
-    space, own = split_name(name, namespace)
-    return await asyncio.to_thread(resources.read, kinds.get, kinds.AGENTS, space, own)
+    space, agent_name = split_name(name, namespace)
+    return await asyncio.to_thread(resources.read, kinds.get, kinds.AGENTS, space, agent_name)
 
 
 async def find_collection(resources: Store, name: str, namespace: str) -> Collection:
-    """
+    """Find a collection by its name.
+
     Raises:
         InputError: there is no such collection.
     """
-    space, own = split_name(name, namespace)
-    return await resources.memories(space).collection(own)
+    space, collection_name = split_name(name, namespace)
+    return await resources.memories(space).collection(collection_name)
 
 
 def memories_of(bench: Workbench, name: str) -> tuple[MemoryStore, str]:
-    """The store that holds a collection, and the collection's own name; `name` as NAMESPACE/NAME,
-    or NAME in the namespace of the settings. Whether there is one is found out by asking.
+    """Return the store of a collection, and the collection's own name; `name` as NAMESPACE/NAME, or
+    NAME in the namespace of the settings. The collection need not exist.
 
     Raises:
         InputError: it is no name.
@@ -55,30 +57,30 @@ def memories_of(bench: Workbench, name: str) -> tuple[MemoryStore, str]:
 
 
 def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
-    """The full names of the collections that an agent recalls from and writes into, its insights
-    left out.
+    """Return the full names of the collections that an agent recalls from and writes into, except
+    its insights.
 
     Raises:
-        InputError: it has none.
+        InputError: the agent has no collection.
     """
     spec = agent.spec
-    named = [*spec.memory.collections, *([spec.memories] if spec.memories else [])]
-    full = ["/".join(split_name(name, agent.namespace)) for name in named]
+    collections = [*spec.memory.collections, *([spec.memories] if spec.memories else [])]
+    full = ["/".join(split_name(name, agent.namespace)) for name in collections]
     insights = spec.insights and "/".join(split_name(spec.insights, agent.namespace))
-    found = tuple(dict.fromkeys(name for name in full if name != insights))
-    if not found:
+    names = tuple(dict.fromkeys(name for name in full if name != insights))
+    if not names:
         raise InputError(
             f"agent {agent.full_name} has no memories; give it a collection with: textevolve"
             f" agents update {agent.full_name} --memories NAME"
         )
-    return found
+    return names
 
 
 async def stream_memories(
     store: MemoryStore, collection: str, version: int | None, *, closed: bool = False
 ) -> AsyncGenerator[MemoryRecord]:
     """Yield all memories of a collection, now or in a version, in the order in which they were
-    kept."""
+    stored."""
     after = None
     while page := await store.page(
         collection, after=after, limit=PAGE, version=version, closed=closed
@@ -89,15 +91,15 @@ async def stream_memories(
 
 
 def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
-    """What a change of a run is known by, in a collection that takes each change once: the same in
-    whichever process, and in a run that is begun anew as this one was."""
-    made = [type(spec).__name__, dict(bench.described), identity_of(spec), bench.default_model]
-    return hashlib.sha256(to_json([*made, *parts])).hexdigest()
+    """Return the key of a run's change, by which a collection applies each change once: it is the
+    same in every process, and in a new run of the same specification."""
+    identity = [type(spec).__name__, dict(bench.described), identity_of(spec), bench.default_model]
+    return hashlib.sha256(to_json([*identity, *parts])).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class NewestMemories:
-    """The newest of some memories, oldest first; `number` and `importance` are those of all."""
+    """The newest memories, oldest first; `number` and total `importance` are those of all."""
 
     memories: Sequence[MemoryRecord]
     number: int
@@ -111,13 +113,13 @@ async def read_newest(
     least_trust: float,
     since: Mapping[str, int] | None = None,
 ) -> NewestMemories:
-    """Read the memories of collections that are trusted enough, each in a version, and kept after
-    the version in `since`. No more than the newest are held in memory."""
+    """Read the memories of collections, each in a version, that have at least `least_trust` and
+    were stored after the version in `since`. Only the `most` newest are held in memory."""
     newest, number, importance = list[MemoryRecord](), 0, 0.0
     for name, version in versions.items():
-        store, own = memories_of(bench, name)
+        store, collection = memories_of(bench, name)
         begin, some = (since or {}).get(name, 0), deque[MemoryRecord](maxlen=most)
-        async with aclosing(stream_memories(store, own, version)) as records:
+        async with aclosing(stream_memories(store, collection, version)) as records:
             async for record in records:
                 if record.added > begin and record.origin.trust >= least_trust:
                     some.append(record)

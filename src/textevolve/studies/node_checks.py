@@ -1,6 +1,6 @@
-"""Evaluators over recorded nodes as a specification names them: checks and judges.
+"""Evaluators of recorded nodes from a specification: checks and judges.
 
-A state that has a `text` is judged by it, any other as a whole, unless fields are named.
+A state with a `text` is judged by it, any other as a whole, unless fields are named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from textevolve.texts.numbers import read_number
 
 
 class NodeChecks(Frozen):
-    """By what nodes are judged without a model, and which of them and of their fields are."""
+    """Checks of nodes without a model, and the choice of nodes and fields."""
 
     threshold: Several = option(
         (),
@@ -53,14 +53,15 @@ class NodeChecks(Frozen):
 
     @field_validator("only")
     @classmethod
-    def _known(cls, given: Sequence[str]) -> tuple[str, ...]:
-        return tuple(read_type("only", one).name for one in given)
+    def _known(cls, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(read_type("only", name).name for name in names)
 
 
 def read_type(option: str, text: str) -> Instruction:
-    """
+    """Read a type of nodes; `option` names the option in messages.
+
     Raises:
-        InputError: there is no such type of nodes; `option` is where it was given.
+        InputError: there is no such type of nodes.
     """
     try:
         return Instruction(text.strip().upper())
@@ -71,7 +72,7 @@ def read_type(option: str, text: str) -> Instruction:
 
 
 def read_pair(option: str, text: str) -> tuple[str, float]:
-    """A name and its number, of a text such as `confidence=0.5`."""
+    """Read a name and its number from a text such as `confidence=0.5`."""
     name, equals, value = text.rpartition("=")
     try:
         return name, read_number(value if equals and name else "")
@@ -84,8 +85,8 @@ def targets_of(spec: NodeChecks) -> Targets:
 
 
 def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
-    """A judge as an evaluator of nodes, under its spec as its name; rules need no input. Judges of
-    trajectories are asked about whole runs, whatever types of nodes are chosen."""
+    """Return a judge as an evaluator of nodes, named by its spec; rules need no input. Judges of
+    trajectories judge complete runs, of all types of nodes."""
     fields, needs_input = (spec.input_key, spec.output_key), not name.startswith("rules:")
     if (judge_spec := parse_evaluator(name)).reads_trajectory:
         return RunEvaluator(name, judge, *fields, needs_input=judge_spec.kind.asks)
@@ -93,7 +94,7 @@ def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
 
 
 def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
-    """The evaluators that need nothing but the specification.
+    """Open the evaluators that need only the specification.
 
     Raises:
         InputError: a text or a number cannot be used.

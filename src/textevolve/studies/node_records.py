@@ -1,4 +1,4 @@
-"""What is kept of a study of nodes: each node with what was said of it, and what was no node."""
+"""The records of a study of nodes: each node with its results, and the unusable lines."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from textevolve.studies.study import Row
 
 @dataclass(frozen=True, slots=True)
 class JudgedNode(PlacedNode):
-    """A node with what was said of it. `number`: its place in the run, from 1 on. `unasked`: why a
-    judge was not asked about it yet, where a limit was reached."""
+    """A node with its results. `number`: its place in the run, from 1. `unasked`: the reason why a
+    judge has not judged it yet, if a limit was reached."""
 
     number: int
     unasked: str = ""
@@ -34,7 +34,7 @@ class JudgedNode(PlacedNode):
 
 @dataclass(frozen=True, slots=True)
 class UnusedLine:
-    """What of a trace could not be used, with the reason. `number`: its place after the nodes."""
+    """An unusable line of a trace, with the reason. `number`: its place after the nodes."""
 
     number: int
     place: str
@@ -49,12 +49,12 @@ def as_record(node: PlacedNode, number: int, unasked: str = "") -> JudgedNode:
 
 
 def unused_lines(reading: Reading, number: int) -> Iterator[UnusedLine]:
-    """What of a trace could not be used; `number`: of the nodes before it."""
+    """Yield the unusable lines of a trace; `number`: of the nodes before them."""
     for n, fault in enumerate(reading.faults, 1):
         place, _, reason = fault.partition(": ")
         yield UnusedLine(number + n, place, reason)
-    if left := reading.n_faults - len(reading.faults):
-        yield UnusedLine(number + len(reading.faults) + 1, f"{left:,} more", "not named here")
+    if unnamed := reading.n_faults - len(reading.faults):
+        yield UnusedLine(number + len(reading.faults) + 1, f"{unnamed:,} more", "not named here")
 
 
 def parse_line(name: str, line: str) -> NodeLine:
@@ -62,14 +62,14 @@ def parse_line(name: str, line: str) -> NodeLine:
         return parse_node(f"node {name}", json.loads(line))
     except (InputError, ValueError) as error:
         raise MismatchError(
-            f"node '{name}' was kept by another version of TextEvolve ({error}); evaluate the trace"
-            " again"
+            f"node '{name}' was stored by another version of TextEvolve ({error}); evaluate the"
+            " trace again"
         ) from None
 
 
 def find_row(record: Record) -> Row:
-    """A node's score is the mean of the scores that it has; where one failed it has none, since
-    half of them have another mean. It passed where all evaluators say so."""
+    """Return the row of a node. Its score is the mean of its scores; if one is missing it has none,
+    since the mean of the others is not comparable. It passed if it passed all evaluators."""
     if isinstance(record, UnusedLine):
         key = f"line {record.number}"
         return Row(key, record.number, record.place, None, "failed", record.reason)
@@ -77,19 +77,19 @@ def find_row(record: Record) -> Row:
     if record.unasked:
         return replace(row, status="skipped", reason=record.unasked)
     results = record.item.evaluation_results
-    failures = {name: one for name, one in results.items() if isinstance(one, Failure)}
-    for name, one in failures.items():
-        if one.kind == "failed":
-            return replace(row, status="failed", reason=f"{name}: {one.reason}")
-    found = [one for one in results.values() if isinstance(one, EvaluationResult)]
-    if found:
-        score = fmean(one.score for one in found)
-        return replace(row, score=score, passed=all(one.passed for one in found))
-    return replace(row, reason=next((one.reason for one in failures.values()), ""))
+    failures = {name: outcome for name, outcome in results.items() if isinstance(outcome, Failure)}
+    for name, outcome in failures.items():
+        if outcome.kind == "failed":
+            return replace(row, status="failed", reason=f"{name}: {outcome.reason}")
+    scored = [outcome for outcome in results.values() if isinstance(outcome, EvaluationResult)]
+    if scored:
+        score = fmean(outcome.score for outcome in scored)
+        return replace(row, score=score, passed=all(outcome.passed for outcome in scored))
+    return replace(row, reason=next((outcome.reason for outcome in failures.values()), ""))
 
 
 def as_case(record: Record | PlacedNode) -> Case | None:
-    """A node with what was said of it, to be judged; its input is its line of our own format."""
+    """Return a node as a case to judge; the input is its line in our format."""
     if isinstance(record, UnusedLine):
         return None
     line = encode_line(describe_node(record.episode, record.step, record.item))
@@ -97,7 +97,7 @@ def as_case(record: Record | PlacedNode) -> Case | None:
 
 
 def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
-    """A row for each node: its line of our own format, and what a table wants besides."""
+    """Yield the row of a node: its line in our format, and further columns for tables."""
     if isinstance(record, UnusedLine):
         return
     line = describe_node(record.episode, record.step, record.item)
@@ -115,7 +115,7 @@ def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
 
 
 def encode(record: Record) -> bytes:
-    """The same as JSON; of what could not be used, a line that readers take for a header."""
+    """Encode a record as JSON; an unusable line looks like a header to readers."""
     unused = isinstance(record, UnusedLine)
     data = {**HEADER, "unused": asdict(record)} if unused else next(flatten(record))
     return encode_line(data).rstrip(b"\n")

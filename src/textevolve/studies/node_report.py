@@ -1,5 +1,5 @@
-"""What is told of judged nodes: figures by evaluator, the episodes as a tree, and for a page each
-node in full."""
+"""The report of judged nodes: figures by evaluator, the episodes as a tree, and on a page each node
+in full."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from textevolve.report.blocks import (
 from textevolve.studies.node_records import JudgedNode, Record, UnusedLine
 
 MOST_NODES = 1000
-"""So many nodes, the first, are shown in full."""
+"""The number of nodes that are shown in full."""
 
 TREE_NODES = 50
 STATE_SHOWN = 120
@@ -38,8 +38,8 @@ WHOLE_STATE = 4000
 
 @dataclass(frozen=True, slots=True)
 class NodesResult:
-    """`statistics` of all nodes; `shown`: the first of them, whole; `unused`: what of the trace was
-    no node."""
+    """The result of judged nodes. `statistics`: of all nodes; `shown`: the first of them in full;
+    `unused`: the unusable lines of the trace."""
 
     statistics: NodeStatistics
     shown: Sequence[JudgedNode]
@@ -47,81 +47,88 @@ class NodesResult:
 
 
 def summarise(records: Iterable[Record], most: int) -> NodesResult:
-    statistics, shown, unused = NodeStatistics(), list[JudgedNode](), list[UnusedLine]()
+    statistics, first_nodes, unused = NodeStatistics(), list[JudgedNode](), list[UnusedLine]()
     for record in records:
         if isinstance(record, UnusedLine):
             unused.append(record)
             continue
         statistics.add(record.episode, record.item)
-        if len(shown) < most:
-            shown.append(record)
-    return NodesResult(statistics, shown, unused)
+        if len(first_nodes) < most:
+            first_nodes.append(record)
+    return NodesResult(statistics, first_nodes, unused)
 
 
-def report(found: NodesResult, *, most: int, states: bool) -> Report:
-    """`most`: nodes that the tree has; `states`: with the beginning of inputs and outputs."""
-    return Report("Nodes of an agent", _sentence(found.statistics), _blocks(found, most, states))
+def report(result: NodesResult, *, most: int, states: bool) -> Report:
+    """Report on nodes. `most`: the number of nodes in the tree; `states`: with the beginning of
+    inputs and outputs."""
+    return Report("Nodes of an agent", _sentence(result.statistics), _blocks(result, most, states))
 
 
-def _sentence(found: NodeStatistics) -> str:
-    said = f"{wording.count(found.nodes, 'node')} in "
-    said += wording.count(found.episodes, "episode")
-    said = f"{said}; {found.errors:,} failed themselves" if found.errors else said
-    if not found.by_evaluator:
-        return said
-    counts = (f"{number:,} {name.replace('_', ' ')}" for name, number in count_nodes(found).items())
-    return f"{said}. Nodes: {', '.join(counts)}"
+def _sentence(statistics: NodeStatistics) -> str:
+    text = f"{wording.count(statistics.nodes, 'node')} in "
+    text += wording.count(statistics.episodes, "episode")
+    text = f"{text}; {statistics.errors:,} failed themselves" if statistics.errors else text
+    if not statistics.by_evaluator:
+        return text
+    counts = (
+        f"{number:,} {name.replace('_', ' ')}" for name, number in count_nodes(statistics).items()
+    )
+    return f"{text}. Nodes: {', '.join(counts)}"
 
 
-def count_nodes(found: NodeStatistics) -> Mapping[str, int]:
-    """How many nodes have a score, lack one, were not asked about, and had no output."""
+def count_nodes(statistics: NodeStatistics) -> Mapping[str, int]:
+    """Count the nodes with a score, without one, not judged yet, and without an output."""
     names = ("judged", "failed", "skipped", "without_output")
-    return {name: getattr(found, name) for name in names}
+    return {name: getattr(statistics, name) for name in names}
 
 
-def _blocks(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
-    if found.statistics.by_evaluator:
-        yield _by_evaluator(found.statistics)
-    if reasons := found.statistics.reasons:
+def _blocks(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
+    if result.statistics.by_evaluator:
+        yield _by_evaluator(result.statistics)
+    if reasons := result.statistics.reasons:
         rows = [(wording.shorten(reason, 200), number) for reason, number in reasons.items()]
         yield Table("Without a score", (Column("reason"), Column("times", "count")), rows)
-    if found.unused:
+    if result.unused:
         columns = (Column("not used"), Column("why"))
-        yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in found.unused])
-    yield from _tree(found, most, states)
-    if len(found.shown) < found.statistics.nodes:
-        number = wording.count(found.statistics.nodes, "node")
-        said = f"The first {wording.count(len(found.shown), 'node')} of {number} are shown in full."
-        yield Note(f"{said} The figures are of all.", "warning")
-    for node in found.shown:
+        yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in result.unused])
+    yield from _tree(result, most, states)
+    if len(result.shown) < result.statistics.nodes:
+        number = wording.count(result.statistics.nodes, "node")
+        note = (
+            f"The first {wording.count(len(result.shown), 'node')} of {number} are shown in full."
+        )
+        yield Note(f"{note} The figures are of all.", "warning")
+    for node in result.shown:
         yield _in_full(node)
 
 
-def _by_evaluator(found: NodeStatistics) -> Table:
-    statistics = found.by_evaluator
+def _by_evaluator(node_statistics: NodeStatistics) -> Table:
+    statistics = node_statistics.by_evaluator
     columns = [Column(""), Column("mean", "score", 3), Column("passed", "count")]
     columns.append(Column("scored", "count"))
     more = {"failed": "no score", "skipped": "not asked"}
-    told = [name for name in more if any(getattr(one, name) for one in statistics.values())]
-    names = ("mean", "passed", "scored", *told)
-    rows = [
-        (wording.shorten(name, 60), *(getattr(one, figure) for figure in names))
-        for name, one in statistics.items()
+    present = [
+        name for name in more if any(getattr(evaluator, name) for evaluator in statistics.values())
     ]
-    return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in told)], rows)
+    names = ("mean", "passed", "scored", *present)
+    rows = [
+        (wording.shorten(name, 60), *(getattr(evaluator, figure) for figure in names))
+        for name, evaluator in statistics.items()
+    ]
+    return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in present)], rows)
 
 
-def _tree(found: NodesResult, most: int, states: bool) -> Iterator[Block]:
-    """Episodes, in each its nodes as they ran in one another, below each what was said of it."""
+def _tree(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
+    """Yield the tree of episodes and their nested nodes, with the results of each node."""
     roots = [
         Branch(f"episode {episode}", tone="strong", children=_nest(nodes, states))
-        for episode, nodes in groupby(found.shown[:most], lambda node: node.episode)
+        for episode, nodes in groupby(result.shown[:most], lambda node: node.episode)
     ]
     if roots:
         yield Tree("Episodes", roots)
-    if left := found.statistics.nodes - min(most, len(found.shown)):
-        said = wording.count(left, "more node")
-        yield Note(f"{said}: see nodes show TRACE --limit, or runs export RUN FILE", "dim")
+    if hidden_count := result.statistics.nodes - min(most, len(result.shown)):
+        more = wording.count(hidden_count, "more node")
+        yield Note(f"{more}: see nodes show TRACE --limit, or runs export RUN FILE", "dim")
 
 
 def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
@@ -155,9 +162,9 @@ def _grow(node: JudgedNode, states: bool) -> Branch:
         if states
     ]
     if item.error is not None:
-        said = "waits" if item.interrupted else "failed"
+        label = "waits" if item.interrupted else "failed"
         tone: Tone = "warning" if item.interrupted else "bad"
-        children.append(Branch(f"{said}: {item.error}", tone=tone))
+        children.append(Branch(f"{label}: {item.error}", tone=tone))
     results = item.evaluation_results.items()
     children += [Branch(name, *_judged(outcome)) for name, outcome in results]
     about = ", ".join(filter(None, (_about(item), f"superstep {node.step + 1}")))
@@ -172,12 +179,12 @@ def _about(item: HistoryItem) -> str:
 
 
 def _judged(outcome: EvaluationResult | Failure) -> tuple[str, Tone]:
-    """What an evaluator said, in one line."""
+    """Return the result of an evaluator in one line."""
     if isinstance(outcome, Failure):
         return f"{_grade(outcome)}: {outcome.reason}", "warning"
-    told = wording.shorten(outcome.feedback, FEEDBACK_SHOWN)
-    said = _grade(outcome)
-    return (f"{said}: {told}" if told else said), ("good" if outcome.passed else "bad")
+    feedback = wording.shorten(outcome.feedback, FEEDBACK_SHOWN)
+    grade = _grade(outcome)
+    return (f"{grade}: {feedback}" if feedback else grade), ("good" if outcome.passed else "bad")
 
 
 def _grade(outcome: EvaluationResult | Failure) -> str:
@@ -193,13 +200,13 @@ def _score(outcome: EvaluationResult | Failure) -> str:
 def _in_full(node: JudgedNode) -> Section:
     item = node.item
     facts = {"Node": about} if (about := _about(item)) else {}
-    for name, one in item.evaluation_results.items():
-        told = one.reason if isinstance(one, Failure) else one.feedback
-        facts[name] = ": ".join(part for part in (_grade(one), told) if part)
+    for name, outcome in item.evaluation_results.items():
+        explanation = outcome.reason if isinstance(outcome, Failure) else outcome.feedback
+        facts[name] = ": ".join(part for part in (_grade(outcome), explanation) if part)
     texts = [("Input", _clip(item.input_state)), ("Output", _clip(item.output_state))]
     if item.error is not None:
         texts.append(("Waits for" if item.interrupted else "Error", item.error))
-    scores = [f"{name} {_score(one)}" for name, one in item.evaluation_results.items()]
+    scores = [f"{name} {_score(outcome)}" for name, outcome in item.evaluation_results.items()]
     title = wording.shorten(f"{node.id}  {', '.join(scores)}", 200)
     return Section(title, [Texts("", texts)], facts, folded=True)
 
@@ -214,9 +221,9 @@ def _clip(state: Any) -> str:
     return wording.clip(_as_text(state, 1), WHOLE_STATE)
 
 
-def data(found: NodesResult) -> Mapping[str, Any]:
-    """The figures, JSON-ready."""
-    statistics = found.statistics
+def data(result: NodesResult) -> Mapping[str, Any]:
+    """Return the figures as JSON-ready data."""
+    statistics = result.statistics
     return {
         "episodes": statistics.episodes,
         "nodes": statistics.nodes,
@@ -224,7 +231,8 @@ def data(found: NodesResult) -> Mapping[str, Any]:
         **count_nodes(statistics),
         "reasons": statistics.reasons,
         "evaluators": {
-            name: {"mean": one.mean, **asdict(one)} for name, one in statistics.by_evaluator.items()
+            name: {"mean": figures.mean, **asdict(figures)}
+            for name, figures in statistics.by_evaluator.items()
         },
-        "unused": [asdict(one) for one in found.unused],
+        "unused": [asdict(line) for line in result.unused],
     }

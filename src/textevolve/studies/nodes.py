@@ -1,7 +1,7 @@
-"""Nodes: each step of an agent that was recorded, judged as it stood when it had just run.
+"""Nodes: each recorded step of an agent, judged in its state right after it ran.
 
-A node is a case, and a record with what was said of it; how it is judged is in
-`textevolve.node_eval`, what is told of all of them in `node_report.py`.
+A node is a case, and a record with its results; `textevolve.node_eval` judges nodes, and
+`node_report.py` reports on them.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from textevolve.studies.study import Asks, Study, StudySpec
 from textevolve.wiring import Workbench
 
 READ = "trace read"
-"""The step that ends with what was met while the trace was read."""
+"""The step that ends with the faults of the trace."""
 
 
 class NodesSpec(NodeChecks, StudySpec):
     """Judge every step (node) of recorded runs of an agent.
 
-    Checks ask no model; judges do. A node that failed or was interrupted is judged by nobody, and
-    neither is one of which no output was recorded, but for thresholds.
+    Checks call no model; judges do. Nodes that failed, were interrupted, or have no recorded output
+    are not judged, except by thresholds.
     """
 
     kind: ClassVar[str] = "nodes"
@@ -81,7 +81,7 @@ class NodesSpec(NodeChecks, StudySpec):
     )
     instruction: Several = option(
         (),
-        "What nodes of a name do, as NAME=TYPE, such as plan=DECOMPOSE. Repeatable.",
+        "The type of nodes of a name, as NAME=TYPE, such as plan=DECOMPOSE. Repeatable.",
         group="Data",
         identity=False,
     )
@@ -91,14 +91,14 @@ class NodesSpec(NodeChecks, StudySpec):
         for judge in self.judge:
             check_absolute(judge)
         names = [*(check.name for check in open_checks(self)), *self.judge]
-        if double := {one for one in names if names.count(one) > 1}:
+        if double := {name for name in names if names.count(name) > 1}:
             raise InputError(f"two evaluators have the name '{min(double)}'; names must differ")
         types_of(self)
         return self
 
 
 def types_of(spec: NodesSpec) -> dict[str, Instruction]:
-    """What nodes do, by their names."""
+    """Return the types of nodes by their names."""
     types: dict[str, Instruction] = {}
     for text in spec.instruction:
         name, equals, kind = text.rpartition("=")
@@ -109,7 +109,7 @@ def types_of(spec: NodesSpec) -> dict[str, Instruction]:
 
 
 def read_cases(spec: NodesSpec) -> Iterator[Case]:
-    """A case for each node of a trace.
+    """Yield a case for each node of a trace.
 
     Raises:
         InputError: there is no trace.
@@ -125,24 +125,24 @@ def read_trace(spec: NodesSpec, reading: Reading) -> Iterator[Episode]:
 
 
 def node_cases(episodes: Iterable[Episode], reading: Reading | None = None) -> Iterator[Case]:
-    """A case for each node; the last says what reading had to leave out.
+    """Yield a case for each node; the last has the faults of reading.
 
     Raises:
         InputError: two episodes have one id, or there is no node.
     """
     waiting: Case | None = None
-    for node in place_nodes(refuse_doubles(episodes)):
+    for node in place_nodes(require_unique_ids(episodes)):
         if waiting is not None:
             yield waiting
         waiting = as_case(node)
     if waiting is None:
-        raise InputError("there is no node to keep: the history is empty")
+        raise InputError("there is no node to judge: the history is empty")
     if reading is not None and (reading.n_faults or reading.others):
         waiting = replace(waiting, parameters={"reading": asdict(reading)})
     yield waiting
 
 
-def refuse_doubles(episodes: Iterable[Episode]) -> Iterator[Episode]:
+def require_unique_ids(episodes: Iterable[Episode]) -> Iterator[Episode]:
     seen: set[str] = set()
     for episode in episodes:
         if episode.id in seen:
@@ -152,9 +152,10 @@ def refuse_doubles(episodes: Iterable[Episode]) -> Iterator[Episode]:
 
 
 def ask(spec: NodesSpec) -> Asks:
-    """
+    """Return the judges of a specification.
+
     Raises:
-        InputError: a trace is named, and nothing to judge it by.
+        InputError: there is a trace, but neither a judge nor a check.
     """
     if spec.trace and not (spec.judge or open_checks(spec)):
         raise InputError("nothing to judge by: give --judge, --threshold or another")
@@ -170,21 +171,21 @@ def open_evaluators(spec: NodesSpec, bench: Workbench) -> list[NodeEvaluator]:
 
 
 async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Record]:
-    """The nodes in order, judged; then the lines of the trace that could not be used."""
+    """Yield the judged nodes in order; then the unusable lines of the trace."""
     reading = Reading()
 
     def noted() -> Iterator[Case]:
         nonlocal reading
         for case in cases:
-            if found := case.parameters.get("reading"):
-                reading = Reading(**found)
+            if reading_fields := case.parameters.get("reading"):
+                reading = Reading(**reading_fields)
             yield case
 
     evaluators = open_evaluators(spec, bench)
     number = 0
     episodes = gather_episodes(parse_line(case.id, case.input) for case in noted())
-    async with aclosing(evaluate_episodes(episodes, evaluators, bench.concurrency)) as found:
-        async for node in found:
+    async with aclosing(evaluate_episodes(episodes, evaluators, bench.concurrency)) as judged_nodes:
+        async for node in judged_nodes:
             number += 1
             yield as_record(node, number, _find_unasked(node.item, spec.judge))
     bench.listener(StepFinished(spec.kind, READ, reading))
@@ -193,7 +194,7 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
 
 
 def _find_unasked(item: HistoryItem, judges: Sequence[str]) -> str:
-    """Why a judge is still to be asked about a node; empty where none is."""
+    """Return the reason why a judge has not judged a node yet; empty if all have."""
     if item.error is not None:
         return ""
     for judge in judges:
@@ -206,9 +207,9 @@ def _find_unasked(item: HistoryItem, judges: Sequence[str]) -> str:
 
 
 def recorded(spec: NodesSpec, reading: Reading) -> Iterator[Record]:
-    """The records of a trace as it stands, nothing judged, nothing kept."""
+    """Yield the records of a trace without judging or storing them."""
     number = 0
-    for number, node in enumerate(place_nodes(refuse_doubles(read_trace(spec, reading))), 1):
+    for number, node in enumerate(place_nodes(require_unique_ids(read_trace(spec, reading))), 1):
         yield as_record(node, number)
     yield from unused_lines(reading, number)
 
@@ -216,12 +217,12 @@ def recorded(spec: NodesSpec, reading: Reading) -> Iterator[Record]:
 def summarise(
     _spec: NodesSpec, records: Iterable[Record], most: int = node_report.MOST_NODES
 ) -> NodesResult:
-    """What was said in all, and the first nodes, at `most` so many."""
+    """Return the figures of all nodes, and the first nodes, at most `most`."""
     return node_report.summarise(records, most)
 
 
 def note(event: Event) -> str | None:
-    """What of a trace was left out because it is no step of an agent."""
+    """Describe the spans of a trace that were left out because they are no steps of an agent."""
     if isinstance(event, StepFinished) and event.step == READ and event.value.others:
         return f"{wording.count(event.value.others, 'span')} left out: no steps of an agent"
     return None
@@ -229,17 +230,17 @@ def note(event: Event) -> str | None:
 
 def report(
     _spec: NodesSpec,
-    found: NodesResult,
+    result: NodesResult,
     *,
     most: int = node_report.TREE_NODES,
     states: bool = False,
 ) -> Report:
-    """With a tree of at `most` so many nodes; `states`: with their inputs and outputs."""
-    return node_report.report(found, most=most, states=states)
+    """Report with a tree of at most `most` nodes; `states`: with their inputs and outputs."""
+    return node_report.report(result, most=most, states=states)
 
 
-def data(spec: NodesSpec, found: NodesResult) -> Mapping[str, Any]:
-    return {"parameters": spec.model_dump(mode="json"), **node_report.data(found)}
+def data(spec: NodesSpec, result: NodesResult) -> Mapping[str, Any]:
+    return {"parameters": spec.model_dump(mode="json"), **node_report.data(result)}
 
 
 STUDY = Study(

@@ -1,5 +1,5 @@
-"""Optimize (prompt optimisation's sibling for one text, self-refine): a text for a task, revised as
-a judge asks, of which the best is kept.
+"""Optimize (self-refine): write a text for a task, revise it by a judge's feedback, and return the
+best version.
 
 The loop is in `textevolve.loops.optimization`.
 """
@@ -67,7 +67,7 @@ DEFAULT_JUDGE = "single"
 
 
 class OptimizeSpec(OptimizationPlan, MappedSpec):
-    """Write a text for a task, have it judged, revise it as the judge asks, and keep the best.
+    """Write a text for a task, judge it, revise it by the feedback, and return the best version.
 
     Known elsewhere as self-refine, and best-of-n. For a file of tasks, each of them is optimised.
     """
@@ -84,7 +84,7 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
         DEFAULT_JUDGE, "The judge, such as probe+rules.", short="-j", group="Judging"
     )
     second_judge: str | None = option(
-        None, "A judge that scores too, and steers nothing.", group="Advanced"
+        None, "A judge that scores too, without influence on the loop.", group="Advanced"
     )
     judge_model: str | None = option(None, "The model for judges that name none.", group="Advanced")
     step_judge: Mapping[str, str] = option(
@@ -117,28 +117,29 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
 
 
 def judges_of(spec: OptimizeSpec) -> tuple[str, ...]:
-    """The judge, and the second one if there is one."""
-    named = [spec.judge] if spec.second_judge is None else [spec.judge, spec.second_judge]
-    return tuple(with_model(judge, spec.judge_model) for judge in named)
+    """Return the judge, and the second one if there is one."""
+    judges = [spec.judge] if spec.second_judge is None else [spec.judge, spec.second_judge]
+    return tuple(with_model(judge, spec.judge_model) for judge in judges)
 
 
 def step_judges(spec: OptimizeSpec) -> dict[str, str]:
-    """The judges of a chain's steps, by the names of steps."""
+    """Return the judges of a chain's steps, by the names of steps."""
     return {step: with_model(judge, spec.judge_model) for step, judge in spec.step_judge.items()}
 
 
 def ask(spec: OptimizeSpec) -> Asks:
     chains = chains_among(spec.model) if spec.generator is None else ()
     writes = spec.generator is None and not chains
-    whole = judges_of(spec)
-    of_steps = dict.fromkeys(judge for judge in step_judges(spec).values() if judge not in whole)
+    text_judges = judges_of(spec)
+    of_steps = dict.fromkeys(
+        judge for judge in step_judges(spec).values() if judge not in text_judges
+    )
     prompts = {**prompts_version(), **(composition_prompts() if spec.split else {})}
-    return Asks((*whole, *of_steps), writes=writes, prompts=prompts, chains=chains)
+    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts, chains=chains)
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
-    """The task, or those of the file that is named: rows with `task` (or `input`) and an optional
-    `id`.
+    """Read the task, or those of a file: rows with `task` (or `input`) and an optional `id`.
 
     Raises:
         InputError: the file cannot be read, or a row has no task; names file and line.
@@ -148,11 +149,14 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
         return
     ids = set[str]()
     for where, row in read_rows(spec.task, "task", _is_text, spec.map):
-        named = ("task", *find_roles(tuple(row)).inputs)
-        text, given = next((row[one] for one in named if one in row), None), row.get("id")
+        columns = ("task", *find_roles(tuple(row)).inputs)
+        text, row_id = (
+            next((row[column] for column in columns if column in row), None),
+            row.get("id"),
+        )
         if not isinstance(text, str):
             raise InputError(f"{where}: 'task' must be there, and a text")
-        id = str(len(ids) + 1 if given in (None, "") else given)
+        id = str(len(ids) + 1 if row_id in (None, "") else row_id)
         if id in ids:
             raise InputError(f"{spec.task}: two tasks have the id '{id}'; ids must differ")
         ids.add(id)
@@ -166,7 +170,8 @@ def _is_text(column: str) -> bool:
 
 
 def _is_file(task: str) -> bool:
-    """Whether a file of tasks is meant: a name that ends like one and has no space, or exists."""
+    """Tell whether the task is a file of tasks: its name has such an ending, and no space unless it
+    exists."""
     try:
         if task.startswith("hf:"):
             return names_rows(task)
@@ -177,7 +182,7 @@ def _is_file(task: str) -> bool:
 
 
 def task_case(task: str, id: str = "1", where: str = "the task") -> Case:
-    """A task as a run keeps it: a case that has no candidates yet.
+    """Return a task as a case without candidates.
 
     Raises:
         InputError: it is blank, or no valid text.
@@ -192,29 +197,29 @@ def task_case(task: str, id: str = "1", where: str = "the task") -> Case:
 def run(
     spec: OptimizeSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Optimization]:
-    """What became of each task, as they finish."""
-    first = list(islice(source := iter(cases), 2))
-    listener = bench.listener if len(first) < 2 else _ends_only(bench.listener)
-    judge, *second = (bench.whole_judge_of(name) for name in judges_of(spec))
+    """Yield the result of each task, as they finish."""
+    first_cases = list(islice(source := iter(cases), 2))
+    listener = bench.listener if len(first_cases) < 2 else _ends_only(bench.listener)
+    judge, *second_judges = (bench.whole_judge_of(name) for name in judges_of(spec))
 
     async def work(placed: tuple[int, Case]) -> Optimization:
         position, case = placed
         context = OptimizationContext(
             generator=_open_generator(spec, bench, case.id, listener),
             evaluator=judge,
-            second_judge=second[0] if second else None,
+            second_judge=second_judges[0] if second_judges else None,
             time_limit=bench.seconds_left,
             listener=listener,
         )
         with span("case", f"case {case.id}"):
             return await optimize_text(case.input, spec, context, case.id, position)
 
-    placed = enumerate(chain(first, source))
+    placed = enumerate(chain(first_cases, source))
     return stream(placed, work, bench.concurrency, ordered=False)
 
 
 def _ends_only(listener: Listener) -> Listener:
-    """Of many tasks at once, only the ends are worth a line."""
+    """Return a listener that shows only the end of each task, since many run at once."""
 
     def hear(event: Event) -> None:
         if isinstance(event, StepStarted | StepFinished) and event.step != DONE:
@@ -246,7 +251,7 @@ async def _write_nothing(task: str, **_given: Any) -> str:
 
 
 def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Listener) -> Model:
-    """The model, or the chain that stands for one."""
+    """Open the model, or the chain that replaces it."""
     if spec.model is None or spec.plain_model is not None:
         return bench.model
     reject_rehearsal(spec.model, bench.mode)
@@ -258,46 +263,54 @@ def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Liste
     return ChainWriter(chain, bench, improve if judges else None)
 
 
-def find_row(made: Optimization) -> Row:
-    status: RecordStatus = "failed" if made.score is None else "scored"
-    if made.status == "budget":
+def find_row(optimization: Optimization) -> Row:
+    status: RecordStatus = "failed" if optimization.score is None else "scored"
+    if optimization.status == "budget":
         status = "skipped"
-    judged = made.best.evaluation if made.best else None
+    judged = optimization.best.evaluation if optimization.best else None
     passed = judged.passed if isinstance(judged, EvaluationResult) else None
-    return Row(made.id, made.position, made.id, made.score, status, made.reason, passed=passed)
+    return Row(
+        optimization.id,
+        optimization.position,
+        optimization.id,
+        optimization.score,
+        status,
+        optimization.reason,
+        passed=passed,
+    )
 
 
-def encode(made: Optimization) -> bytes:
-    """The fields of the record, and what they amount to."""
-    best = made.best
-    fields = {name: getattr(made, name) for name in made.__dataclass_fields__}
-    whole = {
+def encode(optimization: Optimization) -> bytes:
+    """Encode the fields of the record, and figures derived from them."""
+    best = optimization.best
+    fields = {name: getattr(optimization, name) for name in optimization.__dataclass_fields__}
+    content = {
         **fields,
-        "score": made.score,
-        "output": made.output,
+        "score": optimization.score,
+        "output": optimization.output,
         "best": best.iteration if best else None,
-        "usage": made.usage,
+        "usage": optimization.usage,
     }
-    return write_json(whole, "null")
+    return write_json(content, "null")
 
 
-def flatten(made: Optimization) -> Iterator[Mapping[str, Any]]:
-    """A row for each task; its attempts are within."""
-    yield cast("Mapping[str, Any]", from_json(encode(made)))
+def flatten(optimization: Optimization) -> Iterator[Mapping[str, Any]]:
+    """Yield the row of a task, which contains its attempts."""
+    yield cast("Mapping[str, Any]", from_json(encode(optimization)))
 
 
-def data(_spec: OptimizeSpec, found: Sequence[Optimization]) -> Mapping[str, Any]:
-    return {"tasks": [next(flatten(made)) for made in found]}
+def data(_spec: OptimizeSpec, optimizations: Sequence[Optimization]) -> Mapping[str, Any]:
+    return {"tasks": [next(flatten(optimization)) for optimization in optimizations]}
 
 
-def write_text(_spec: OptimizeSpec, found: Sequence[Optimization]) -> str:
+def write_text(_spec: OptimizeSpec, optimizations: Sequence[Optimization]) -> str:
     """Write the best texts, one below the other."""
-    texts = [made.output.rstrip() for made in found if made.output]
+    texts = [optimization.output.rstrip() for optimization in optimizations if optimization.output]
     return "\n\n".join(texts) + "\n" if texts else ""
 
 
-def report(spec: OptimizeSpec, found: Sequence[Optimization]) -> Report:
-    return make_report(spec, judges_of(spec), found)
+def report(spec: OptimizeSpec, optimizations: Sequence[Optimization]) -> Report:
+    return make_report(spec, judges_of(spec), optimizations)
 
 
 STUDY = Study(
@@ -321,22 +334,29 @@ STUDY = Study(
 
 
 def make_report(
-    plan: OptimizationPlan, judges: Sequence[str], found: Sequence[Optimization]
+    plan: OptimizationPlan, judges: Sequence[str], optimizations: Sequence[Optimization]
 ) -> Report:
-    facts = {"Judge": ", beside it ".join(judges)}
-    if len(found) == 1:
-        (made,) = found
-        return Report(wording.shorten(made.task, 120), _say_end(made), _draw(made), facts)
-    reached = sum(made.status == "accepted" for made in found)
-    sentence = f"{reached:,} of {len(found):,} tasks reached the threshold of {plan.threshold:g}."
-    return Report(f"{len(found):,} tasks", sentence, _draw_all(found), facts)
+    facts = {"Judge": ", second judge ".join(judges)}
+    if len(optimizations) == 1:
+        (optimization,) = optimizations
+        return Report(
+            wording.shorten(optimization.task, 120),
+            _describe_end(optimization),
+            _draw(optimization),
+            facts,
+        )
+    reached = sum(optimization.status == "accepted" for optimization in optimizations)
+    sentence = (
+        f"{reached:,} of {len(optimizations):,} tasks reached the threshold of {plan.threshold:g}."
+    )
+    return Report(f"{len(optimizations):,} tasks", sentence, _draw_all(optimizations), facts)
 
 
-def _say_end(made: Optimization) -> str:
-    return f"Ended as {made.status}: {made.reason}"
+def _describe_end(optimization: Optimization) -> str:
+    return f"Ended as {optimization.status}: {optimization.reason}"
 
 
-def _draw_all(found: Sequence[Optimization]) -> Iterator[Block]:
+def _draw_all(optimizations: Sequence[Optimization]) -> Iterator[Block]:
     columns = (
         Column("task"),
         Column("ended"),
@@ -347,41 +367,49 @@ def _draw_all(found: Sequence[Optimization]) -> Iterator[Block]:
     )
     rows = [
         (
-            wording.shorten(f"{made.id}  {made.task}", 60),
-            made.status,
-            made.attempts[0].score if made.attempts else None,
-            made.score,
-            len(made.attempts),
-            made.usage.tokens,
+            wording.shorten(f"{optimization.id}  {optimization.task}", 60),
+            optimization.status,
+            optimization.attempts[0].score if optimization.attempts else None,
+            optimization.score,
+            len(optimization.attempts),
+            optimization.usage.tokens,
         )
-        for made in found
+        for optimization in optimizations
     ]
-    links = [f"task-{n}" for n in range(len(found))]
+    links = [f"task-{n}" for n in range(len(optimizations))]
     yield Table("Tasks", columns, rows, links=links)
-    for link, made in zip(links, found, strict=True):
-        name = wording.shorten(f"{made.id}  {made.task}", 120)
-        yield Section(name, [Note(_say_end(made)), *_draw(made)], folded=True, anchor=link)
+    for link, optimization in zip(links, optimizations, strict=True):
+        name = wording.shorten(f"{optimization.id}  {optimization.task}", 120)
+        yield Section(
+            name,
+            [Note(_describe_end(optimization)), *_draw(optimization)],
+            folded=True,
+            anchor=link,
+        )
 
 
-def _draw(made: Optimization) -> Iterator[Block]:
-    """A task: its attempts, what each was told, what has changed, and the best."""
-    if not made.attempts:
+def _draw(optimization: Optimization) -> Iterator[Block]:
+    """Yield the blocks of a task: its attempts with their feedback, the changes, and the best."""
+    if not optimization.attempts:
         return
-    yield _table(made)
-    written = Transcript("", [_utter(attempt) for attempt in made.attempts])
-    yield Section("What was written", [written], folded=True)
-    first, best = next((a for a in made.attempts if a.output), None), made.best
-    if first is not None and best is not None and first.iteration != best.iteration:
-        title = f"From attempt {first.iteration} to attempt {best.iteration}"
-        yield Diff(title, first.output or "", best.output or "")
+    yield _table(optimization)
+    written = Transcript("", [_utter(attempt) for attempt in optimization.attempts])
+    yield Section("Written texts", [written], folded=True)
+    first_attempt, best = (
+        next((a for a in optimization.attempts if a.output), None),
+        optimization.best,
+    )
+    if first_attempt is not None and best is not None and first_attempt.iteration != best.iteration:
+        title = f"From attempt {first_attempt.iteration} to attempt {best.iteration}"
+        yield Diff(title, first_attempt.output or "", best.output or "")
     if best is not None and best.output is not None:
         yield Texts(f"The best: attempt {best.iteration}", [("", best.output)])
 
 
-def _table(made: Optimization) -> Table:
-    second = any(attempt.second is not None for attempt in made.attempts)
+def _table(optimization: Optimization) -> Table:
+    has_second = any(attempt.second is not None for attempt in optimization.attempts)
     columns = [Column("attempt", "text"), Column("score", "score", 3)]
-    columns += [Column("second judge", "score", 3)] * second
+    columns += [Column("second judge", "score", 3)] * has_second
     columns += [
         Column("made", "text"),
         Column("like before", "percent", 0),
@@ -393,19 +421,24 @@ def _table(made: Optimization) -> Table:
         [
             f"attempt {a.iteration}",
             a.score,
-            *([_score(a.second)] * second),
+            *([_score(a.second)] * has_second),
             a.made,
             a.similarity,
             None if a.output is None else len(a.output),
             a.usage.tokens,
             a.seconds,
         ]
-        for a in made.attempts
+        for a in optimization.attempts
     ]
-    best = made.best
-    marked = {n for n, a in enumerate(made.attempts) if best and a.iteration == best.iteration}
-    notes = [(a.iteration, [*_why(a.evaluation), *_why(a.second), *a.notes]) for a in made.attempts]
-    note = "\n".join(f"Attempt {n}: {'; '.join(said)}" for n, said in notes if said)
+    best = optimization.best
+    marked = {
+        n for n, a in enumerate(optimization.attempts) if best and a.iteration == best.iteration
+    }
+    notes = [
+        (a.iteration, [*_failure_reasons(a.evaluation), *_failure_reasons(a.second), *a.notes])
+        for a in optimization.attempts
+    ]
+    note = "\n".join(f"Attempt {n}: {'; '.join(remarks)}" for n, remarks in notes if remarks)
     return Table("Attempts", columns, rows, frozenset(marked), note)
 
 
@@ -413,12 +446,12 @@ def _score(outcome: EvaluationResult | Failure | None) -> float | None:
     return outcome.score if isinstance(outcome, EvaluationResult) else None
 
 
-def _why(outcome: EvaluationResult | Failure | None) -> list[str]:
+def _failure_reasons(outcome: EvaluationResult | Failure | None) -> list[str]:
     return [f"{outcome.kind}: {outcome.reason}"] if isinstance(outcome, Failure) else []
 
 
 def _utter(attempt: Attempt) -> Utterance:
-    """An attempt, and what the judge wants changed."""
+    """Return an attempt with the instructions of the judge."""
     outcome = attempt.evaluation
     points = [("wanted", line) for line in attempt.instructions]
     return Utterance(
@@ -426,5 +459,5 @@ def _utter(attempt: Attempt) -> Utterance:
         attempt.output or "",
         wording.number(attempt.score, 3),
         points,
-        "; ".join(_why(outcome)),
+        "; ".join(_failure_reasons(outcome)),
     )

@@ -1,6 +1,6 @@
-"""Profile: a debate's profile that a model writes for what is to be judged.
+"""Profile: a model writes the profile of a debate for a subject.
 
-How a draft is asked for and mended is in `textevolve.loops.profile_writing`.
+`textevolve.loops.profile_writing` requests and repairs drafts.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ SOURCE = "as generated"
 
 
 class ProfileSpec(ProfilePlan, StudySpec):
-    """Have a model write a profile for what is to be judged: agents, components and weights."""
+    """Have a model write a profile for a subject to judge: agents, components and weights."""
 
     kind: ClassVar[str] = "profile"
 
     subject: str = option(
-        description="What is to be judged, and to what end; @FILE reads it from a file, - from"
+        description="The subject to judge, and the purpose; @FILE reads it from a file, - from"
         " standard input.",
         argument=True,
         text="argument",
@@ -61,7 +61,7 @@ class ProfileSpec(ProfilePlan, StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class GeneratedProfile:
-    """A profile that a model wrote, or why there is none. `text`: the same as YAML."""
+    """A profile by a model, or the failure to write it. `text`: the profile as YAML."""
 
     model: str
     written: WrittenProfile | None
@@ -76,9 +76,11 @@ class GeneratedProfile:
         return _check(self.require().text)
 
     def require(self) -> WrittenProfile:
-        """
+        """Return the written profile.
+
         Raises:
-            AnswerError: no profile was written; says why. BudgetError: a limit was reached first.
+            AnswerError: no profile was written; has the reason. BudgetError: a limit was reached
+                first.
         """
         if self.written is not None:
             return self.written
@@ -117,15 +119,15 @@ def _check(text: str) -> Profile:
     return parse_profile(text, SOURCE)
 
 
-def find_row(found: GeneratedProfile) -> Row:
-    return row_of("1", 0, found.failure, "1")
+def find_row(generated: GeneratedProfile) -> Row:
+    return row_of("1", 0, generated.failure, "1")
 
 
-def report(spec: ProfileSpec, found: GeneratedProfile) -> Report:
+def report(spec: ProfileSpec, generated: GeneratedProfile) -> Report:
     title = f"A profile for: {wording.shorten(spec.subject, 120)}"
-    if found.written is None:
-        return Report(title, f"No profile was written: {_reason(found)}", [])
-    draft, profile = found.written.draft, found.profile
+    if generated.written is None:
+        return Report(title, f"No profile was written: {_reason(generated)}", [])
+    draft, profile = generated.written.draft, generated.profile
     agents = [(agent.name, agent.role) for agent in draft.agents]
     parts = [(part.name, part.weight, part.meaning, part.reason) for part in draft.components]
     columns = (
@@ -140,30 +142,30 @@ def report(spec: ProfileSpec, found: GeneratedProfile) -> Report:
     blocks = [
         Table("Agents", (Column("agent"), Column("role")), agents),
         Table("Components", columns, parts),
-        Texts("The profile", [("", found.text)]),
+        Texts("The profile", [("", generated.text)]),
     ]
     return Report(title, sentence, blocks)
 
 
-def _reason(found: GeneratedProfile) -> str:
-    return found.failure.reason if found.failure is not None else ""
+def _reason(generated: GeneratedProfile) -> str:
+    return generated.failure.reason if generated.failure is not None else ""
 
 
-def data(_spec: ProfileSpec, found: GeneratedProfile) -> Mapping[str, Any]:
-    if found.written is None:
-        return {"profile": None, "failure": found.failure and asdict(found.failure)}
-    draft = found.written.draft
+def data(_spec: ProfileSpec, generated: GeneratedProfile) -> Mapping[str, Any]:
+    if generated.written is None:
+        return {"profile": None, "failure": generated.failure and asdict(generated.failure)}
+    draft = generated.written.draft
     return {
-        "profile": found.profile.model_dump(mode="json"),
+        "profile": generated.profile.model_dump(mode="json"),
         "reasons": {part.name: part.reason for part in draft.components},
         "roles": {agent.name: agent.role for agent in draft.agents},
-        "text": found.text,
+        "text": generated.text,
     }
 
 
-def flatten(found: GeneratedProfile) -> Iterator[Mapping[str, Any]]:
-    """A row for each component."""
-    for part in found.written.draft.components if found.written is not None else ():
+def flatten(generated: GeneratedProfile) -> Iterator[Mapping[str, Any]]:
+    """Yield a row for each component."""
+    for part in generated.written.draft.components if generated.written is not None else ():
         yield part.model_dump(mode="json")
 
 
@@ -180,5 +182,5 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_step,
-    texts=dict.fromkeys((".yaml", ".yml"), lambda _spec, found: found.text),
+    texts=dict.fromkeys((".yaml", ".yml"), lambda _spec, generated: generated.text),
 )

@@ -1,8 +1,8 @@
 """Programs whose templates are improved: a chain, a function, a LangGraph graph, a DSPy module.
-None of the packages is imported: an object is recognised by what it can do.
+None of the packages is imported: an object is recognised by its methods.
 
-What each asks through our client is journaled, limited and counted as any call of a chain's; what
-it asks by a client of its own is not. How a chain runs is in `llm.chains`.
+Calls through our client are journaled, limited and counted like those of a chain; calls by a
+program's own client are not. `llm.chains` runs chains.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ from textevolve.wiring import Workbench
 
 @dataclass(frozen=True)
 class ChainProgram:
-    """A chain with the templates of some of its steps: of each the text of the last message of a
-    user. Its placeholders have to stay, whichever values they stand for.
+    """A chain with the templates of some of its steps; the text of a template is the last user
+    message of its step. Its placeholders must stay.
 
     Attributes:
         steps: The names of the steps.
@@ -93,12 +93,12 @@ class ChainProgram:
         )
 
     @property
-    def given(self) -> ProgramNames:
+    def names(self) -> ProgramNames:
         slots = tuple((name, _slots(message)) for name, _, _, message in self._messages)
         return ProgramNames(tuple(self.chain.inputs), slots, whole=not self.is_plain)
 
     def with_templates(self, templates: Templates) -> Chain:
-        """The chain with other texts in place of its templates."""
+        """Return the chain with other texts instead of its templates."""
         chain = self.chain
         for name, step, number, message in self._messages:
             parts = read_text_template(templates[name], _slots(message))
@@ -124,8 +124,8 @@ def _slots(message: TemplateMessage) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class CodeProgram:
-    """Code with named templates. `run` is given texts and a row; `answer`: of several values that
-    it gives, the one that is scored."""
+    """Code with named templates. `run` takes texts and a row; `answer` names the value that is
+    scored if it returns several."""
 
     name: str
     templates: Templates
@@ -135,7 +135,7 @@ class CodeProgram:
     hidden: tuple[str, ...] = ()
 
     @property
-    def given(self) -> ProgramNames:
+    def names(self) -> ProgramNames:
         slots = tuple((name, placeholders_of(text)) for name, text in self.templates.parts)
         return ProgramNames(None, slots, whole=True)
 
@@ -148,8 +148,8 @@ class CodeProgram:
         async def output() -> str:
             trying = current_trial.get()
             assert trying is not None
-            found = await self.run(texts, row, trying)
-            return choose_answer(found, row, self.answer, self.name)
+            result = await self.run(texts, row, trying)
+            return choose_answer(result, row, self.answer, self.name)
 
         chain = Chain(self.name, call("output", output), inputs=())
         return await run_traced(self.bench, chain, {}, texts, example.id, count)
@@ -166,11 +166,10 @@ async def run_traced(
     case: str,
     count: Callable[[Usage], None],
 ) -> ProgramOutput:
-    """What a chain gives while these templates are tried, and how each of them was used; without
-    any only what it gives.
+    """Run a chain with these templates; return its output, and the uses of each template, if any.
 
     Raises:
-        ProgramError: it gave nothing that can be used. ModelError, BudgetError: as its models.
+        ProgramError: there is no usable output. ModelError, BudgetError: as its models.
     """
     assert bench is not None
     spent = TraceRecorder(chain.name, "chain")
@@ -193,24 +192,24 @@ def show_values(example: Example) -> str:
     return "\n\n".join(f"{name}: {value}" for name, value in example.values.items())
 
 
-def choose_answer(found: Any, row: Mapping[str, Any], answer: str | None, name: str) -> str:
-    """The text that is scored of what a program gave: the value `answer`; where none is named, all
-    that is not the row's. Of a list of messages it is the last one's text.
+def choose_answer(result: Any, row: Mapping[str, Any], answer: str | None, name: str) -> str:
+    """Return the text that is scored of a program's result: the value `answer`, or without a name
+    all values that are not the row's. For a list of messages it is the text of the last.
 
     Raises:
-        AnswerError: there is no such value, or nothing.
+        AnswerError: there is no such value, or no result.
     """
-    if isinstance(found, Mapping):
-        values = cast("Mapping[str, Any]", found)
+    if isinstance(result, Mapping):
+        values = cast("Mapping[str, Any]", result)
         if answer is not None and answer not in values:
             there = ", ".join(map(str, values)) or "nothing"
             raise AnswerError(f"program '{name}' gave no value '{answer}', but: {there}")
         if answer is not None:
             values = {answer: values[answer]}
         fresh = {key: value for key, value in values.items() if answer or key not in row}
-        found = next(iter(fresh.values())) if len(fresh) == 1 else fresh
-    listed = cast("list[Any]", found) if isinstance(found, list) else [found]
-    text: object = getattr(listed[-1] if listed else None, "content", cast(object, found))
+        result = next(iter(fresh.values())) if len(fresh) == 1 else fresh
+    listed = cast("list[Any]", result) if isinstance(result, list) else [result]
+    text: object = getattr(listed[-1] if listed else None, "content", cast(object, result))
     if text is None or text == {}:
         raise AnswerError(f"program '{name}' gave nothing")
     return value_text(text)
@@ -229,52 +228,54 @@ def open_program(
     answer: str | None = None,
     hidden: tuple[str, ...] = (),
 ) -> OpenedProgram:
-    """The program of this name with all its templates, or of a chain with that of the `step`, or
-    with its only one. `text`: those to begin with, several as `read_prompts` takes them; empty: its
-    own, where it has some. `hidden`: columns that it is not given.
+    """Open the program of this name with all its templates; a chain with that of the `step`, or
+    with its only one. `text`: the initial templates, several as `read_prompts` takes them; empty:
+    the program's own. `hidden`: columns that the program does not see.
 
     Raises:
-        InputError: there is no such program, or it has no templates; a name is of none of them.
+        InputError: there is no such program, it has no templates, or no template of that name.
     """
-    given = find_object(name, objects)
-    if isinstance(given, Chain):
-        return _open_chain(given, step, text, bench)
+    program = find_object(name, objects)
+    if isinstance(program, Chain):
+        return _open_chain(program, step, text, bench)
     if step is not None:
         raise InputError(f"--step {step}: {name} is no chain")
-    told = read_prompts(text, "templates") if text.strip() else {}
+    texts = read_prompts(text, "templates") if text.strip() else {}
     called = name.removeprefix(OWN).rpartition(":")[2] or name
     called = called.rpartition(".")[2]
-    if is_module(given):
-        run, own = run_module(given), module_prompts(given)
-        return CodeProgram(called, _begin(own, told, called), run, bench, answer, hidden)
-    if not told:
+    if is_module(program):
+        run, templates = run_module(program), module_prompts(program)
+        return CodeProgram(called, _begin(templates, texts, called), run, bench, answer, hidden)
+    if not texts:
         raise InputError(
             f"program '{called}': name its templates: a YAML file of them by name, or from Python"
             " templates={...}"
         )
-    run = run_graph(given) if is_runnable(given) else run_function(given, called, told)
-    return CodeProgram(called, Templates(tuple(told.items())), run, bench, answer, hidden)
+    run = run_graph(program) if is_runnable(program) else run_function(program, called, texts)
+    return CodeProgram(called, Templates(tuple(texts.items())), run, bench, answer, hidden)
 
 
 def find_object(name: str, objects: Mapping[str, object]) -> object:
-    """What a file, an import path, or an object's name in `objects` names.
+    """Load the object behind a file, an import path, or a name in `objects`.
 
     Raises:
-        InputError: there is nothing of that name.
+        InputError: there is no such object.
     """
     if name.startswith(OWN):
         return own_object(name, objects)
     if name.lower().endswith(ENDINGS):
         return load_chain(name)
-    if (found := load_object(name, Path())) is None:
-        raise InputError(f"{name}: there is nothing of that name")
-    return found
+    if (loaded := load_object(name, Path())) is None:
+        raise InputError(f"{name}: there is no object with that name")
+    return loaded
 
 
 def _open_chain(chain: Chain, step: str | None, text: str, bench: Workbench | None) -> ChainProgram:
     is_plain = step is not None or len(chain.templates) == 1
     templates = chain.templates.items()
-    asking = [name for name, one in templates if any(m.role == "user" for m in one.messages)]
+    asking = [
+        name for name, template in templates if any(m.role == "user" for m in template.messages)
+    ]
     steps = [step] if is_plain else asking
     if not steps:
         raise InputError(f"chain '{chain.name}': no step of it asks a model by a template")
@@ -287,59 +288,65 @@ def _open_chain(chain: Chain, step: str | None, text: str, bench: Workbench | No
     return replace(program, chain=program.with_templates(begun))
 
 
-def _begin(own: Mapping[str, str], told: Mapping[str, str], name: str) -> Templates:
-    for one in told:
-        if one not in own:
-            raise InputError(f"program '{name}': no template '{one}'; there are: {', '.join(own)}")
-    return Templates(tuple({**own, **told}.items()))
+def _begin(templates: Mapping[str, str], texts: Mapping[str, str], name: str) -> Templates:
+    for template in texts:
+        if template not in templates:
+            raise InputError(
+                f"program '{name}': no template '{template}'; there are: {', '.join(templates)}"
+            )
+    return Templates(tuple({**templates, **texts}.items()))
 
 
 def keeps_rows(
     program: OpenedProgram | None, metric: str | None, objects: Mapping[str, object]
 ) -> bool:
-    """Whether the program or the metric is given whole rows."""
+    """Tell whether the program or the metric takes complete rows."""
     if isinstance(program, CodeProgram):
         return True
     if metric is None:
         return False
-    given = objects.get(metric) if metric.startswith(OWN) else open_metric(metric)
-    return given is not None and takes_row(given)
+    metric_object = objects.get(metric) if metric.startswith(OWN) else open_metric(metric)
+    return metric_object is not None and takes_row(metric_object)
 
 
 ProgramRun: TypeAlias = Callable[[Mapping[str, str], Mapping[str, Any], Trying], Awaitable[Any]]
-"""What a program gives for its templates' texts and a row."""
+"""Runs a program with its templates' texts on a row."""
 
 
-def run_function(given: Any, name: str, texts: Mapping[str, str]) -> ProgramRun:
-    """A function of prompts and a row, or of the row alone, where it holds a `PromptSet`.
+def run_function(function: Any, name: str, texts: Mapping[str, str]) -> ProgramRun:
+    """Return a runner of a function of prompts and a row, or of the row alone if it has its own
+    `PromptSet`.
 
     Raises:
-        InputError: it takes something else.
+        InputError: the function has other parameters.
     """
     try:
-        parameters = list(inspect.signature(given).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         raise InputError(f"program '{name}': it is no function, graph or module") from None
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = sum(one.default is one.empty for one in places)
+    needed = sum(parameter.default is parameter.empty for parameter in places)
     if needed not in (1, 2):
         raise InputError(
-            f"program '{name}' ({callable_name(given)}): it must take prompts and a row, or a row"
-            f" alone, and needs {needed} arguments"
+            f"program '{name}' ({callable_name(function)}): it must take prompts and a row, or"
+            f" only a row, and needs {needed} arguments"
         )
     prompts = PromptSet(texts)  # it gives the texts that are tried
 
     async def run(_texts: Mapping[str, str], row: Mapping[str, Any], _: Trying) -> Any:
-        return await call_function(given, *((prompts, dict(row)) if needed == 2 else (dict(row),)))
+        return await call_function(
+            function, *((prompts, dict(row)) if needed == 2 else (dict(row),))
+        )
 
     return run
 
 
 def run_graph(graph: Any) -> ProgramRun:
-    """A LangGraph graph, or another Runnable: it finds the texts in `config["configurable"]`, in
-    the runtime's context where its schema names them, and in every `PromptSet` that it holds."""
+    """Return a runner of a LangGraph graph, or another Runnable. It finds the texts in
+    `config["configurable"]`, in the runtime's context if its schema names them, and in every
+    `PromptSet` that it holds."""
     takes = take_callee(graph).takes
-    shown = _field_names(getattr(graph, "context_schema", None))
+    context_fields = _field_names(getattr(graph, "context_schema", None))
 
     async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: Trying) -> Any:
         from textevolve.llm.chains.langchain_runnables import PromptListener
@@ -348,26 +355,28 @@ def run_graph(graph: Any) -> ProgramRun:
             "configurable": {**texts, "thread_id": uuid.uuid4().hex},
             "callbacks": [PromptListener(trying)],
         }
-        named = {name: text for name, text in texts.items() if name in shown}
-        given = {name: row[name] for name in takes if name in row} if takes else dict(row)
-        return await graph.ainvoke(given, config, **({"context": named} if named else {}))
+        context = {name: text for name, text in texts.items() if name in context_fields}
+        inputs = {name: row[name] for name in takes if name in row} if takes else dict(row)
+        return await graph.ainvoke(inputs, config, **({"context": context} if context else {}))
 
     return run
 
 
 def _field_names(schema: Any) -> frozenset[str]:
-    """The fields of a typed dictionary, a dataclass or a pydantic model; of None none."""
+    """Return the fields of a typed dictionary, a dataclass or a pydantic model; none for None."""
     kinds = getattr(schema, "__mro__", ())
     return frozenset(name for kind in kinds for name in getattr(kind, "__annotations__", ()))
 
 
 def module_prompts(module: Any) -> dict[str, str]:
-    """The instructions of a DSPy module's predictors, by the predictors' names."""
-    return {name: str(one.signature.instructions) for name, one in module.named_predictors()}
+    """Return the instructions of a DSPy module's predictors, by the predictors' names."""
+    return {
+        name: str(predictor.signature.instructions) for name, predictor in module.named_predictors()
+    }
 
 
 def run_module(module: Any) -> ProgramRun:
-    """A DSPy module, a copy of which has the texts for the instructions of its signatures."""
+    """Return a runner of a DSPy module; a copy has the texts as instructions of its signatures."""
 
     async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: Trying) -> Any:
         copy = module.deepcopy()
@@ -382,21 +391,21 @@ def run_module(module: Any) -> ProgramRun:
 
 
 def _listen(predictor: Any, name: str, trying: Trying) -> None:
-    """Has a predictor note what it was given, and what it gave."""
+    """Make a predictor record its inputs and its prediction."""
     forward, aforward = predictor.forward, getattr(predictor, "aforward", None)
 
-    def note(given: Mapping[str, Any], found: Any) -> Any:
-        shown = "\n".join(f"{field}: {value_text(value)}" for field, value in given.items())
-        gave = dict(found) if hasattr(found, "keys") else found
-        trying.uses.append(PromptUse(name, shown, value_text(gave)))
-        return found
+    def note(inputs: Mapping[str, Any], prediction: Any) -> Any:
+        input_text = "\n".join(f"{field}: {value_text(value)}" for field, value in inputs.items())
+        gave = dict(prediction) if hasattr(prediction, "keys") else prediction
+        trying.uses.append(PromptUse(name, input_text, value_text(gave)))
+        return prediction
 
-    def waiting(**given: Any) -> Any:
-        return note(given, forward(**given))
+    def waiting(**inputs: Any) -> Any:
+        return note(inputs, forward(**inputs))
 
-    async def asking(**given: Any) -> Any:
+    async def asking(**inputs: Any) -> Any:
         assert aforward is not None
-        return note(given, await aforward(**given))
+        return note(inputs, await aforward(**inputs))
 
     predictor.forward = waiting
     if aforward is not None:

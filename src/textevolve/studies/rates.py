@@ -1,8 +1,8 @@
 """Rates: a judge's rate or mean over many texts, corrected by the few that people judged too.
 
-No model is asked: the verdicts are read from tables that `textevolve evaluate -o results.csv`
-writes, or from rows with `id` and `judged`. Labelled rows have `human` as well; a verdict that they
-lack is looked up by `id` (and `candidate`). The estimator is in `textevolve.bench.rates`.
+No model is called: the verdicts are read from tables that `textevolve evaluate -o results.csv`
+writes, or from rows with `id` and `judged`. Labelled rows have `human` as well; a missing verdict
+is looked up by `id` (and `candidate`). `textevolve.bench.rates` has the estimator.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class RatesSpec(StudySpec):
     kind: ClassVar[str] = "rates"
 
     judged: str = option(
-        description="What a judge said of many texts: a table (.csv, .parquet) of textevolve"
+        description="A judge's verdicts on many texts: a table (.csv, .parquet) of textevolve"
         " evaluate, or rows with id and judged (true, false or 0 to 1).",
         argument=True,
         identity=False,
         reads=True,
     )
     labelled: str = option(
-        description="Some such texts with people's verdicts, as human or label, beside judged.",
+        description="Some such texts with people's verdicts, as human or label, and judged.",
         argument=True,
         identity=False,
         reads=True,
@@ -63,8 +63,8 @@ class RatesSpec(StudySpec):
 
 
 def read_cases(spec: RatesSpec) -> Iterator[Case]:
-    """A case for each text: the judge's verdict, and people's where they were asked. The first
-    case has what no single text can say."""
+    """Yield a case for each text: the judge's verdict, and people's for labelled texts. The first
+    case has facts about all texts."""
     field, verdicts = _read_judged(spec)
     labelled, moved = list[tuple[float | None, float]](), set[TextKey]()
     rows = list(read_rows(spec.labelled, "row", _is_column))
@@ -86,15 +86,15 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
     if not labelled:
         raise InputError(f"{spec.labelled}: no row has '{HUMAN}' or a '{LABEL}' by a person")
     yield Case("", (), "about", {"field": field, "moved": len(moved)})
-    rest = [verdict for key, verdict in verdicts.items() if key not in moved]
-    for number, judged in enumerate(rest, 1):
+    unlabelled = [verdict for key, verdict in verdicts.items() if key not in moved]
+    for number, judged in enumerate(unlabelled, 1):
         yield Case("", (), f"text {number}", {"judged": judged})
     for number, (judged, human) in enumerate(labelled, 1):
         yield Case("", (), f"labelled text {number}", {"judged": judged, "human": human})
 
 
 def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
-    """The field of the judge's verdicts, and the verdicts; rows without an id have their place."""
+    """Return the field of the judge's verdicts, and the verdicts by id, or by place without one."""
     verdicts: dict[TextKey, float | None] = {}
     field = spec.field
     for where, row in read_rows(spec.judged, "row", _is_column):
@@ -154,10 +154,10 @@ def report(_spec: RatesSpec, rate: RateReport) -> Report:
     about = f"{'Rate' if rate.is_rate else 'Mean'} of '{rate.field}' over"
     about += f" {wording.count(rate.texts, 'text')}"
     about += f", corrected by {wording.count(rate.labelled, 'labelled text')}"
-    first, *rest = explain_rate(rate)
+    verdict, *sentences = explain_rate(rate)
     value = Column("value", "percent", 1) if rate.is_rate else Column("value", "number", 3)
     table = Table("", (Column(""), value), list(_rows(rate)), note="Brackets: 95 % intervals.")
-    return Report(about, first, [table, *map(Note, rest)])
+    return Report(about, verdict, [table, *map(Note, sentences)])
 
 
 def _rows(rate: RateReport) -> Iterator[tuple[str, Estimate]]:
@@ -172,7 +172,7 @@ def data(_spec: RatesSpec, rate: RateReport) -> Mapping[str, Any]:
 
 
 def flatten(rate: RateReport) -> Iterator[Mapping[str, Any]]:
-    """A row for each way to estimate."""
+    """Yield a row for each estimate."""
     for name, figure in _rows(rate):
         yield {
             "estimate": name,

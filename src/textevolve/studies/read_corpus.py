@@ -1,7 +1,6 @@
-"""Read a corpus: documents become semantic memories, a chunk each.
+"""Read a corpus: documents become semantic memories, one for each chunk.
 
-How a document is taken apart, and what becomes of a chunk beside what is known already, is in
-`textevolve.memory.corpus`.
+`textevolve.memory.corpus` splits documents, and compares chunks with known ones.
 """
 
 from __future__ import annotations
@@ -58,17 +57,17 @@ MARKUP = (".html", ".htm", ".xhtml", ".xml")
 
 
 class ReadCorpusSpec(ReadingPlan, StudySpec):
-    """Read documents into a collection: each chunk becomes a memory that says where it stands.
+    """Read documents into a collection: each chunk becomes a memory with its source.
 
-    Without a model call, but for embeddings, unless a role is to retell them. A document that was
-    read before changes only what has changed in it.
+    No model is called except for embeddings, unless a role retells the chunks. If a document was
+    read before, only its changed chunks change.
     """
 
     kind: ClassVar[str] = "read-corpus"
 
     files: Several = option(
-        description="Text or Markdown in UTF-8; - is standard input. A file is known by the"
-        " name that it is given here.",
+        description="Text or Markdown in UTF-8; - is standard input. The name given here identifies"
+        " the document.",
         argument=True,
         identity=False,
         reads=True,
@@ -76,7 +75,7 @@ class ReadCorpusSpec(ReadingPlan, StudySpec):
         metavar="FILE...",
     )
     collection: str = option(
-        description="The collection that is read into, as NAME or NAMESPACE/NAME.",
+        description="The collection for the memories, as NAME or NAMESPACE/NAME.",
         short="-c",
         metavar="NAME",
         min_length=1,
@@ -99,7 +98,7 @@ def ask(spec: ReadCorpusSpec) -> Asks:
 
 
 def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
-    """A case for each document, with its text.
+    """Yield a case for each document, with its text.
 
     Raises:
         InputError: a file cannot be read, is no text, or is given twice; names it.
@@ -114,7 +113,7 @@ def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
 
 
 def name_document(path: str) -> str:
-    """What memories call a document: its path as it was given, without `./` and the like."""
+    """Return the name of a document in memories: its normalised path, as given."""
     return "standard input" if path == STANDARD_INPUT else Path(os.path.normpath(path)).as_posix()
 
 
@@ -134,17 +133,20 @@ def _read_document(path: str, name: str) -> str:
 async def describe(
     spec: ReadCorpusSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """The version of the collection that documents are held against."""
+    """Describe the version of the collection that documents are compared with."""
     with closing(Store(settings.memory_location)) as resources:
-        held = await find_collection(resources, spec.collection, settings.namespace)
-        described: dict[str, Any] = {"collection": held.full_name, "version": held.version}
+        collection = await find_collection(resources, spec.collection, settings.namespace)
+        described: dict[str, Any] = {
+            "collection": collection.full_name,
+            "version": collection.version,
+        }
         return described | ({"role": spec.role} if spec.role else {})
 
 
 async def run(
     spec: ReadCorpusSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[DocumentReading]:
-    """What became of each document, in their order."""
+    """Read the documents, and yield the record of each, in their order."""
     work = _Reading(spec, bench)
     await work.begin(frozenset(name_document(path) for path in spec.files))
     for position, case in enumerate(cases):
@@ -153,7 +155,7 @@ async def run(
 
 
 class _Reading:
-    """One run at work."""
+    """The state of one run."""
 
     def __init__(self, spec: ReadCorpusSpec, bench: Workbench) -> None:
         self._spec, self._bench = spec, bench
@@ -163,15 +165,15 @@ class _Reading:
         self._known: Mapping[str, list[KeptChunk]] = {}
 
     async def begin(self, documents: frozenset[str]) -> None:
-        """Find the chunks of documents that the collection held when the run began."""
-        found = defaultdict[str, list[KeptChunk]](list)
+        """Find the chunks of these documents in the collection's version of the run."""
+        chunks = defaultdict[str, list[KeptChunk]](list)
         async for record in stream_memories(self._store, self._name, self._base):
             parts = record.origin.source.split(BETWEEN)
             for number in range(1, len(parts) + 1):
                 if (name := BETWEEN.join(parts[:number])) in documents:
-                    found[name].append(kept_chunk(record))
+                    chunks[name].append(kept_chunk(record))
                     break
-        self._known = found
+        self._known = chunks
 
     async def read(self, position: int, case: Case) -> DocumentReading:
         meter = UsageMeter(self._bench.model) if self._role else None
@@ -179,40 +181,42 @@ class _Reading:
         document = parse_document(case.id, case.input, "markdown" if marked else "text")
         chunks = split_document(document, self._spec.chunk_tokens)
         steps = align_chunks(self._known.get(case.id, []), chunks, case.id, self._role)
-        kept = sum(step.action == "keep" for step in steps)
-        made = await attempt(self._change(steps, case.id, meter), ConflictError)
+        unchanged = sum(step.action == "keep" for step in steps)
+        outcome = await attempt(self._change(steps, case.id, meter), ConflictError)
         usage = meter.usage if meter else Usage()
-        if isinstance(made, Failure):
-            return DocumentReading(case.id, position, kept, (), usage, made)
-        return DocumentReading(case.id, position, kept, made, usage)
+        if isinstance(outcome, Failure):
+            return DocumentReading(case.id, position, unchanged, (), usage, outcome)
+        return DocumentReading(case.id, position, unchanged, outcome, usage)
 
     async def _change(
         self, steps: Sequence[ChunkStep], document: str, meter: UsageMeter | None
     ) -> tuple[ReadChunk, ...]:
-        """Tell the chunks that changed, embed and keep them."""
+        """Retell the changed chunks, embed and store them."""
         bench, role, seed = self._bench, self._role, self._spec.seed
-        told = [ToldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
+        retold_chunks = [ToldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
         if meter is not None:
             voicing = [
                 lambda c=chunk, m=meter: voice_chunk(m, c, document, role, seed)
                 for chunk in changed_chunks(steps)
             ]
-            told = await gather_bounded(voicing, bench.concurrency)
-        held = await self._store.collection(self._name)
-        embedding = [lambda text=one.text: bench.embed(held, text) for one in told]
+            retold_chunks = await gather_bounded(voicing, bench.concurrency)
+        collection = await self._store.collection(self._name)
+        embedding = [
+            lambda text=retold.text: bench.embed(collection, text) for retold in retold_chunks
+        ]
         vectors = await gather_bounded(embedding, EMBEDDINGS_AT_ONCE)
-        ids = await self._apply(steps, told, vectors, document)
-        return tuple(_list_chunks(steps, told, ids, document))
+        ids = await self._apply(steps, retold_chunks, vectors, document)
+        return tuple(_list_chunks(steps, retold_chunks, ids, document))
 
     async def _apply(
         self,
         steps: Sequence[ChunkStep],
-        told: Sequence[ToldChunk],
+        retold_chunks: Sequence[ToldChunk],
         vectors: Sequence[Vector],
         document: str,
     ) -> Sequence[str]:
-        """Make the document's changes, all or none of them, once; the ids of new memories."""
-        changes = change_chunks(steps, told, vectors, document, self._spec)
+        """Apply the document's changes in one transaction, once; return the ids of new memories."""
+        changes = change_chunks(steps, retold_chunks, vectors, document, self._spec)
         if not changes:
             return ()
         key = transition_key(document, steps, self._role, self._spec, self._base)
@@ -223,33 +227,36 @@ class _Reading:
 
 
 def _list_chunks(
-    steps: Sequence[ChunkStep], told: Sequence[ToldChunk], ids: Sequence[str], document: str
+    steps: Sequence[ChunkStep],
+    retold_chunks: Sequence[ToldChunk],
+    ids: Sequence[str],
+    document: str,
 ) -> Iterator[ReadChunk]:
-    texts, kept = iter(told), iter(ids)
+    texts, new_ids = iter(retold_chunks), iter(ids)
     for step in steps:
         if step.action == "close":
             yield ReadChunk("close", document, 0, "", step.memory)
         elif step.chunk is not None and step.action != "keep":
-            one = next(texts)
+            retold = next(texts)
             yield ReadChunk(
                 step.action,
                 step.chunk.source_in(document),
                 step.chunk.position,
-                wording.shorten(one.text, SHOWN),
-                next(kept, ""),
-                one.failure,
+                wording.shorten(retold.text, SHOWN),
+                next(new_ids, ""),
+                retold.failure,
             )
 
 
 SHOWN = 120
-"""Characters of a chunk in a record; the whole text is in the collection."""
+"""Characters of a chunk in a record; the collection has the full text."""
 ROWS_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """What became of a chunk. `source`: its document with the headings above it; `text`: how it
-    begins; `id`: of its memory; `failure`: why it was not retold."""
+    """The change of a chunk. `source`: its document with the headings above it; `text`: its
+    beginning; `id`: of its memory; `failure`: the reason why it was not retold."""
 
     action: str
     source: str
@@ -261,7 +268,7 @@ class ReadChunk:
 
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
-    """What became of a document. `kept`: chunks that were known; `chunks`: those that changed."""
+    """The reading of a document. `kept`: the number of unchanged chunks; `chunks`: the changes."""
 
     document: str
     position: int
@@ -271,54 +278,63 @@ class DocumentReading:
     failure: Failure | None = None
 
     def count(self, action: str) -> int:
-        return Counter(one.action for one in self.chunks)[action]
+        return Counter(chunk.action for chunk in self.chunks)[action]
 
 
-def find_row(made: DocumentReading) -> Row:
-    return row_of(made.document, made.position, made.failure, made.document)
+def find_row(reading: DocumentReading) -> Row:
+    return row_of(reading.document, reading.position, reading.failure, reading.document)
 
 
-def report(spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Report:
+def report(spec: ReadCorpusSpec, readings: Sequence[DocumentReading]) -> Report:
     facts = {"Collection": spec.collection, "Trust": f"{spec.trust:g}"}
     facts |= {"Told by": spec.role} if spec.role else {}
     columns = [Column("document")]
     columns += [Column(name, "count") for name in ("added", "replaced", "closed", "unchanged")]
     rows = [
-        (one.document, one.count("add"), one.count("replace"), one.count("close"), one.kept)
-        for one in found
-        if one.failure is None
+        (
+            reading.document,
+            reading.count("add"),
+            reading.count("replace"),
+            reading.count("close"),
+            reading.kept,
+        )
+        for reading in readings
+        if reading.failure is None
     ]
     blocks: list[Block] = [Table("Chunks of each document", columns, rows)]
-    changed = [chunk for one in found for chunk in one.chunks if chunk.action != "close"]
+    changed = [chunk for reading in readings for chunk in reading.chunks if chunk.action != "close"]
     untold = [chunk for chunk in changed if chunk.failure]
     if untold:
-        rows = [(one.source, one.position, one.failure) for one in untold[:ROWS_SHOWN]]
+        rows = [(chunk.source, chunk.position, chunk.failure) for chunk in untold[:ROWS_SHOWN]]
         heads = (Column("source"), Column("place", "count"), Column("why"))
         blocks.append(Table("Left in the document's own words", heads, rows))
-    return Report("Documents read", _say_found(found, len(untold)), blocks, facts)
+    return Report("Documents read", _describe_readings(readings, len(untold)), blocks, facts)
 
 
-def _say_found(found: Sequence[DocumentReading], untold: int) -> str:
-    number = {name: sum(one.count(name) for one in found) for name in ("add", "replace", "close")}
-    kept = sum(one.kept for one in found)
-    failed = sum(one.failure is not None for one in found)
+def _describe_readings(readings: Sequence[DocumentReading], untold: int) -> str:
+    number = {
+        name: sum(reading.count(name) for reading in readings)
+        for name in ("add", "replace", "close")
+    }
+    unchanged = sum(reading.kept for reading in readings)
+    failed = sum(reading.failure is not None for reading in readings)
     return (
-        f"{wording.count(len(found) - failed, 'document')}:"
+        f"{wording.count(len(readings) - failed, 'document')}:"
         f" {wording.count(number['add'], 'chunk')} added, {number['replace']} replaced,"
-        f" {number['close']} closed, {kept} unchanged"
+        f" {number['close']} closed, {unchanged} unchanged"
         + (f"; {untold} left in the document's own words" if untold else "")
         + (f"; {wording.count(failed, 'document')} not read." if failed else ".")
     )
 
 
-def data(_spec: ReadCorpusSpec, found: Sequence[DocumentReading]) -> Mapping[str, Any]:
-    return {"documents": [asdict(one) for one in found]}
+def data(_spec: ReadCorpusSpec, readings: Sequence[DocumentReading]) -> Mapping[str, Any]:
+    return {"documents": [asdict(reading) for reading in readings]}
 
 
-def flatten(made: DocumentReading) -> Iterator[Mapping[str, Any]]:
-    """A row for each chunk that was added, replaced or closed."""
-    for chunk in made.chunks:
-        yield {"document": made.document, **asdict(chunk)}
+def flatten(reading: DocumentReading) -> Iterator[Mapping[str, Any]]:
+    """Yield a row for each chunk that was added, replaced or closed."""
+    for chunk in reading.chunks:
+        yield {"document": reading.document, **asdict(chunk)}
 
 
 STUDY = Study(

@@ -55,8 +55,8 @@ def make_report(
         results = draw_results(study, spec, store, run.id, figures)
 
     def order() -> Iterator[Block]:
-        known = {**study_report.facts, **describe_run(study, spec, store, run)}
-        facts = {name: fact for name, fact in known.items() if fact}
+        present_facts = {**study_report.facts, **describe_run(study, spec, store, run)}
+        facts = {name: fact for name, fact in present_facts.items() if fact}
         yield from (*draw_gates(gated.outcomes), *results)
         for block in study_report.blocks:
             if facts and isinstance(block, Matrix):

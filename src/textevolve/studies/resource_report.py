@@ -1,4 +1,4 @@
-"""How namespaces, agents, collections and users are shown: as data, in tables, and whole."""
+"""Reports on namespaces, agents, collections and users: as data, in tables, and in full."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def describe(
     versions: Sequence[SpecVersion] = (),
     counts: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Describe a resource as JSON-ready data, with times as ISO 8601. `counts`: how many memories
-    each collection holds, by its name."""
+    """Describe a resource as JSON-ready data, with times as ISO 8601. `counts`: the number of
+    memories in each collection, by its name."""
     data: dict[str, Any] = {}
     for name, value in asdict(stored).items():
         data |= value.model_dump(mode="json") if isinstance(value, Frozen) else {name: value}
@@ -57,7 +57,7 @@ def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report
 def draw_one(
     kind: Kind[Any, Any], described: Mapping[str, Any], versions: Sequence[SpecVersion]
 ) -> Report:
-    """Draw all fields of a described resource, and what each version changed."""
+    """Draw all fields of a described resource, and the changes of each version."""
     data = _flatten(described)
     facts = {
         name.replace("_", " "): _write(value)
@@ -86,11 +86,11 @@ def draw_difference(earlier: SpecVersion, later: SpecVersion) -> list[Block]:
 
 
 def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
-    """With the fields of the specifications in it beside the others."""
-    found: dict[str, Any] = {}
+    """Return the data with the fields of its specifications at the top level."""
+    flat: dict[str, Any] = {}
     for name, value in data.items():
-        found |= value if isinstance(value, dict) else {name: value}
-    return found
+        flat |= value if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _cell(name: str, value: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Robustness: what sways a judge that should not, as a card of figures.
+"""Robustness: irrelevant influences on a judge, as a card of figures.
 
-The questions and the figures are made in `textevolve.bench.card`.
+`textevolve.bench.card` makes the questions and the figures.
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ READING = (
 
 
 class RobustnessSpec(StudySpec):
-    """Measure what sways a judge that should not: order, length, seeds, wording, attacks.
+    """Measure the biases of a judge: order, length, seeds, wording, attacks.
 
-    The judge is asked about texts of which one is clearly better, and about the same texts with
-    what should not matter changed.
+    The judge sees texts, one of them clearly better, and the same texts with irrelevant changes.
     """
 
     kind: ClassVar[str] = "robustness"
@@ -66,7 +65,7 @@ class RobustnessSpec(StudySpec):
     )
     cases: str | None = option(
         None,
-        "A YAML file with cases of your own, in place of those in the package.",
+        "A YAML file with your own cases, instead of those in the package.",
         identity=False,
         reads=True,
     )
@@ -84,7 +83,7 @@ def as_case(card_case: CardCase) -> Case:
 
 
 def card_case_of(case: Case) -> CardCase:
-    """Return the card's case that `as_case` was given."""
+    """Return the card's case that a case was built from."""
     good, bad = case.candidates
     return CardCase(id=case.id, input=case.input, good=good, bad=bad, **case.parameters)
 
@@ -98,8 +97,8 @@ def run(
 
 
 def find_row(judgement: CardJudgement) -> Row:
-    """The score is 1 where the better response won, 0 where the worse one did, a tie half. A case
-    that the judge refuses is neither failed nor scored low."""
+    """Return the row of a judgement. The score is 1 if the better response won, 0 if the worse one
+    did, 0.5 for a tie. A case that the judge refuses is neither failed nor scored low."""
     outcome, question = judgement.outcome, judgement.question
     answered = isinstance(outcome, CardAnswer)
     return Row(

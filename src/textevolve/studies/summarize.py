@@ -1,6 +1,6 @@
 """Summarize: texts of any length, shortened to a budget of tokens.
 
-How a text is cut, shortened and put together is in `textevolve.llm.mapreduce`.
+`textevolve.llm.mapreduce` splits, shortens and joins texts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEY = "summary"
 
 
 class SummarizeSpec(StudySpec):
-    """Shorten texts of any length to a budget of tokens: one summary of all that is given.
+    """Shorten texts of any length to a budget of tokens: one summary of all of them.
 
     Known elsewhere as map-reduce summarization.
     """
@@ -44,20 +44,20 @@ class SummarizeSpec(StudySpec):
 
     files: Several = option(
         (),
-        "Files of plain text, which are read one behind the other; - is standard input.",
+        "Files of plain text, read in this order; - is standard input.",
         argument=True,
         reads=True,
         identity=False,
     )
     budget: int = option(
         400,
-        "How long the summary may be, in tokens of 4 characters.",
+        "The length of the summary, in tokens of 4 characters.",
         short="-b",
         group="Summary",
         ge=SMALLEST_BUDGET,
     )
     focus: str = option(
-        "", "What the summary is for: what bears on it is kept above all.", group="Summary"
+        "", "The purpose of the summary: information about it has priority.", group="Summary"
     )
     context: int = option(
         CONTEXT,
@@ -79,7 +79,7 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """The summary; empty where there is none."""
+        """The summary; empty if there is none."""
         return "" if self.compressed is None else self.compressed.text
 
     @property
@@ -92,7 +92,8 @@ class Summary:
         return Dropped() if self.compressed is None else self.compressed.dropped
 
     def require(self) -> Compressed:
-        """
+        """Return the compressed text.
+
         Raises:
             AnswerError: no part of the text has an answer. BudgetError: a limit was reached first.
         """
@@ -117,7 +118,8 @@ def read_cases(spec: SummarizeSpec) -> Iterator[Case]:
 
 
 def as_cases(texts: Iterable[str], names: Sequence[str] = ()) -> Iterator[Case]:
-    """
+    """Yield texts as cases. `names`: the files of the texts.
+
     Raises:
         InputError: a text is blank, or there is none.
     """
@@ -153,61 +155,64 @@ async def run(
 
 
 def _as_sentence(text: str) -> str:
-    said = " ".join(text.split())
-    return said if said.endswith((".", "!", "?")) else f"{said}."
+    sentence = " ".join(text.split())
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 
-def find_row(found: Summary) -> Row:
-    if found.failure is not None:
-        return Row(KEY, case=KEY, status=found.failure.kind, reason=found.failure.reason)
-    failed = found.dropped.failed
+def find_row(summary: Summary) -> Row:
+    if summary.failure is not None:
+        return Row(KEY, case=KEY, status=summary.failure.kind, reason=summary.failure.reason)
+    failed = summary.dropped.failed
     if not failed:
         return Row(KEY, case=KEY)
     chunks = wording.count(len(failed), "chunk")
-    reason = f"{chunks} without an answer, {found.dropped.failed_characters} characters: "
+    reason = f"{chunks} without an answer, {summary.dropped.failed_characters} characters: "
     skipped = any(chunk.skipped for chunk in failed)
     return Row(
         KEY, case=KEY, status="skipped" if skipped else "failed", reason=reason + failed[0].reason
     )
 
 
-def report(spec: SummarizeSpec, found: Summary) -> Report:
-    title = f"Summary of {wording.count(found.texts, 'text')}"
-    if found.compressed is None:
-        reason = found.failure.reason if found.failure is not None else ""
+def report(spec: SummarizeSpec, summary: Summary) -> Report:
+    title = f"Summary of {wording.count(summary.texts, 'text')}"
+    if summary.compressed is None:
+        reason = summary.failure.reason if summary.failure is not None else ""
         return Report(title, f"There is no summary: {reason}", [])
-    made, dropped = found.compressed, found.dropped
-    length = f"{made.tokens:,} of {spec.budget:,} tokens"
-    given = f"{made.characters:,} characters"
-    levels, calls = wording.count(made.levels, "level"), wording.count(made.calls, "call")
-    sentence = f"{length}, of {given}, in {levels} and {calls}."
-    if not made.levels:
-        sentence = f"{length}: the text fits as it is, and nothing was asked."
+    compressed, dropped = summary.compressed, summary.dropped
+    length = f"{compressed.tokens:,} of {spec.budget:,} tokens"
+    source = f"{compressed.characters:,} characters"
+    levels, calls = (
+        wording.count(compressed.levels, "level"),
+        wording.count(compressed.calls, "call"),
+    )
+    sentence = f"{length}, of {source}, in {levels} and {calls}."
+    if not compressed.levels:
+        sentence = f"{length}: the text fits already, so no model was called."
     lost = {
         "Chunks without an answer": len(dropped.failed),
         "Answers that were cut": dropped.cuts,
         "Because": "; ".join(dict.fromkeys(chunk.reason for chunk in dropped.failed)),
     }
     facts = {name: str(value) for name, value in lost.items() if value}
-    return Report(title, sentence, [Texts("Summary", [("", made.text)])], facts)
+    return Report(title, sentence, [Texts("Summary", [("", compressed.text)])], facts)
 
 
-def data(_spec: SummarizeSpec, found: Summary) -> Mapping[str, Any]:
-    made = found.compressed
+def data(_spec: SummarizeSpec, summary: Summary) -> Mapping[str, Any]:
+    compressed = summary.compressed
     fields = ("text", "tokens", "characters", "levels", "calls")
     return {
-        "texts": found.texts,
-        **{field: None if made is None else getattr(made, field) for field in fields},
-        "dropped": asdict(found.dropped),
-        "failure": found.failure and asdict(found.failure),
+        "texts": summary.texts,
+        **{field: None if compressed is None else getattr(compressed, field) for field in fields},
+        "dropped": asdict(summary.dropped),
+        "failure": summary.failure and asdict(summary.failure),
     }
 
 
-def flatten(found: Summary) -> Iterator[Mapping[str, Any]]:
-    told, dropped = dict(data(SummarizeSpec(), found)), found.dropped
-    del told["dropped"]
-    told["failure"] = found.failure and found.failure.reason
-    yield told | {"chunks_failed": len(dropped.failed), "answers_cut": dropped.cuts}
+def flatten(summary: Summary) -> Iterator[Mapping[str, Any]]:
+    fields, dropped = dict(data(SummarizeSpec(), summary)), summary.dropped
+    del fields["dropped"]
+    fields["failure"] = summary.failure and summary.failure.reason
+    yield fields | {"chunks_failed": len(dropped.failed), "answers_cut": dropped.cuts}
 
 
 STUDY = Study(
@@ -222,5 +227,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    texts={".txt": lambda _spec, found: f"{found.text}\n" if found.compressed else ""},
+    texts={".txt": lambda _spec, summary: f"{summary.text}\n" if summary.compressed else ""},
 )

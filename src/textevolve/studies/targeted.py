@@ -1,6 +1,6 @@
 """Targets in studies: the request for a row, and the fields of an answer.
 
-The journal has the whole answer, so that other paths of fields ask nothing anew.
+The journal has the complete answer, so that other paths of fields need no new call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WHOLE = re.compile(r"\{\{?\s*([^\W\d]\w*)\s*\}\}?")
 
 @dataclass(frozen=True, slots=True)
 class TargetAnswer:
-    """The answer of a target. `usage`: None where it reports none."""
+    """The answer of a target. `usage`: None if it reports none."""
 
     text: str
     trajectory: Trajectory | None = None
@@ -45,7 +45,7 @@ class TargetAnswer:
 
 
 def describe_targets(targets: Sequence[Target], version: str) -> dict[str, Any]:
-    """Describe targets for the identity of a run; {} where there are none.
+    """Describe targets for the identity of a run; {} without targets.
 
     Raises:
         InputError: a client of a server names a target.
@@ -56,18 +56,19 @@ def describe_targets(targets: Sequence[Target], version: str) -> dict[str, Any]:
 
 
 def write_request(target: Target, row: Mapping[str, Any], version: str, sample: int = 0) -> Request:
-    """Write what a target is sent for a row. Its headers and version make it another call, too."""
+    """Write the request of a target for a row. Its headers and version are part of the call's
+    identity."""
     texts = {name: column_text(value) for name, value in row.items()}
     body = dict(row) if target.body is None else _fill_body(target.body, row, texts)
     about = {"version": version, "headers": dict(target.headers)}
-    known = {name: value for name, value in about.items() if value}
-    first = (Message("system", (json.dumps(known, sort_keys=True),)),) if known else ()
+    identity = {name: value for name, value in about.items() if value}
+    header = (Message("system", (json.dumps(identity, sort_keys=True),)),) if identity else ()
     sent = Message("user", (mend_text(json.dumps(body, ensure_ascii=False)),))
-    return Request(messages=(*first, sent), sample=sample)
+    return Request(messages=(*header, sent), sample=sample)
 
 
 def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) -> Any:
-    """Fill columns into all texts of a body; one that is a placeholder alone becomes the value."""
+    """Fill columns into all texts of a body; a text that is one placeholder becomes the value."""
     if isinstance(template, dict):
         fields = cast("dict[str, Any]", template)
         return {name: _fill_body(inner, row, texts) for name, inner in fields.items()}
@@ -75,19 +76,20 @@ def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) 
         return [_fill_body(inner, row, texts) for inner in cast("list[Any]", template)]
     if not isinstance(template, str):
         return template
-    whole = _WHOLE.fullmatch(template)
-    return row[whole[1]] if whole and whole[1] in row else fill(template, texts)
+    placeholder = _WHOLE.fullmatch(template)
+    return row[placeholder[1]] if placeholder and placeholder[1] in row else fill(template, texts)
 
 
 def column_text(value: object) -> str:
-    """Return the value of a column as a text: of what is none, its JSON."""
+    """Return the value of a column as a text; a value that is no text becomes JSON."""
     return "" if value is None else write_text(value)
 
 
 def check_body(target: Target, columns: Collection[str]) -> None:
-    """
+    """Check the placeholders in the body of a target.
+
     Raises:
-        InputError: the body of a target shows no column, or a name that is misspelt.
+        InputError: the body shows no column, or has a misspelt name.
     """
     if target.body is not None:
         text = json.dumps(target.body, ensure_ascii=False)
@@ -96,7 +98,7 @@ def check_body(target: Target, columns: Collection[str]) -> None:
 
 
 async def ask_target(model: Model, target: Target, request: Request) -> TargetAnswer:
-    """Ask a target, and read its answer. An empty text is one where tools were called.
+    """Call a target, and read its answer. A text may be empty only if tools were called.
 
     Raises:
         ModelError, BudgetError: no usable answer came.
@@ -108,7 +110,7 @@ async def ask_target(model: Model, target: Target, request: Request) -> TargetAn
 
 
 async def answer_case(model: Model, target: Target, version: str, case: Case) -> Case:
-    """Return the case with the target's answer as its candidate, and what it retrieved as the
+    """Return the case with the target's answer as its candidate, and the retrieved passages as the
     context; raises as `ask_target`."""
     if case.candidates:
         raise InputError(
@@ -126,8 +128,8 @@ async def answer_case(model: Model, target: Target, version: str, case: Case) ->
 
 
 def read_target_answer(target: Target, response: Response) -> TargetAnswer:
-    """Read the fields of a target's answer. The texts of server-sent events are joined; of other
-    fields the last that came counts.
+    """Read the fields of a target's answer. The texts of server-sent events are joined; for other
+    fields the last event counts.
 
     Raises:
         AnswerError: there is no text, or a field cannot be read.
@@ -141,11 +143,11 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
     parts = cast("list[object]", value) if streamed else [value]
     texts = [text for part in parts if (text := _find_text(target, part)) is not None]
     if not texts:
-        named = target.answer or " or ".join(ANSWER_FIELDS)
-        shown = wording.shorten(json.dumps(value, ensure_ascii=False), 160)
+        field_names = target.answer or " or ".join(ANSWER_FIELDS)
+        answer_text = wording.shorten(json.dumps(value, ensure_ascii=False), 160)
         raise AnswerError(
-            f"{target.label}: no field '{named}' in its answer: {shown}; name the field with"
-            " `answer` in a file of the target"
+            f"{target.label}: no field '{field_names}' in its answer: {answer_text}; name the field"
+            " with `answer` in a file of the target"
         )
     paths = {name: getattr(target, name) for name in ("contexts", "tool_calls", "steps", "usage")}
     fields = {name: _find_last(parts, path) for name, path in paths.items()}
@@ -170,11 +172,11 @@ def _find_text(target: Target, part: object) -> str | None:
 
 def _find_last(parts: Sequence[object], path: str) -> object:
     values = (_find_path(part, path) for part in reversed(parts))
-    return next((one for one in values if one is not None), None)
+    return next((value for value in values if value is not None), None)
 
 
 def _find_path(value: object, path: str) -> object:
-    """Return what stands at a path such as `data.0.text`; None where nothing does."""
+    """Return the value at a path such as `data.0.text`; None if there is none."""
     for step in path.split("."):
         try:
             value = cast(Any, value)[int(step) if isinstance(value, list) else step]

@@ -1,7 +1,7 @@
-"""Where spans go: to a file as OTLP JSON, a line for each, or to a collector by OTLP over HTTP.
+"""Export of spans: to a file as OTLP JSON, a line for each, or to a collector by OTLP over HTTP.
 
-What the variables of OpenTelemetry say (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
-`OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, ...) holds as with any program.
+The environment variables of OpenTelemetry (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
+`OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, ...) apply as in any program.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def open_tracer(name: str, destination: str, collector: str) -> Tracer:
     program ends.
 
     Raises:
-        SettingsError: the file cannot be written, or the address cannot be one.
+        SettingsError: the file cannot be written, or the address is invalid.
     """
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: name}
     provider = TracerProvider(resource=Resource.create(named))
@@ -108,7 +108,7 @@ class SpanFile(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         encoded = MessageToJson(encode_spans(spans), indent=None, use_integers_for_enums=True)
         # OTLP's JSON has ids in hexadecimal, where protobuf's has base64.
-        line = _ID.sub(lambda found: f'{found[1]}"{b64decode(found[2]).hex()}"', encoded)
+        line = _ID.sub(lambda match: f'{match[1]}"{b64decode(match[2]).hex()}"', encoded)
         try:
             with self.path.open("ab", buffering=0) as file:
                 file.write(line.encode() + b"\n")
