@@ -160,7 +160,7 @@ def _take_run_options(spec: type[StudySpec] | None, values: Mapping[str, Any]) -
 
 
 def _gate_options(spec: type[StudySpec] | None) -> list[inspect.Parameter]:
-    """Return the options of gates, except those that the specification has under the same name."""
+    """Return the options of gates, except for fields of the specification with the same name."""
     spec_fields = () if spec is None else spec.model_fields
     return [parameter for parameter in parameters_of(Gates) if parameter.name not in spec_fields]
 

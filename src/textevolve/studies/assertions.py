@@ -64,7 +64,7 @@ class Assertion:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the text is good enough; None if it was not judged."""
+        """True if the text reaches its minimum score; None if it was not judged."""
         if isinstance(self.result, Failure):
             return None
         least = self.demand.min_score

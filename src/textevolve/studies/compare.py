@@ -193,7 +193,7 @@ class _Tally:
 
 
 def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
-    """Compute the figures from the existing cells. An iterator of records is kept as a list; other
+    """Compute the figures from the existing cells. An iterator of records becomes a list; other
     iterables are read again for the matrix."""
     records = tuple(records) if isinstance(records, Iterator) else records
     variants = variants_of(spec)

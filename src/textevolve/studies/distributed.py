@@ -188,7 +188,7 @@ class _Driver:
 @dataclass(frozen=True)
 class SpreadRun:
     """A run as its workers receive it: specification, number of cases, parts of the workbench, and
-    the salt of its answers. `limits`: those that the driver must enforce, if there are any.
+    the salt of its answers. `limits`: the limits for the driver to enforce, if there are any.
     `objects`: the user's Python objects, pickled. `check` is called with the objects; it raises an
     error if the files and prompts of a node are not those of the run."""
 

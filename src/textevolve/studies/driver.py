@@ -75,7 +75,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a study is run; none of it is part of the run's identity. `time_limit` is in seconds.
+    """The options of a launch, which are not part of the run's identity. `time_limit` in seconds.
     `objects` are the user's Python objects, by the names that the specification has for them.
     `ordered`: records come in the order of the cases, otherwise as they are finished. `ends`: all
     records are read without delay, so that others who want the same run may wait for it. `halt` is

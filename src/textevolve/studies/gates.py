@@ -98,8 +98,9 @@ class Gates(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class GateOutcome:
-    """Whether a gate holds, for one of the variants if there are several. `found`: a sentence with
-    the figure, its 95 % interval and its limit; `value`: the figure, None if it is missing."""
+    """The outcome of a gate, for one of the variants if there are several. `holds`: whether the
+    gate passes; `found`: a sentence with the figure, its 95 % interval and its limit; `value`: the
+    figure, None if it is missing."""
 
     gate: str
     holds: bool

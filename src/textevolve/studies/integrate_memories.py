@@ -96,7 +96,7 @@ def read_cases(spec: IntegrateMemoriesSpec) -> list[Case]:
 async def describe(
     spec: IntegrateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """Describe the versions that are read, and those that were integrated before. The version of
+    """Describe the versions that are read, and the ones already integrated. The version of
     the collection of insights is not among them, since the run itself changes it: a resumed run
     must be the same."""
     with closing(Store(settings.memory_location)) as resources:
@@ -242,7 +242,7 @@ class _Integrating:
     async def _keep(
         self, drawn: _Drawn, insights: DrawnInsights, cited: list[str]
     ) -> tuple[DecidedInsight, ...]:
-        """Store insights; those that were stored before are read from their memories."""
+        """Store insights; if they were stored before, read them from their memories."""
         store, live = self._store, self._bench.mode == "live"
         settings = CreationSettings(neighbours=1, floor=NEAR)
         collection = await store.collection(self._into)
