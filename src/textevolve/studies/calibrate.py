@@ -389,22 +389,22 @@ async def run(
             shown=characters_shown(context_of(spec.editor or bench.default_model, bench.settings)),
         )
         with loop_span("calibrate", input=material.template) as here:
-            found = await search_template(material, spec, context)
-            here.note(**_describe_decision(found), output=found.template)
-            return found
+            outcome = await search_template(material, spec, context)
+            here.note(**_describe_decision(outcome), output=outcome.template)
+            return outcome
 
     async for result in follow(work):
         yield result
 
 
-def _describe_decision(found: CalibrationResult) -> dict[str, object]:
+def _describe_decision(result: CalibrationResult) -> dict[str, object]:
     """Describe what was decided by held-out rows, for traces: the score is of these alone."""
-    known: dict[str, object] = {"status": found.stopped, "reason": found.reason or None}
-    known |= {"accepted": found.accepted, "passed": found.accepted}
-    if (gain := found.gain) is None:
-        return known
-    known |= {"score": gain.first, "baseline": gain.second, "gain": gain.difference}
-    return known | {"low": gain.low, "high": gain.high, "p": gain.p, "rows": gain.items}
+    facts: dict[str, object] = {"status": result.stopped, "reason": result.reason or None}
+    facts |= {"accepted": result.accepted, "passed": result.accepted}
+    if (gain := result.gain) is None:
+        return facts
+    facts |= {"score": gain.first, "baseline": gain.second, "gain": gain.difference}
+    return facts | {"low": gain.low, "high": gain.high, "p": gain.p, "rows": gain.items}
 
 
 def _foresee(spec: CalibrateSpec, material: Material) -> dict[str, str]:

@@ -243,8 +243,9 @@ def summarise(_spec: CreateMemoriesSpec, records: Iterable[DialogueRecord]) -> C
         total.memories += len({decision.id for decision in decisions if decision.id})
         total.actions.update(decision.action for decision in decisions)
         total.deciders.update(decision.by for decision in decisions)
-        more = decisions[: SHOWN - len(total.decisions)]
-        total.decisions += [(record.id, decision) for decision in more]
+        total.decisions += [
+            (record.id, decision) for decision in decisions[: SHOWN - len(total.decisions)]
+        ]
     return total
 
 

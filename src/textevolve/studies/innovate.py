@@ -130,11 +130,11 @@ async def run(
         listener=bench.listener,
     )
     with loop_span("innovate", input=case.input) as here:
-        made = await refine_input(case.input, spec, context)
-        row = find_row(made)
-        here.note(score=row.score, passed=made.status == "accepted", status=made.status)
-        here.note(reason=made.reason, output=made.best and made.best.output)
-    yield made
+        innovation = await refine_input(case.input, spec, context)
+        row = find_row(innovation)
+        here.note(score=row.score, passed=innovation.status == "accepted", status=innovation.status)
+        here.note(reason=innovation.reason, output=innovation.best and innovation.best.output)
+    yield innovation
 
 
 def find_row(innovation: Innovation) -> Row:
