@@ -140,7 +140,7 @@ async def test_data_that_changes_meanwhile_is_refused(evaluate, data, home):
     def change():
         write(home / "data.jsonl", synthesise(2, 3, seed=9))
 
-    with pytest.raises(InputError, match="has been changed"):
+    with pytest.raises(InputError, match="has changed"):
         await evaluate(data, Lines(), between=change)
 
 

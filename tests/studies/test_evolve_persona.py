@@ -56,7 +56,7 @@ def test_at_most_so_many_changes_and_tokens(cli, server, model, store):
 def test_strangers_have_no_say(cli, server, model, home):
     make_world(home / "store.db", server.url, LINES, trust=0.3)
     ended = evolve(cli, model)
-    assert "no memory is trusted 0.6 or more" in ended.out
+    assert "no memory has a trust of 0.6 or more" in ended.out
     assert server.calls == 0
 
 

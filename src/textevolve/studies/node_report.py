@@ -132,12 +132,18 @@ def _tree(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
 
 
 def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
-    """Nest nodes in those that they ran in, which ended after them; by their beginning."""
+    """Nest nodes by the nodes that they ran in, which ended later; sorted by start."""
     roots: list[tuple[JudgedNode, Branch]] = []
     for node in nodes:
-        inner = [(one, branch) for one, branch in roots if _ran_in(one.item, node.item)]
+        inner = [
+            (inner_node, branch)
+            for inner_node, branch in roots
+            if _ran_in(inner_node.item, node.item)
+        ]
         grown = _grow(node, states)
-        children = [replace(branch, label=one.item.node) for one, branch in _by_start(inner)]
+        children = [
+            replace(branch, label=inner_node.item.node) for inner_node, branch in _by_start(inner)
+        ]
         roots = [root for root in roots if root not in inner]
         roots.append((node, replace(grown, children=[*grown.children, *children])))
     return [branch for _, branch in _by_start(roots)]
