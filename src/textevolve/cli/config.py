@@ -36,7 +36,7 @@ def show(
 ) -> None:
     """Show the current settings, the source of each, and the files that are read.
 
-    Keys are not settings and are not shown; `textevolve doctor` lists them.
+    Keys are not settings and are not shown; `textevolve doctor` names their sources.
     """
     settings, sources = read_settings_sources()
     values: dict[str, Any] = settings.model_dump(mode="json")

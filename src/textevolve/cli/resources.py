@@ -45,7 +45,7 @@ VersionNumber = Annotated[
 ExportTarget = Annotated[
     str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
-ImportedFile = Annotated[str, typer.Argument(metavar="FILE", help="A file of `export`, or -.")]
+ImportedFile = Annotated[str, typer.Argument(metavar="FILE", help="A file by `export`, or -.")]
 AsName = Annotated[str | None, typer.Option("--name", help="Its new name.")]
 Force = Annotated[bool, typer.Option("--force", help="Even if agents name it.")]
 

@@ -140,7 +140,7 @@ class DebateParameters(Frozen):
     )
     aggregation: Aggregation | None = option(
         None,
-        "The agents' scores become: mean, median or trimmed.",
+        "Combine the agents' scores by mean, median or trimmed.",
         group="Advanced",
         metavar="NAME",
     )

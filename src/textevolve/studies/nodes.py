@@ -58,8 +58,8 @@ READ = "trace read"
 class NodesSpec(NodeChecks, StudySpec):
     """Judge every step (node) of recorded runs of an agent.
 
-    Checks call no model; judges do. Nodes that failed, were interrupted, or have no recorded output
-    are not judged, except by thresholds.
+    Checks call no model; judges do. Nodes that failed or were interrupted are not judged; nodes
+    without a recorded output are judged only by thresholds.
     """
 
     kind: ClassVar[str] = "nodes"
