@@ -192,3 +192,28 @@ def test_names_of_models_leave_out_what_may_be_secret():
     assert name_model("target:http://h/p?key=1")[0] == "http://h/p"
     name, about = name_model("mistral/small/latest")
     assert (name, about["gen_ai.provider.name"]) == ("small/latest", "mistral_ai")
+
+
+def test_each_turn_of_a_chat_is_a_trace_with_its_conversation(cli, model, spans, home):
+    cli("agents", "create", "guide", "--persona", "You are kind.")
+    cli("chat", "guide", "-m", model, stdin=b"Hello.\nWhere are you?\n")
+    turns, calls = spans.of_kind("AGENT"), spans.of_kind("LLM")
+    assert [turn.name for turn in turns] == ["invoke_agent default/guide"] * 2
+    assert [turn.parent for turn in turns] == [None, None]
+    assert [call.parent.span_id for call in calls] == [turn.context.span_id for turn in turns]
+    ids = {one.attributes["gen_ai.conversation.id"] for one in (*turns, *calls)}
+    assert ids == {turns[0].attributes["session.id"]}
+    assert turns[0].attributes["gen_ai.agent.name"] == "default/guide"
+
+
+def test_nodes_and_chains_have_spans(cli, model, spans, home):
+    node = {"instruction": "GENERATE", "input": {"text": "Why?"}, "output": {"text": "So.", "p": 1}}
+    lines = [json.dumps({**node, "node": name}) for name in ("plan", "check")]
+    (home / "nodes.jsonl").write_text("\n".join(lines) + "\n")
+    cli("nodes", "evaluate", "nodes.jsonl", "-m", model, "--judge", "probe", "--threshold", "p=0.5")
+    tree = spans.tree()
+    plan = tree["node plan",]
+    assert plan.attributes["textevolve.instruction"] == "GENERATE"
+    names = sorted(event.attributes["gen_ai.evaluation.name"] for event in plan.events)
+    assert names == ["p", "probe"]
+    assert not tree["node plan", "probe"].events
