@@ -6,6 +6,7 @@ where that fails, as without a network.
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -63,10 +64,14 @@ def serve(home):
     processes = []
 
     def start(command, url, **environment):
-        log = (home / "server.log").open("wb")
-        process = subprocess.Popen(
-            list(map(str, command)), stdout=log, stderr=log, env={**os.environ, **environment}
-        )
+        with (home / "server.log").open("wb") as log:
+            process = subprocess.Popen(
+                list(map(str, command)),
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
         processes.append(process)
         until = time.monotonic() + START
         while time.monotonic() < until and process.poll() is None:
@@ -79,21 +84,22 @@ def serve(home):
 
     yield start
     for process in processes:
-        process.terminate()
-        process.wait(30)
+        os.killpg(process.pid, signal.SIGKILL)  # MLflow has workers
+        process.wait(60)
 
 
 @pytest.fixture
 def send(cli, model, home, monkeypatch):
     """Runs studies whose spans go to an address, and waits until all are sent."""
 
-    def run(address):
+    def run(address, question="Why tides?"):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
         monkeypatch.setenv(CONTENT_SWITCH, "true")
         opening._open_tracer.cache_clear()
-        (home / "rows.jsonl").write_text('{"input": "Why tides?", "output": "The moon."}\n')
-        (home / "asked.jsonl").write_text('{"input": "Why tides?"}\n')
+        row = {"input": question, "output": "The moon."}
+        (home / "rows.jsonl").write_text(json.dumps(row) + "\n")
+        (home / "asked.jsonl").write_text(json.dumps({"input": question}) + "\n")
         (home / "a.txt").write_text("Answer: {input}")
         node = {"node": "plan", "input": {"text": "Why?"}, "output": {"text": "So."}}
         (home / "nodes.jsonl").write_text(json.dumps({**node, "instruction": "GENERATE"}) + "\n")
@@ -177,8 +183,9 @@ def test_mlflow_shows_the_spans_and_a_refusal_is_reported_once(
     address = f"http://127.0.0.1:{port}"
     store = f"sqlite:///{home / 'mlflow.db'}"
     options = ["--host", "127.0.0.1", "--port", port, "--workers", 1, "--backend-store-uri", store]
-    serve([folder / "mlflow", "server", *options], f"{address}/health")
-    send(address)
+    jobless = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    serve([folder / "mlflow", "server", *options], f"{address}/health", **jobless)
+    send(address, "Why rain?")
     (lost,) = [text for text in caplog.messages if "spans are lost" in text]
     assert "422" in lost
     assert "x-mlflow-experiment-id" in lost
