@@ -60,10 +60,10 @@ def _open_processor(destination: str, collector: str) -> SpanProcessor:
         parts = urlsplit(destination)
         path = parts.path if parts.path.strip("/") else TRACES_PATH
         address = parts._replace(path=path).geturl() if destination else None
-        losses = LossReport(urlsplit(collector).hostname or "")
         session = requests.Session()
-        logging.getLogger(OTLPSpanExporter.__module__).addFilter(losses)
-        session.hooks["response"].append(losses.hear)
+        session.hooks["response"].append(_losses.hear)
+        _losses.places.append(_place_of(collector))
+        logging.getLogger(OTLPSpanExporter.__module__).addFilter(_losses)
         size = int(os.environ.get(QUEUE_SIZE) or LONG_QUEUE)
         return BatchSpanProcessor(OTLPSpanExporter(address, session=session), max_queue_size=size)
     try:
@@ -75,27 +75,37 @@ def _open_processor(destination: str, collector: str) -> SpanProcessor:
 
 
 class LossReport(logging.Filter):
-    """Reports the first loss of spans with its cause, in place of what the exporter logs of each.
-    A refusal's body, which the exporter leaves out, names the cause."""
+    """Reports the first loss of spans with its cause, in place of what the exporters log of each.
+    A refusal's body, which they leave out, names the cause. `places`: of all collectors."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._host, self._reported = host, False
+        self.places = list[str]()
+        self._reported = set[str]()
 
     def hear(self, answer: requests.Response, **_: object) -> None:
         if answer.status_code // 100 == 4 and answer.status_code not in RETRIED:
-            self._report(f"it answers {answer.status_code}: {answer.text}")
+            cause = f"it answers {answer.status_code}: {answer.text}"
+            self._report(_place_of(str(answer.url)), cause)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno >= logging.ERROR:
-            self._report(record.getMessage())
+        if record.levelno >= logging.ERROR and self._reported.isdisjoint(self.places):
+            self._report(self.places[-1], record.getMessage())
         return False
 
-    def _report(self, cause: str) -> None:
-        if not self._reported:
-            self._reported = True
+    def _report(self, place: str, cause: str) -> None:
+        if place not in self._reported:
+            self._reported.add(place)
             cause = " ".join(cause.split())[:REPORTED]
-            _log.warning("spans are lost, and the run goes on: %s: %s", self._host, cause)
+            _log.warning("spans are lost, and the run goes on: %s: %s", place, cause)
+
+
+_losses = LossReport()
+
+
+def _place_of(address: str) -> str:
+    """Return the host and port of an address, without a user name and password."""
+    return urlsplit(address).netloc.rpartition("@")[2]
 
 
 class SpanFile(SpanExporter):
