@@ -22,7 +22,6 @@ from textevolve import (
     StoreError,
 )
 from textevolve.errors import AccessError
-from textevolve.events import CallFinished, StepFinished
 from textevolve.llm.testing import Answer, Fault
 from textevolve.store.repository import open_store
 from textevolve.studies.stored import FLUSH_RECORDS
@@ -147,16 +146,6 @@ def test_cases_are_read_lazily_and_few_are_held(model, server):
     assert most <= 3
     results_ahead, page = 4 * 32, 100
     assert max(held) <= 2 * results_ahead + 2 * page + 2 * FLUSH_RECORDS
-
-
-def test_a_listener_hears_what_happens(model):
-    heard = []
-    result = evaluate(*CASE, model=model, listener=heard.append)
-    assert sum(isinstance(e, CallFinished) and not e.replayed for e in heard) == 6
-    assert [e.value for e in heard if isinstance(e, StepFinished)][-1].turns == result.turns
-    again = []
-    evaluate(*CASE, model=model, listener=again.append)
-    assert all(e.replayed for e in again if isinstance(e, CallFinished))
 
 
 async def asked(server, number):

@@ -8,9 +8,8 @@ import pytest
 
 from textevolve.errors import AccessError, UnavailableError
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.limiting import RateWindow, read_windows
 from textevolve.llm.model import Message, Request
-from textevolve.llm.refusals import Refusal, failure, read_refusal, retry_after
+from textevolve.llm.refusals import Refusal, failure, read_refusal
 from textevolve.llm.testing import Answer
 from textevolve.llm.wrappers import Retrying
 from textevolve.settings import Price, Retries
@@ -86,15 +85,6 @@ def test_what_a_refusal_repeats_of_a_case_stops_nothing():
 )
 def test_a_wait_is_read_from_the_words_of_a_refusal(words, seconds):
     assert failure("m", 429, Refusal(words)).retry_after == seconds
-
-
-def test_headers_under_the_names_of_litellm_are_read():
-    assert retry_after({"llm_provider-retry-after": "23"}) == 23.0
-    limits = {
-        "x-ratelimit-api_key-limit-requests": "10",
-        "x-ratelimit-api_key-remaining-requests": "0",
-    }
-    assert read_windows(limits, 0.0)[0] == RateWindow("requests", 0.0, None)
 
 
 def test_headers_of_a_provider_are_sent_and_kept_secret(cli, home, server, monkeypatch):

@@ -73,23 +73,6 @@ def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model):
     assert found["summary"]["judges"][0]["covered"] == 12
 
 
-def test_variants_of_a_comparison_are_labelled_against_each_other(cli, rows, kept, server, model):
-    compared = cli(
-        *("compare", "--data", rows, "--outputs", "gut", "--outputs", "schlecht"),
-        *("--input", "frage", "--judge", "probe", "-m", model, "--name", "both"),
-    )
-    assert compared.code == 0, compared.err
-    assert "12 pairs" in cli("labels", "create", "two", "--run", "both").out
-    label_all(kept, "two", lambda item: "first")
-    (told,) = cli("labels", "show", "two", "--json").rows
-    assert told["wins"] == {"gut": [1.0, 12], "schlecht": [0.0, 12]}
-    single = cli("labels", "create", "one", "--run", "both", "--variant", "gut")
-    assert "12 texts" in single.out
-    assert "no texts of the variant x" in cli(
-        "labels", "create", "none", "--run", "both", "--variant", "x"
-    ).err  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -1,7 +1,5 @@
 """`textevolve memories`, against the scripted server's embeddings."""
 
-import json
-
 import pytest
 
 
@@ -52,32 +50,6 @@ def test_a_foreign_id_is_not_found(cli, notes):
         outcome = cli("memories", verb, id, "--namespace", "acme")
         assert f"no memory '{id}' in the namespace 'acme'" in outcome.err
     assert cli("memories", "list", notes, "--json").rows[0]["closed"] is None
-
-
-ROWS = [
-    {"text": "Ann drinks tea.", "importance": 0.7, "created": "2025-03-01", "entities": ["Ann"]},
-    {"text": "Bob drives.", "relations": [["Bob", "drives", "lorry"]], "valid_from": 1.7e9},
-]
-
-
-def test_an_export_is_taken_in_by_another_collection(cli, notes, home):
-    (home / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
-    cli("memories", "import", notes, "rows.jsonl")
-    add(cli, "Dora sings.")
-    assert cli("memories", "export", notes, "out.csv").code == 0
-    same = cli("memories", "import", notes, "out.csv").out
-    assert same == "0 kept, 3 were there before\n"
-    cli("memories", "collections", "create", "copy")
-    assert cli("memories", "import", "copy", "out.csv").out == ("3 kept, 0 were there before\n")
-    own = ("id", "collection", "added")
-    first, second = (
-        [
-            {name: value for name, value in row.items() if name not in own}
-            for row in cli("memories", "list", name, "--json").rows
-        ]
-        for name in (notes, "copy")
-    )
-    assert first == second
 
 
 FILES = {

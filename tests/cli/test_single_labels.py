@@ -80,22 +80,6 @@ def test_a_run_may_ask_for_a_judge_that_agrees_with_people(cli, server, model, l
     assert "belong together" in cli(*evaluate(model, "probe", "--min-agreement", 0.7)).err
 
 
-@pytest.mark.slow
-def test_a_fit_and_an_escalation_take_the_same_labels(cli, home, model, labels):
-    fit = ("judges", "fit", "labels.jsonl", "--signals", "probe,length", "-m", model)
-    ended = cli(*fit, "-o", "my.judge", "--json")
-    assert ended.code == 0, ended.err
-    (told,) = ended.rows
-    assert told["fit"]["labels"] == "ratings"
-    assert told["fit"]["agreement"]["value"] > 0.8  # of 0.875, out of fold
-    assert [name for name, _ in told["fit"]["blind"]] == ["always pass", "always fail"]
-    again = cli(*MEASURE, "-j", "my.judge", "-m", model)
-    assert "my.judge agrees with people" in " ".join(again.out.split())
-    cascade = ("--first", "probe", "--then", "probe+rules", "--agreement", 0.7, "-m", model)
-    (told,) = cli("bench", "escalation", "labels.jsonl", *map(str, cascade), "--json").rows
-    assert (told["first"]["value"], len(told["items"])) == (35 / 40, 40)
-
-
 def test_a_rate_is_corrected_by_them(cli, home, model, labels):
     done = cli("evaluate", "labels.jsonl", "-j", "probe", "-m", model, "-o", "results.csv")
     assert done.code == 0, done.err

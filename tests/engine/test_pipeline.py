@@ -1,7 +1,6 @@
 """Two stages side by side: all pieces arrive, little is kept, errors and closing are clean."""
 
 import asyncio
-from contextlib import aclosing
 
 import pytest
 
@@ -152,32 +151,3 @@ async def test_a_stage_that_cancels_itself_is_an_error_and_never_a_wait_without_
 
     with pytest.raises(RuntimeError, match="cancelled"):
         await asyncio.wait_for(read(), 60)
-
-
-async def test_work_that_begins_while_the_reader_leaves_is_ended_too():
-    """Taking the first result makes room for another piece; the reader leaves with the second."""
-    begun, ended = 0, 0
-
-    async def source(_source):
-        for piece in range(100):
-            yield piece
-
-    async def work(piece):
-        nonlocal begun, ended
-        begun += 1
-        try:
-            await asyncio.sleep(0 if piece < 2 else 60)
-        finally:
-            ended += 1
-
-    results = pipe([0], source, work, source_concurrency=1, concurrency=2)
-    taken = 0
-    async with aclosing(results):
-        async for _ in results:
-            taken += 1
-            if taken == 2:
-                break
-            await asyncio.sleep(0.01)  # until the other one is there, too
-    await asyncio.sleep(0.01)
-    assert begun == ended
-    assert len(asyncio.all_tasks()) == 1

@@ -25,7 +25,6 @@ from textevolve.judges.fitted_file import (
     parse_fitted,
     save_fitted,
 )
-from textevolve.judges.looks import LookJudge
 
 RATINGS = {"fitted_to": "ratings", "good": 4.0, "intercept": -0.5}
 
@@ -228,12 +227,3 @@ def test_which_judges_the_order_may_sway():
     assert is_swayed("python:mine")
     assert is_swayed("decide+choice")
     assert not is_swayed("decide+pairwise")
-
-
-async def test_the_length_is_a_score_that_rises_with_the_words():
-    judged = (await LookJudge()(Case("Tell me all of it.", ("tell", "tell me all of it")))).result
-    assert 0 <= judged[0].score < judged[1].score <= 1
-    odds = [one.metadata["log_odds"] for one in judged]
-    assert [1 / (1 + math.exp(-o)) for o in odds] == pytest.approx([o.score for o in judged])
-    with pytest.raises(InputError, match="no look 'lenght'; there is: length"):
-        parse_evaluator("look:lenght")

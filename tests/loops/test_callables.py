@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import threading
 
 import pytest
 
@@ -88,19 +87,6 @@ async def test_half_a_surrogate_pair_of_the_users_code_is_a_replacement_characte
     said = EvaluationResult(0.5, True, "no \ud83d", {"why": ["\ud83d", "\ud83d\ude00"]})
     made = (await as_evaluator(lambda _: said)(ONE)).result[0]
     assert (made.feedback, made.metadata) == ("no \ufffd", {"why": ["\ufffd", "😀"]})
-
-
-async def test_a_plain_function_keeps_nothing_else_waiting():
-    free = threading.Event()
-
-    def slow(_case):
-        assert free.wait(30)
-        return 1.0
-
-    judging = asyncio.create_task(as_evaluator(slow)(ONE))
-    await asyncio.sleep(0)  # it begins
-    free.set()  # which would never happen if the loop stood still
-    assert (await judging).result[0].score == 1.0
 
 
 async def test_plain_functions_write_too_and_async_ones_stay_what_they_are():

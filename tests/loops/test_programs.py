@@ -11,7 +11,6 @@ from langgraph.graph import START, StateGraph
 from langgraph.runtime import Runtime
 
 from flat_verbs import as_chat_model, calibrate
-from textevolve import PromptSet
 from textevolve.errors import InputError
 from textevolve.llm.testing import ScriptedServer
 from textevolve.settings import Settings
@@ -107,28 +106,6 @@ def test_all_templates_of_a_chains_file_are_improved(cli, home, rows, model, ser
     calls = server.calls
     assert cli(*command).code == 0
     assert server.calls == calls
-
-
-def test_a_plain_function_with_named_templates(rows, means, server):
-    held = PromptSet(TEMPLATES)
-
-    def works(row):
-        return held.ask_sync("sum", note=held.ask_sync("note", row))
-
-    found = calibrate(works, rows, templates=TEMPLATES, **means)
-    check_found(found)
-    assert found.usage.calls >= server.calls > 0
-    asked = next(
-        said
-        for body in server.requests
-        if "Write at most" in (said := body["messages"][-1]["content"])
-    )
-    assert fenced(asked, "prompt of note").startswith("Tell of ")
-    assert fenced(asked, "output of note") == "a number"
-    assert "twice is not 'about that'" in fenced(asked, "judgement")
-    calls = server.calls
-    again = calibrate(works, rows, templates=TEMPLATES, **means)
-    assert (again.templates, server.calls) == (found.templates, calls)
 
 
 class State(TypedDict, total=False):

@@ -6,8 +6,7 @@ import csv
 import io
 import json
 import re
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.parquet as parquet
@@ -110,24 +109,3 @@ def test_rows_that_change_while_they_are_written_are_noticed(
     answers = iter([[{"a": 1}], [{"a": 1}, later]])
     with pytest.raises(InputError, match="the rows changed"):
         write_rows(lambda: next(answers), io.BytesIO(), suffix)
-
-
-class Held(dict[str, Any]):
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
-def test_rows_are_let_go_as_they_are_written(suffix: str) -> None:
-    alive: weakref.WeakSet[Held] = weakref.WeakSet()
-    found = 0
-
-    def rows() -> Iterator[Held]:
-        nonlocal found
-        for n in range(5000):
-            row = Held(n=n)
-            alive.add(row)
-            found = max(found, len(alive))
-            yield row
-
-    assert write_rows(rows, io.BytesIO(), suffix) == 5000
-    assert found <= 3

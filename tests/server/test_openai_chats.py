@@ -28,18 +28,6 @@ def agents(home, server):
     store.close()
 
 
-def stream_of(url, body):
-    """The events of a stream, as their data."""
-    data = json.dumps({"stream": True, **body}).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        assert response.headers["content-type"].startswith("text/event-stream")
-        lines = [line for line in response.read().decode().splitlines() if line]
-    assert all(line.startswith("data: ") for line in lines)
-    assert lines[-1] == "data: [DONE]"
-    return [json.loads(line[6:]) for line in lines[:-1]]
-
-
 def text_of(said):
     return said["choices"][0]["message"]["content"]
 
@@ -213,18 +201,6 @@ def test_a_judge_judges_the_last_exchange(serve, ask, server):
     messages.append({"role": "user", "content": "Is the reply cheerful?"})
     assert ask(url, {"model": "judge/probe", "messages": messages})[0] == 200
     assert "Is the reply cheerful?" in str(server.requests[-1])
-
-
-def test_a_judge_judges_candidates(serve, ask):
-    url = f"{serve(judge='pairwise')}/v1/chat/completions"
-    case = json.dumps({"input": "Greet me.", "candidates": ["Hello there!", "No."]})
-    asked = {"model": "judge/pairwise", "messages": [{"role": "user", "content": case}]}
-    found = json.loads(text_of(ask(url, asked)[1]))
-    scores = [one["score"] for one in found["results"]]
-    assert found["score"] == max(scores) == scores[found["best"]]
-    events = stream_of(url, asked)
-    deltas = [one["choices"][0]["delta"].get("content", "") for one in events]
-    assert json.loads("".join(deltas)) == found
 
 
 # Embeddings

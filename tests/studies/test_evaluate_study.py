@@ -2,13 +2,11 @@
 
 import json
 import math
-import sys
-import types
 
 import pytest
 
 from flat_verbs import evaluate_batch
-from textevolve import Case, DebateResult, EvaluationResult, Failure, SettingsError
+from textevolve import Case, EvaluationResult, Failure
 from textevolve.judges.judged import JudgedCase
 from textevolve.studies.evaluate import decode, encode
 
@@ -54,20 +52,3 @@ def test_records_read_back_as_they_were(server, model, make_result, unusable):
         assert decode(encode(record)) == record
     strange = JudgedCase(Case(5, ("\ud800", None)), 0, (Failure("failed", "no text"),) * 2)  # type: ignore
     assert decode(encode(strange)).case == Case("5", ("\\ud800", "None"))
-
-
-def test_a_result_shows_itself(make_result, monkeypatch):
-    result = make_result("<b>bold</b>")
-    judged = JudgedCase(result.case, 0, (EvaluationResult(0.5, True),) * 3)
-    for one in (result, judged):
-        assert len(repr(one)) < 200
-        page = one._repr_html_()
-        assert "&lt;b&gt;bold" in page
-        assert "<b>bold" not in page
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(SettingsError, match="pandas or polars"):
-        result.to_frame()
-    monkeypatch.setitem(sys.modules, "polars", types.SimpleNamespace(DataFrame=list))
-    assert [row["candidate"] for row in result.to_frame()] == [1, 2, 3]
-    assert isinstance(result, DebateResult)

@@ -107,7 +107,7 @@ while True:
     print(json.dumps(told))
     if killed != -9:
         break
-    wanted += 5
+    wanted += 4
 """
 
 COMMANDS = {

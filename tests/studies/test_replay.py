@@ -17,7 +17,6 @@ from textevolve.store.erasure import erase_texts
 from textevolve.store.repository import open_store
 from textevolve.studies.driver import Launch, perform, replay
 from textevolve.user_code import name_object
-from textevolve.wiring import Limits
 
 CASES = [Case(f"Which is {n}?", (f"{n}", f"{n + 1}"), f"c{n}") for n in range(4)]
 
@@ -114,29 +113,6 @@ async def test_reading_a_run_under_other_parameters_is_a_new_run_under_them(
     assert server.calls == calls
     assert reread == fresh
     assert {r.stopped for r in fresh} == {"rounds", "converged"}
-
-
-async def test_a_cascade_that_a_budget_stopped_goes_on_as_if_it_had_not(
-    home, server, model, settings
-):
-    """No case has the scores of a debate that was cut short, nor those of another judge."""
-    second = "hybrid:rules.yaml:debate+rounds=2"
-    (home / "rules.yaml").write_text("rules: [{kind: length, max: 100}]")
-    options = {"judge": f"cascade:0.7:probe,{second}"}
-    stopped = await judge(model, settings, limits=Limits(calls=28), **options)
-    assert server.calls == 28
-    whole = await judge(model, settings, **options)
-    calls = server.calls
-    assert calls == sum(one.usage.calls for one in whole)
-    deciders = [one.result[0].metadata["decided_by"] for one in whole]
-    assert set(deciders) == {"probe", second}
-    kept = [(a, b) for a, b in zip(stopped, whole, strict=True) if a.failure is None]
-    assert all(a.result == b.result for a, b in kept)
-    skipped = [one for one in stopped if one.failure is not None]
-    assert skipped
-    assert {one.failure.kind for one in skipped} == {"skipped"}
-    assert await again(settings) == whole
-    assert server.calls == calls
 
 
 async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server, model, settings):
