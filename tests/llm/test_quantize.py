@@ -98,7 +98,7 @@ def test_nothing_is_overwritten_without_force(make):
     source = make()
     into = source.with_name("q8_0.gguf")
     into.write_text("precious")
-    with pytest.raises(InputError, match="there already; --force"):
+    with pytest.raises(InputError, match="exists already; --force"):
         quantize_file(source, "q8_0", into)
     assert into.read_text() == "precious"
     quantize_file(source, "q8_0", into, force=True)
