@@ -228,7 +228,7 @@ ChatEvent: TypeAlias = Recalled | HistoryShortened | AnswerPiece | ChatAnswer
 """What happens in a turn, in this order; a piece may be `anew`."""
 
 RecallFor: TypeAlias = Callable[[str, str], Awaitable[Recalled]]
-"""From a message and what was said before it to what is remembered."""
+"""Recalls memories for a message, given the messages before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

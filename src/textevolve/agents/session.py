@@ -54,8 +54,8 @@ class SessionMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatSession:
-    """A chat as it is listed. `agent`: NAMESPACE/NAME; `user`: empty where nobody said; `title`:
-    the beginning of its first message. Times are Unix times."""
+    """A chat in a list. `agent`: NAMESPACE/NAME; `user`: empty if unknown; `title`: the
+    beginning of its first message. Times are Unix times."""
 
     id: str
     agent: str

@@ -1,9 +1,9 @@
-"""Runs jobs when they are due, several at once. Any number of schedulers may work on the same
-store, on one machine or on several.
+"""Run jobs when they are due, several at once. Any number of schedulers may share a store, on one
+machine or on several.
 
-A scheduler holds a job by a lease. The run is noted with the job before anything is asked, so
-whoever takes the job over resumes that run. Whoever lost the lease stops; the driver's own lease
-keeps two processes from working on one run.
+A scheduler holds a job by a lease. The run is stored with the job before any call, so another
+scheduler that takes the job over resumes that run. A scheduler that loses its lease stops; the
+driver's own lease prevents two processes from working on one run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Labelling by people: what is asked of them, in which order it is shown, how far they agree.
+"""Labelling by people: questions, the order of presentation, and agreement between labellers.
 
-Nothing here reads files or a store, and nothing knows a page; who keeps tasks and labels is the
-business of `store`, where items come from that of `studies`.
+The package reads no files, stores or pages; `store` keeps tasks and labels, and `studies` provides
+the items.
 """

@@ -1,8 +1,8 @@
-"""How the images of a case stand in a prompt: the one place where they become those of a message.
+"""Place the images of a case in a prompt; no other module builds messages with images.
 
-The images of a message come before its text: first those of the input, then those of the candidates
-that it shows. They are numbered from 1 in that order, and what a text's images are called stands
-beside its fence or quotation, where no candidate can write. Without images every prompt is as ever.
+The images of a message come before its text: first those of the input, then those of the
+candidates. They are numbered from 1 in that order, and their names are written next to the fence or
+quotation of a text, where no candidate can write. Prompts without images are unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reading a choice between words out of the log-probabilities of an answer's first token; and the
-way between probabilities and log-odds.
+"""Read a choice between words from the log-probabilities of an answer's first token, and convert
+between probabilities and log-odds.
 
-What is asked, and what a log-odds means for a score, is the business of whoever asks.
+The caller defines the question, and the meaning of a log-odds for a score.
 """
 
 from __future__ import annotations

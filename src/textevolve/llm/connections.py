@@ -1,9 +1,9 @@
 """HTTP connections to one host: keys, proxies, time limits, and the size of answers.
 
-The only module that opens connections, so the only place where a key is written into a header.
-`JsonService` is a client of any service that takes and gives JSON, such as a memory system;
-`Relay` passes requests of others on to an endpoint as they came, with only the model's name
-replaced and our key put in, so that all that the endpoint takes (tools, schemas, images) passes.
+No other module opens connections, so keys are written into headers here alone. `JsonService` is a
+client of any service that exchanges JSON, such as a memory system; `Relay` forwards clients'
+requests to an endpoint, with only the model's name replaced and our key added, so all features of
+the endpoint (tools, schemas, images) work.
 """
 
 from __future__ import annotations

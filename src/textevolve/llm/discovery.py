@@ -1,7 +1,7 @@
-"""Which model is used when none was chosen, and what an endpoint can do.
+"""Choose a model when none is named, and probe the capabilities of an endpoint.
 
-The order of choice: what is configured, a key in the environment, a server that answers on this
-machine, local weights. The reason is given along, so that a user sees why.
+The order of choice: the configured model, a key in the environment, a server that answers on this
+machine, local weights. The reason is returned for the user.
 """
 
 from __future__ import annotations

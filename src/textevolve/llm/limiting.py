@@ -1,10 +1,10 @@
-"""Limits of one endpoint, and pools of several: when a call may be made, and by whom.
+"""Limit the calls of one endpoint, and distribute calls over pools of several.
 
-`Limited` is one gate with one queue: a call passes when there is a place for it (additive increase,
-multiplicative decrease with the 429s) and when no rate limit holds it. A rate limit of the settings
-is a token bucket; where an endpoint's headers report that too little is left, all wait for the
-reported reset. A `Pool` stands where a limited client stands, below the retries: each call tries
-every member at most once, and members that fail are left out for a while.
+`Limited` is one gate with one queue: a call passes if there is a place for it (additive increase,
+multiplicative decrease with the 429s) and no rate limit holds it. A rate limit of the settings is a
+token bucket; if an endpoint's headers report too little left, all calls wait for the reported
+reset. A `Pool` replaces a limited client below the retries: each call tries every member at most
+once, and failing members are excluded for a while.
 """
 
 from __future__ import annotations

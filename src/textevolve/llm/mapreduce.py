@@ -42,7 +42,7 @@ KEEP = (
 """The default instruction."""
 FOCUS = "Above all keep what bears on this: "
 CONTEXT = 8192
-"""Tokens of the model's context where nothing else is known."""
+"""Default tokens of the model's context."""
 SHRINK = 6
 """The fraction to which a chunk is shortened in one step, or less in the last one."""
 SMALLEST_BUDGET = 16

@@ -279,8 +279,8 @@ def cost_of(price: Price, prompt: int, cached: int, answered: int, written: int 
 
 
 def saved_of(price: Price, prompt: int, cached: int, written: int) -> float | None:
-    """US dollars that a call would have cost more without caching; below 0 where writing cost more
-    than reading saved. None where what a cached token costs is not known."""
+    """Return the US dollars that caching saved on a call; below 0 if writing the cache cost more
+    than reading it saved. None if the price of cached tokens is unknown."""
     if cached and price.cached_input is None and price.input:
         return None
     spared = cached * (price.input - (price.cached_input or 0.0))

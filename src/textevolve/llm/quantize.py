@@ -251,7 +251,8 @@ def find_file_type(name: str) -> str:
 
 
 def is_kept(tensor: Any) -> bool:
-    """Whether a tensor stays as it is: norms, biases and whatever is small or has one dimension."""
+    """Check whether a tensor keeps its type: norms, biases, small and one-dimensional tensors
+    do."""
     # Dimensions of 1 at the end are none, as ggml counts them.
     flat = all(length == 1 for length in tensor.shape[1:])
     name = tensor.name

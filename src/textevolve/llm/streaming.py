@@ -64,7 +64,7 @@ _telling: ContextVar[Telling | None] = ContextVar("telling", default=None)
 
 
 def telling() -> Telling | None:
-    """Who is to be told of the answer that is asked for here; None: nobody."""
+    """The listener of the current answer; None: no listener."""
     return _telling.get()
 
 

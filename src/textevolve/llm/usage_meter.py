@@ -35,7 +35,7 @@ class UsageMeter:
 
 @dataclass(frozen=True, slots=True)
 class NotedCall:
-    """An answer by the journal's key of its request, with what it cost whoever first asked."""
+    """An answer by the journal's key of its request, with its original cost."""
 
     key: str
     usage: Usage
@@ -65,8 +65,8 @@ def note_call(key: str, response: Response) -> Response:
 
 
 class DistinctCalls:
-    """Counts every distinct request once, as if it alone had been asked on a fresh store: whether
-    a journal answered, or somebody else asked the same, changes nothing."""
+    """Counts every distinct request once, as if it were sent with a fresh store, even if the
+    journal or another call answered it."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()

@@ -123,10 +123,11 @@ class Retrying:
 
 
 class Journaled:
-    """Answers from the journal where it can; else asks, and keeps the outcome before it returns it.
+    """Answers from the journal if it can; otherwise it calls the model, and stores the outcome
+    before returning it.
 
-    Requests that are the same and come at the same time are asked once. What was cancelled or never
-    asked (a budget) is not kept.
+    Equal requests at the same time are sent once. Cancelled calls and calls stopped by a budget are
+    not stored.
     """
 
     def __init__(self, model: Model, journal: Journal, listener: Listener = silence) -> None:

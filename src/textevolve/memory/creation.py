@@ -1,8 +1,9 @@
-"""Memories from a dialogue: points are extracted, held against what is known, and kept at once.
+"""Create memories from a dialogue: extract points, reconcile them with existing memories, and store
+them.
 
-All changes of a dialogue are made in one step, under the key of the dialogue, so that it is taken
-in whole or not at all, and never twice. The key is a hash of its turns: of a dialogue that has gone
-on since, only the new turns are read. Of what was taken in before, its memories tell.
+All changes of a dialogue are one transaction under the dialogue's key, so it is applied completely
+or not at all, and never twice. The key is a hash of its turns: if a dialogue continues, only the
+new turns are read. The decisions on earlier turns are read back from their memories.
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ Embed: TypeAlias = Callable[[Collection, str], Awaitable[Vector]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryQuery:
-    """Which memories of one collection are looked for.
+    """A search for memories of one collection.
 
-    `version`: as that version of the collection held them; None: as it is now. `time`: only what
-    held at that time by its validity, which includes what was superseded later; None: only what
-    holds now. A version is read with the time of its change, so that it always gives the same.
-    `text`: for the search by keywords; `embedding`: for the search by meaning; at least one of
-    them. `limit`: most memories from each of the two searches.
+    `version`: search this version of the collection; None: the current one. `time`: search the
+    memories that were valid at this time, including later superseded ones; None: the current ones.
+    A version is read with the time of its change, so the result never changes. `text`: for the
+    search by keywords; `embedding`: for the search by embedding; at least one is needed. `limit`:
+    most memories from each of the two searches.
     """
 
     collection: str

@@ -1,9 +1,8 @@
-"""Recall, M(a, x, y, xi): what an agent remembers that bears on what is before it.
+"""Recall, M(a, x, y, xi): the agent's memories that are relevant to its current input.
 
-Relevance is similarity of meaning. Keywords find candidates, decide between memories of the same
-similarity, and rank alone where nothing is embedded. Relevance, importance and recency are each
-normalised over what was found, and weighed. Reading changes nothing: whoever wants uses to be noted
-calls `MemoryStore.use`.
+Relevance is similarity of embeddings. Keywords find candidates, break ties, and rank alone without
+an embedder. Relevance, importance and recency are each normalised over the candidates, and
+weighted. Reading changes nothing: `MemoryStore.use` records uses.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def make_queries(input: str, candidates: Sequence[str], history: str) -> tuple[C
 
 
 def _ends(text: str) -> list[str]:
-    """A text as it is where it is short; else its beginning and its end, where questions stand."""
+    """Return a short text unchanged, otherwise its beginning and its end, where questions are."""
     text = text.strip()
     if len(text) <= QUERY_CHARACTERS:
         return [text]

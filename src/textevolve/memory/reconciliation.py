@@ -1,10 +1,10 @@
-"""Points held against what is remembered already: added, merged, put in another's place, dropped.
+"""Reconcile points with existing memories: add, merge, replace or drop them.
 
-Code decides what needs no question: what is known word for word, and what nothing is near to. The
-rest is asked of a model: by yes / no questions about one note each, or in one structured answer
-about all of them. Its mistakes lose nothing: where it takes for known what names something new it
-is asked again, where a merged text has lost a name or a number both texts are kept, and a point
-about which no usable answer comes is added, with a note that says so.
+Rules decide the clear cases: a point that is known word for word, and a point without near
+memories. The model decides the others: by yes / no questions about one note each, or in one
+structured answer about all of them. Its mistakes lose no facts: it is asked again before a point
+with new details counts as known, both texts are kept if a merged text lacks a name or a number, and
+a point without a usable decision is added, with a note.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whether two texts say the same, by rules of text alone: what needs no model is not asked of one.
+"""Compare texts by rules, without a model.
 
-Names are taken for words that begin with a capital letter, which holds for Latin, Greek and
-Cyrillic script; German nouns count as names, too. The rules only ever spare a question where texts
-are nearly equal, so that a language that they do not fit costs calls and loses nothing.
+Capitalised words count as names, which holds for Latin, Greek and Cyrillic script; German nouns
+count as names, too. The rules only save calls for nearly equal texts, so for a language that they
+do not fit they cost calls and lose nothing.
 """
 
 from __future__ import annotations

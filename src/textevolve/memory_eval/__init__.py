@@ -1,5 +1,5 @@
-"""Measuring memory systems: what they keep, invent, update, and answer from what they keep.
+"""Measure memory systems: what they store, invent, update, and answer from their memories.
 
-After HaluMem (arXiv 2511.03506). Here live the data, the systems, the judgements and the metrics;
-keeping a run, the command line and pages live above.
+After HaluMem (arXiv 2511.03506). The package has the data, the systems, the judgements and the
+metrics; higher layers have runs, commands and pages.
 """

@@ -65,7 +65,7 @@ def judge_extraction(user: str, session: Session, extracted: FoundMemories) -> I
 def judge_integrity(
     user: str, session: Session, place: int, point: MemoryPoint, extracted: FoundMemories
 ) -> Subject:
-    """Whether a point is among what was extracted; 0 by rule where that was nothing."""
+    """Build the subject for a point among the extracted memories; 0 by rule if there are none."""
     subject = _subject_of("integrity", user, session, place, point)
     if isinstance(extracted, Failure):
         return replace(subject, texts={"expected": point.content}, failure=extracted)
@@ -198,7 +198,7 @@ class Survey:
 
 
 def read_recorded(user: User, survey: Survey) -> Iterator[PieceToJudge]:
-    """The subjects of a user, from what is recorded beside the data; no system is asked."""
+    """Yield the subjects of a user from recorded outcomes, without calling a system."""
     for session in user.sessions:
         subjects = [] if session.is_generated_qa else list(_read_session(user.id, session, survey))
         yield from subjects

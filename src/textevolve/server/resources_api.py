@@ -264,8 +264,8 @@ async def search_memories(
 
 @memories_router.post("/import", openapi_extra=IMPORTED)
 async def import_memories(memories: _Write, request: Request) -> Response:
-    """Keep the memories of JSON lines; what is there already is left out, so that the same again
-    adds nothing. Where a line is none, nothing is kept."""
+    """Import memories from JSON lines, skipping existing ones, so a repeated import adds
+    nothing. If a line is invalid, nothing is stored."""
     text = (await request.body()).decode("utf-8", "surrogateescape")
     lines = place_lines(text.split("\n"), "body")
     rows = [(where, parse_row(text, where, "memory")) for where, text in lines]

@@ -206,7 +206,7 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
 
 
 USED = ("reasoning_tokens", "estimated", "models")
-"""Parts of the usage that stand in a response's document, where there are any."""
+"""Optional parts of the usage in a response's document."""
 
 
 def dump_response(response: Response) -> bytes:

@@ -1,9 +1,9 @@
-"""Erasing texts from a store: a tombstone stands wherever something held one of them.
+"""Erase texts from a store: a tombstone replaces every field that contained one of them.
 
 Texts are compared by their words, since prompts quote them, break their lines and escape them. A
-call that was sent a text, or answered with it, loses its whole answer, which may say the same in
-other words; its tokens, cost and times stay. It also loses its key, so that no replay finds it and
-it can be asked anew.
+call whose prompt or answer has a text loses its whole answer, which may repeat it in other words;
+its tokens, cost and times stay. It also loses its key, so no replay finds it and it can be
+repeated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The graph of memories and entities in ladybug, an embedded graph database that speaks Cypher.
 
-`LadybugMemories` is a `MemoryStore` whose `associate` asks this graph in place of the database's
-recursive query, with the same answers. The graph is made from the database, which stays the only
-place where anything is kept: it is filled anew when a collection has another version.
+`LadybugMemories` is a `MemoryStore` whose `associate` queries this graph instead of the database's
+recursive query, with the same results. The graph is derived from the database, which stays the only
+source of truth: it is rebuilt when a collection has another version.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Jobs, who works on each, and what became of the times that they were due.
+"""Jobs, their leases, and the outcomes of their runs.
 
-A scheduler claims a job that is due with a lease, which it has to renew; one that lost it can note
-nothing more. All times are those of the database's clock, so that schedulers on several machines
-agree. What a job does and when it is due next is the business of `textevolve.jobs`; here a
-specification is JSON.
+A scheduler claims a job that is due with a lease, which it has to renew; without it, it can write
+nothing more. All times are of the database's clock, so schedulers on several machines agree.
+`textevolve.jobs` interprets specifications and schedules; here a specification is JSON.
 
-Functions of a connection.
+All are functions of a connection.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from textevolve.store.tables import namespaces
 JobRunStatus: TypeAlias = Literal[
     "running", "interrupted", "finished", "incomplete", "gated", "failed"
 ]
-"""`interrupted`: whoever ran it is gone, and a scheduler goes on with it. `incomplete`: done, but
+"""`interrupted`: its scheduler has died, and another one resumes it. `incomplete`: done, but
 some records have no score. `gated`: done, but a gate fails."""
 
 JOB = ResourceTable(
@@ -58,8 +57,8 @@ _UNLEASED: Mapping[str, Any] = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job as it is kept. Times are seconds since 1970. `due`: when it is to run next, or was to
-    run where that is past; None: never again. `working`: somebody works on it now."""
+    """A stored job. Times are seconds since 1970. `due`: the next time to run, or the missed
+    one; None: never again. `working`: a scheduler works on it now."""
 
     id: str
     namespace: str
@@ -116,10 +115,10 @@ def create_job(
 def update_job(
     connection: Connection, namespace: str, spec: BaseModel, next_due: NextDue
 ) -> StoredJob:
-    """Give a job another specification; what is under way goes on as it was begun.
+    """Replace the specification of a job; a running study continues with the old one.
 
     Raises:
-        InputError: it is not there.
+        InputError: the job does not exist.
     """
     job = get_job(connection, namespace, getattr(spec, "name"))  # noqa: B009
     update_row(connection, JOB, job.id, spec=_dump(spec))
@@ -200,8 +199,8 @@ def list_job_runs(connection: Connection, job: StoredJob, limit: int = 20) -> li
 
 
 def seconds_to_next(connection: Connection) -> float | None:
-    """In how many seconds the next job that nobody works on is due; None: none will be. Below 0
-    where one has been due for some time."""
+    """Return the seconds until the next job is due that no scheduler works on; None if there is
+    none. Below 0 if one is overdue."""
     waiting = (_jobs.c.paused.is_(False), _jobs.c.lease_token.is_(None))
     due = connection.execute(select(func.min(_jobs.c.due)).where(*waiting)).scalar_one()
     return None if due is None else due - database_time(connection)
@@ -216,8 +215,8 @@ def list_due_jobs(connection: Connection) -> list[str]:
 
 
 def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim | None:
-    """A job that is due, for this process, which has it for so many seconds; None where somebody
-    else was faster."""
+    """Claim a job that is due for this process, for `seconds`; None if another process was
+    faster."""
     query = _select().where(_jobs.c.id == id).with_for_update(skip_locked=True, of=_jobs)
     row, now = connection.execute(query).one_or_none(), database_time(connection)
     if row is None or row.paused or row.due is None or row.due > now or not _is_free(row, now):
@@ -302,7 +301,7 @@ def _require_own(connection: Connection, claim: JobClaim) -> None:
 
 
 def _is_free(row: Row[Any], now: float) -> bool:
-    """Whether nobody works on a job: its lease has ended, or its process is seen to be gone."""
+    """Check whether a job is free: its lease has ended, or its process is known to be dead."""
     if row.lease_token is None or row.lease_until < now:
         return True
     return process_lives(row.lease_host, row.lease_pid, row.lease_process) is False

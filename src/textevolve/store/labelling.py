@@ -1,7 +1,7 @@
-"""Labelling tasks, their items, and what people said of them.
+"""Labelling tasks, their items, and people's labels.
 
-Functions of a connection. A label is there when its transaction is; another one of the same person
-on the same item takes its place, so that tabs and people do not get into each other's way.
+All are functions of a connection. A label is durable when its transaction is; a later label of the
+same person for the same item replaces it, so several tabs and people do not conflict.
 """
 
 from __future__ import annotations

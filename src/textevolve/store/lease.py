@@ -1,10 +1,10 @@
-"""Who works on a run: one process at a time, and a dead one does not keep the others out.
+"""Leases of runs: one process at a time works on a run, and a dead one does not block it.
 
-A lease is a token in the run's row. Whoever was not heard of for too long may find another's there,
-and then writes nothing more of the run: `require` is called in the transaction of each change.
+A lease is a token in the run's row. A process without a recent heartbeat may lose its lease, and
+then can write nothing more: `require` is called in the transaction of each change.
 
-On this machine a holder is asked for by its process id and start time, so that a run can be taken
-up at once after a kill. Elsewhere (another host, another container) its heartbeat has to speak.
+On this machine a holder is checked by process id and start time, so a run can be resumed at once
+after a kill. For other hosts and containers the heartbeat decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a collection of memories changes: what is checked, and every row of a change in its order.
+"""Check and write changes of a collection of memories, with every row of a change in order.
 
-No cycle of supersession can come to be: what takes another memory's place is new, and what is
-closed is never closed again, so each `superseded_by` points to a memory that was kept later.
+Supersession has no cycles: a superseding memory is always new, and a closed one is never closed
+again, so each `superseded_by` points to a memory that was stored later.
 """
 
 from __future__ import annotations

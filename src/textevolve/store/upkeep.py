@@ -66,10 +66,10 @@ def vacuum_store(location: StoreLocation) -> tuple[int, int]:
 
 
 def scrub_store(location: StoreLocation) -> None:
-    """Write the store anew, so that no free page holds what was erased.
+    """Rewrite the store, so that no free page has erased texts.
 
     Raises:
-        StoreError: that cannot be done now; what was erased is in no row all the same.
+        StoreError: that is impossible now; erased texts are in no row, in any case.
     """
     try:
         with closing(open_database(location)) as database:

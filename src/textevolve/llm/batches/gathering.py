@@ -1,9 +1,9 @@
-"""A model whose calls wait until all that can be asked now is there, and are asked as a batch job.
+"""A model that collects its calls and sends them as batch jobs.
 
-A call comes back when its line in the results has come. Calls that depend on it are asked then, so
-a study goes on in waves, each of them a job. A job is submitted so that it is never lost, found
-again, and polled; open jobs of earlier processes are taken up with the first call. A job is over
-when every answer in it is in the journal.
+A call returns when its line of the results has arrived. Calls that depend on it are sent
+afterwards, so a study advances in waves, one job each. A job is submitted so that it is never lost,
+found again, and polled; the first call resumes open jobs of earlier processes. A job is closed once
+all of its answers are in the journal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Functions, chains, LangChain's Runnables and DSPy's modules as steps of a chain, each as a
-`Callee` that says what it takes and how it is called.
+"""Wrap functions, chains, LangChain's Runnables and DSPy's modules as a `Callee`, which a step can
+call.
 
-Objects of LangChain and DSPy are recognised by their methods, so neither package is loaded here.
-Arguments, results, errors and cancellation pass through as they are.
+Objects of LangChain and DSPy are recognised by their methods, so neither package is imported here.
+Arguments, results, errors and cancellation are passed through unchanged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A chain: a function of values to values, made of steps and checked when it is made.
+"""A chain: a function of values to values, made of steps and checked when it is created.
 
-A value that no step before gives, and that is no input, is an error before anything is asked. Its
-models come from whoever runs it (`ChainContext`), so that all calls pass through the journal, the
-limits and the budget of that run. Errors are raised as they are, cancellation passes through, and
-what was done until then stays in the trace.
+A value that is neither an input nor the result of an earlier step is an error before any call. The
+models come from the run (`ChainContext`), so all calls pass through its journal, limits and budget.
+Errors and cancellation are passed through, and the trace keeps the finished steps.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _fields_of(value: object) -> Collection[str]:
 
 
 def value_text(value: object) -> str:
-    """A value as it stands in a prompt: a text as it is, all else as JSON."""
+    """Format a value for a prompt: a text unchanged, other values as JSON."""
     if isinstance(value, str):
         return value
     plain = to_jsonable_python(value, serialize_unknown=True, by_alias=True)

@@ -42,14 +42,13 @@ SAMPLING = ("temperature", "max_tokens", "seed")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelStep:
-    """Fill a template, ask a model, and read its answer.
+    """Fill a template, call a model, and read its answer.
 
     Attributes:
-        into: The name of the value that the step makes.
+        into: The name of the value that the step produces.
         name: The name of the template, which may differ from that of the value.
-        sampling: The temperature, the token limit and the seed, where they are set.
-        attempts: How often at most the model is asked if its answer cannot be used, each time for
-            another sample.
+        sampling: The temperature, the token limit and the seed, if set.
+        attempts: The number of calls at most if an answer is unusable, each for another sample.
     """
 
     kind: ClassVar[str] = "ask"

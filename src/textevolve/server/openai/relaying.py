@@ -1,7 +1,7 @@
-"""Models behind the server that clients reach by name: requests passed on, answers passed back.
+"""Relay requests to models behind the server by their names.
 
-What they took counts for the limits of the server and stands in its run; what was said does not:
-it passes through and is not kept.
+Usage counts towards the limits of the server and is stored in its run; requests and answers are not
+stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Responses that end with their clients: whoever has gone is not worked for any longer.
-
-Here too: answers as server-sent events in OpenAI's form. What stands in them is not known here.
-"""
+"""Stop answering once a client has disconnected, and send answers as server-sent events in
+OpenAI's format."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ async def _search(
 async def show_memory(
     request: Request, caller: RunReader, namespace: str, collection: str, id: str
 ) -> Response:
-    """A memory with all that is known of it, and what became of it."""
+    """Show a memory with all details and its history."""
     check_namespace(caller, namespace)
     memories = AsyncMemories(desk_of(server_of(request), namespace), collection)
     (memory,) = await memories.get(id)

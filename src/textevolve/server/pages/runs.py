@@ -449,8 +449,8 @@ def _draw_rows(request: Request, template: str, opened: OpenedRun, query: RowsQu
 
 @router.get("/runs/{run_ref}/standing")
 def show_standing(request: Request, opened: Opened, revision: str = "") -> Response:
-    """How far the run is. `revision`: the latest one that the page knows of; where there are newer
-    ones it is told to ask for its rows again."""
+    """Draw the progress of a run. `revision`: the latest one of the page; if there are newer
+    records the page is asked to reload its rows."""
     standing = opened.standing
     response = draw(request, "run_standing.html", run=opened.run, opened=opened, standing=standing)
     if str(standing.revision) != revision:

@@ -1,7 +1,7 @@
-"""The events of a run for whoever watches it.
+"""Stream the events of a run to watchers.
 
-A watcher is a place in the run's records, its revision: what comes after it is read from the store
-in pages, so whoever is slow, or comes back, misses nothing.
+A watcher has a position in the run's records, a revision: later records are read from the store in
+pages, so slow and reconnecting watchers miss nothing.
 """
 
 from __future__ import annotations

@@ -230,8 +230,8 @@ class Runner:
             free = abandoned
 
     def _find_left(self) -> list[str]:
-        """The runs that nobody works on though they are to go on; but for those whose files came to
-        a server on another machine."""
+        """Find runs that should continue and that no server works on, except runs whose files
+        are on another machine."""
         return [
             served.run_id
             for served in self.store.unfinished_served()
