@@ -29,7 +29,7 @@ from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.run_records import EvaluationJob, NodeRunRecord
 from textevolve.node_eval.snapshots import WHOLE
-from textevolve.spans import span
+from textevolve.spans import current_span
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,12 @@ async def _judge_node(
         async with gate:
             return await judge_node(job.see(), evaluator)
 
-    facts = {"instruction": item.instruction and item.instruction.name, "thread": item.thread_id}
-    with span("node", f"node {item.node}", **facts, input=item.input_state) as here:
+    facts: dict[str, object] = {
+        "instruction": item.instruction and item.instruction.name,
+        "thread": item.thread_id,
+    }
+    facts["input"] = item.input_state
+    with current_span.get().open("node", f"node {item.node}", facts) as here:
         here.note(output=item.output_state, reason=item.error)
         outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
         for one, outcome in zip(wanted, outcomes, strict=True):
