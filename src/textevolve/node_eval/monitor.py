@@ -275,19 +275,24 @@ class Monitor:
             error=error,
             interrupted=interrupted,
         )
-        if node.ignored:
-            return item
+        if not node.ignored:
+            node.job = self.record(item, node.step)
+        return item
+
+    def record(self, item: HistoryItem, step: Hashable | None = None) -> EvaluationJob | None:
+        """Judge a node that has ended, as others record it; raises nothing."""
+        job: EvaluationJob | None = None
         try:
             with self._background.lock:
-                job = node.job = self._records.place(item, node.run, node.step)
-            plan = self._plans.get(node.instruction) or self._plan(node.instruction)
+                job = self._records.place(item, NodeRun(item.run_id, item.thread_id), step)
+            plan = self._plans.get(item.instruction) or self._plan(item.instruction)
             if (why := skip_broken(item)) is not None:
                 item.evaluation_results = {each.name: why for task, _ in plan for each in task}
             elif plan:
                 self._background.put(job, plan)
         except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor
-            log.warning("node '%s' is not judged: %s", node.name, describe_error(fault))
-        return item
+            log.warning("node '%s' is not judged: %s", item.node, describe_error(fault))
+        return job
 
     def _plan(self, instruction: Instruction | None) -> Plan:
         """Return the tasks for nodes of this type, the quick one first."""

@@ -74,7 +74,7 @@ def read_spans(
     whole = False
     for trace, spans in read_traces(documents, source, reading):
         whole = True
-        nodes = {id: span for id, span in spans.items() if _is_node(span, instructions)}
+        nodes = {id: span for id, span in spans.items() if is_node(span, instructions)}
         reading.nodes += len(nodes)
         reading.others += len(spans) - len(nodes)
         if nodes:
@@ -87,7 +87,7 @@ def read_spans(
         )
 
 
-def _is_node(span: Span, instructions: EpisodeInstructions) -> bool:
+def is_node(span: Span, instructions: EpisodeInstructions) -> bool:
     known = operation_of(span.attributes) or kind_of(span.attributes)
     return bool(known) or span.name in instructions
 
@@ -119,7 +119,7 @@ def _build(
         group, done = waiting.pop()
         if done:
             around = [nodes[id] for id in above[group[0].span_id]]
-            steps.append([_as_item(span, around, shared, instructions) for span in group])
+            steps.append([as_node(span, around, shared, instructions) for span in group])
             continue
         waiting.append((group, True))
         within = [g for span in group for g in _parallel_groups(children.get(span.span_id, []))]
@@ -127,12 +127,12 @@ def _build(
     inner: dict[str, list[HistoryItem]] = {}
     for order, item in enumerate((item for step in steps for item in step), 1):
         item.order = order
-        _take_states(item, inner.get(item.ids["span_id"], []))
+        take_states(item, inner.get(item.ids["span_id"], []))
         inner.setdefault(item.ids.get("parent_id", ""), []).append(item)
     return steps
 
 
-def _take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
+def take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
     """Give a node around others, of which no texts were recorded, those of its first and its last
     step; `inner` are its steps, in the order in which they ended."""
     steps = [one for one in inner if one.instruction is not Instruction.TOOL_CALL]
@@ -176,7 +176,7 @@ def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
     return [sorted(group, key=lambda span: span.end) for group in groups]
 
 
-def _as_item(
+def as_node(
     span: Span,
     around: Sequence[Span],
     shared: Mapping[str, str],

@@ -1,0 +1,97 @@
+"""Nodes of any framework that emits OpenTelemetry spans, judged in the background as they end.
+
+provider.add_span_processor(SpanJudge(monitor))
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
+
+from textevolve.node_eval import otlp
+from textevolve.node_eval.background import evaluating
+from textevolve.node_eval.evaluators import describe_error
+from textevolve.node_eval.exports import translate
+from textevolve.node_eval.history import HistoryItem
+from textevolve.node_eval.instructions import Instruction, read_instruction
+from textevolve.node_eval.monitor import Monitor
+from textevolve.node_eval.otel import as_node, is_node, take_states
+from textevolve.node_eval.span_states import ids_of
+
+log = logging.getLogger("textevolve.node_eval")
+
+
+class SpanJudge(SpanProcessor):
+    """Gives a monitor each span that is a step of an agent, once it has ended. The trace is the
+    run. Spans that evaluators make are none. `instructions`: types of nodes by their names.
+
+    Raises InputError for an unknown instruction type.
+    """
+
+    def __init__(
+        self, monitor: Monitor, instructions: Mapping[str, Instruction | str] | None = None
+    ) -> None:
+        types = {name: read_instruction(one) for name, one in (instructions or {}).items()}
+        self._instructions = {name: one for name, one in types.items() if one}
+        self._monitor = monitor
+        self._open: dict[int, ReadableSpan] = {}
+        self._inner: dict[str, list[HistoryItem]] = {}
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        if not evaluating.get():
+            self._open[span.get_span_context().span_id] = span
+
+    def on_end(self, span: ReadableSpan) -> None:
+        try:
+            self._record(span)
+        except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor
+            log.warning("span '%s' is not judged: %s", span.name, describe_error(fault))
+
+    def _record(self, span: ReadableSpan) -> None:
+        context = span.get_span_context()
+        if context is None or self._open.pop(context.span_id, None) is None:
+            return
+        around: list[otlp.Span] = []
+        parent = span.parent
+        while parent and (outer := self._open.get(parent.span_id)):
+            around.insert(0, read_span(outer))
+            parent = outer.parent
+        ended = read_span(span)
+        if not is_node(ended, self._instructions):
+            return
+        shared = {name: id for one in around for name, id in ids_of(one.attributes).items()}
+        around = [one for one in around if is_node(one, self._instructions)]
+        item = as_node(ended, around, shared, self._instructions)
+        item.run_id = ended.trace_id
+        take_states(item, self._inner.pop(ended.span_id, []))
+        if around:
+            self._inner.setdefault(around[-1].span_id, []).append(item)
+        self._monitor.record(item)
+
+
+def read_span(span: ReadableSpan) -> otlp.Span:
+    """Read a span of OpenTelemetry's library as one of a file."""
+    context: Any = span.get_span_context()
+    events = ((event.name, _read(event.attributes)) for event in span.events)
+    failed = span.status.status_code is StatusCode.ERROR
+    return otlp.Span(
+        format_trace_id(context.trace_id),
+        format_span_id(context.span_id),
+        format_span_id(span.parent.span_id) if span.parent else "",
+        span.name,
+        span.start_time or 0,
+        span.end_time or span.start_time or 0,
+        translate(_read(span.attributes)),
+        tuple(events),
+        (span.status.description or "") if failed else None,
+    )
+
+
+def _read(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    pairs = (attributes or {}).items()
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
