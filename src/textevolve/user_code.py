@@ -76,7 +76,8 @@ class UserCodeError(AnswerError):
 
     def __init__(self, function: Callable[..., Any], error: BaseException) -> None:
         raised = f"{callable_name(function)} raised {type(error).__name__}: {error}"
-        super().__init__(mend_text(raised.rstrip(": ")))
+        hint = "" if is_async(function) or not _FOREIGN_LOOP.search(raised) else _USE_ASYNC
+        super().__init__(mend_text(raised.rstrip(": ")) + hint)
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -132,6 +133,12 @@ def check_function(name: str, made: object) -> Callable[..., object]:
         raise InputError(f"{name}: is no plain function")
     return made
 
+
+_FOREIGN_LOOP = re.compile("different (event )?loop|Event loop is closed")
+_USE_ASYNC = (
+    "; its client belongs to another event loop than the thread that it runs in has: give an"
+    " `async def` and await the agent in it"
+)
 
 OWN = "python:"
 """Begins the name of an object that the user's own program put in."""

@@ -37,10 +37,12 @@ def test_an_agent_is_judged_while_it_runs_with_its_nesting(provider):
         provider.add_span_processor(SpanJudge(monitor))
         agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "pilot"}
         ids = {"session.id": "voyage-1", "gen_ai.conversation.id": "talk-1"}
-        with tracer.start_as_current_span("run", attributes=ids):
-            with tracer.start_as_current_span("invoke_agent", attributes=agent):
-                with tracer.start_as_current_span("GET /"):
-                    chat(tracer, "The moon pulls on the sea.")
+        with (
+            tracer.start_as_current_span("run", attributes=ids),
+            tracer.start_as_current_span("invoke_agent", attributes=agent),
+            tracer.start_as_current_span("GET /"),
+        ):
+            chat(tracer, "The moon pulls on the sea.")
         assert monitor.drain_sync(10)
         model, pilot = monitor.history.items
         assert [(one.node, one.path) for one in (model, pilot)] == [

@@ -175,7 +175,10 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         raise SettingsError(f"{name}: no model is named; write {name}/MODEL")
     full = f"{name}/{model}"
     check_model(full)
-    base_url = "" if name == LOCAL else normalise_url(provider.base_url)
+    address = provider.base_url
+    if provider is PROVIDERS.get(OPENAI):
+        address = os.environ.get(OPENAI_ADDRESS) or address
+    base_url = "" if name == LOCAL else normalise_url(address)
     key = _key(full, name, provider, asks=asks)
     decider = _local_decider(model, settings) if name == LOCAL else _decider(provider, model)
     return Endpoint(
@@ -372,8 +375,10 @@ def is_loopback(address: str) -> bool:
 # gemini-3.5-flash-lite in that of gemini-2.5-flash (1 December), api-docs.deepseek.com names
 # deepseek-flash (deepseek-chat was withdrawn on 24 July). genai-prices 0.2.3 has prices of all.
 # Discounts of batch jobs are those that the providers' pages say of all models (read in 2026).
+OPENAI, OPENAI_ADDRESS = "openai", "OPENAI_BASE_URL"
+"""The variable is that of OpenAI's own clients, whose calls and keys it sends elsewhere, too."""
 PROVIDERS: Mapping[str, Provider] = {
-    "openai": Provider(
+    OPENAI: Provider(
         base_url="https://api.openai.com/v1",
         key_env="OPENAI_API_KEY",
         default_model="gpt-6-luna",

@@ -119,7 +119,8 @@ def read_call(history: History) -> Case | None:
     goal = HAND_OVER if hands_over else CALL
     request = read_text(state, None, "input")
     question = f"{request}\n\nTools on offer:\n{offer}\n\nThe output is the next call of the agent."
-    call = f"{item.node}({write_text(item.input_state)})"
+    call = read_text(item.input_state, None, "input")
+    call = call if call.startswith(f"{item.node}(") else f"{item.node}({call})"
     failed = f"\n\nThe call failed: {item.error}" if item.error else ""
     return Case(f"{question} It is good if {goal}, and if it did not fail.", (call + failed,))
 

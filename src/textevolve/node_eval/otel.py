@@ -25,6 +25,7 @@ from textevolve.node_eval.span_states import (
     operation_of,
     output_of,
     tokens_of,
+    tools_of,
 )
 
 OPERATIONS: Mapping[str, Instruction] = {
@@ -186,10 +187,16 @@ def as_node(
     name = node_name_of(span.attributes, span.name)
     ids = {**shared, **ids_of(span.attributes), "span_id": span.span_id}
     ids |= {"parent_id": around[-1].span_id} if around else {}
+    state = input_of(span.attributes, span.events)
+    instruction = _instruction(span, name, instructions)
+    if state and instruction is Instruction.GENERATE and "tools" not in state:
+        # Some record the tools on offer with the agent alone.
+        offers = (tools_of(outer.attributes) for outer in reversed(around))
+        state |= {"tools": tools} if (tools := next(filter(None, offers), None)) else {}
     return HistoryItem(
         timestamp=span.start / 1e9,
-        instruction=_instruction(span, name, instructions),
-        input_state=take_snapshot(input_of(span.attributes, span.events), WHOLE),
+        instruction=instruction,
+        input_state=take_snapshot(state, WHOLE),
         output_state=take_snapshot(output_of(span.attributes, span.events), WHOLE),
         node=name,
         path=tuple(node_name_of(one.attributes, one.name) for one in around),

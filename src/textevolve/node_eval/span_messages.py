@@ -192,7 +192,8 @@ def _flatten_part(part: dict[str, Any], depth: int, calls: list[Mapping[str, Any
             return flatten(part[key], depth + 1, calls)
     for key in ("response", "result"):
         if key in part:
-            return write_json(part[key])
+            inner = part[key]
+            return flatten(inner, depth + 1) if isinstance(inner, list) else write_json(inner)
     return write_json(part)
 
 

@@ -49,6 +49,7 @@ OUTPUTS = (
 DOCUMENTS = ("retrieval.documents.", "reranker.output_documents.")
 TOOL_LISTS = (
     *("gen_ai.tool.definitions", "llm.tools", "llm.tools.", "llm.request.functions."),
+    "gen_ai.agent.tools",
     *("model_request_parameters", "llm.invocation_parameters", "input.value"),
 )
 """Where the definitions of the tools on offer are, some beside other things (`TOOL_KEYS`)."""
@@ -172,7 +173,7 @@ def _as_fields(value: object) -> dict[str, Any]:
 
 def _read_tool(raw: object) -> dict[str, Any]:
     """Return the name, the description and the parameters of a tool; empty where it has no name."""
-    fields = _as_fields(raw)
+    fields = _as_fields(raw) or {"name": raw}
     for key in ("tool", "json_schema", "function", "toolSpec"):
         fields = _as_fields(fields[key]) if key in fields else fields
     if not _text(fields.get("name")):

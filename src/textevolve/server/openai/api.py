@@ -40,10 +40,14 @@ from textevolve.server.openai.streams import (
     OwnAnswer,
     WhileConnected,
     begun,
+    cut_at_stop,
     event_of,
 )
 from textevolve.server.state import ServerState, server_of
 from textevolve.store import kinds
+
+ALIAS = ":"
+"""Stands between namespace and agent for clients that take what is before a slash for their own."""
 
 
 async def find_answer(
@@ -61,11 +65,14 @@ async def find_answer(
         return RelayedAnswer(server.relays, spec, body, note)
     if isinstance(decider, DecidingJudge):
         own_request, note = read_own_request(body, JUDGES_CANNOT), await _charge(server, caller)
-        return OwnAnswer(name, answer_as_judge(server.serving, decider, own_request, note))
-    if await is_agent(server, caller, name):
+        pieces = answer_as_judge(server.serving, decider, own_request, note)
+        return OwnAnswer(name, cut_at_stop(pieces, own_request.stop))
+    agent = name if "/" in name else name.replace(ALIAS, "/", 1)
+    if await is_agent(server, caller, agent):
         own_request = read_own_request(body)
-        note = await _charge(server, caller, name.partition("/")[0])
-        return OwnAnswer(name, await answer_as_agent(server, name, own_request, note))
+        note = await _charge(server, caller, agent.partition("/")[0])
+        pieces = await answer_as_agent(server, agent, own_request, note)
+        return OwnAnswer(name, cut_at_stop(pieces, own_request.stop))
     raise no_model(name)
 
 

@@ -18,10 +18,14 @@ from textevolve.server.errors import INVALID, ApiError
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
-CANNOT = ("functions", "logprobs", "top_logprobs", "audio", "stop", "web_search_options")
+CANNOT = ("functions", "logprobs", "top_logprobs", "audio", "web_search_options")
 """What would have to change an answer, and is refused; other fields that are not read here are
 passed over."""
 JUDGES_CANNOT = (*CANNOT, "tools")
+JUDGE_TOOLS = (
+    "ask for its answer by a JSON schema in response_format (LangChain: method='json_schema',"
+    " Pydantic AI: NativeOutput)"
+)
 
 
 class ContentPart(BaseModel):
@@ -90,6 +94,7 @@ class OwnRequest(BaseModel):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     seed: int | None = None
+    stop: str | list[str] | None = None
     response_format: ResponseFormat | None = None
     tools: list[ClientTool] | None = None
     tool_choice: str | NamedChoice | None = None
@@ -137,9 +142,8 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
     """
     for field in cannot:
         if body.get(field) not in (None, False, [], 0):
-            message = (
-                f"'{body['model']}' is an agent or a judge, which take no '{field}'; leave it out"
-            )
+            message = f"'{body['model']}' is an agent or a judge, which take no '{field}'; "
+            message += JUDGE_TOOLS if field == "tools" else "leave it out"
             raise ApiError(400, "unsupported_parameter", message, param=field)
     request = read_shape(OwnRequest, body)
     if request.n not in (None, 1):

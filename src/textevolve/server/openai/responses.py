@@ -56,7 +56,10 @@ def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
     for field in STATEFUL:
         if body.get(field):
             message = f"'{field}' needs responses that are kept, and none are kept here; send the"
-            message += " whole conversation as input, or an agent's session in the metadata"
+            message += (
+                " whole conversation as input (OpenAI Agents: auto_previous_response_id=False,"
+            )
+            message += " no conversation_id), or an agent's session in the metadata"
             raise ApiError(400, "unsupported_parameter", message, param=field)
     return read_shape(ResponsesRequest, {n: v for n, v in body.items() if v is not None})
 

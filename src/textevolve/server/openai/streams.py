@@ -8,7 +8,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -124,6 +124,28 @@ NoteTokens: TypeAlias = Callable[[int], None]
 """Called with the number of tokens spent for a caller."""
 AnswerPieces: TypeAlias = AsyncGenerator[str | AnswerEnd]
 """The pieces of an answer's text, then its end."""
+
+
+async def cut_at_stop(pieces: AnswerPieces, stop: str | Sequence[str] | None) -> AnswerPieces:
+    """End the text before the first stop sequence; what may begin one is held back until it is
+    known. The answer itself is finished, as its session keeps it."""
+    stops = [stop] if isinstance(stop, str) else list(stop or ())
+    longest = max(map(len, stops), default=1)
+    waiting, cut = "", False
+    async with aclosing(pieces) as all_pieces:
+        async for piece in all_pieces:
+            if isinstance(piece, AnswerEnd):
+                if waiting:
+                    yield waiting
+                yield piece
+                continue
+            waiting = "" if cut else waiting + piece
+            places = [place for one in stops if one and (place := waiting.find(one)) >= 0]
+            cut = cut or bool(places)
+            ready = min(places) if places else max(0, len(waiting) - longest + 1)
+            if ready:
+                yield waiting[:ready]
+            waiting = "" if cut else waiting[ready:]
 
 
 class OwnAnswer:
