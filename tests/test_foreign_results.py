@@ -7,6 +7,7 @@ import pytest
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_result
 from textevolve.loops.attempt import as_evaluator
 from textevolve.metrics.shapes import read_score
+from textevolve.user_code import UserCodeError
 
 SAID = "It names the moon."
 
@@ -38,3 +39,15 @@ def test_what_has_no_score_is_a_failure(result):
 
 def test_a_score_beyond_its_scale_is_a_failure():
     assert "outside 0 to 1" in check_result({"score": 7, "comment": SAID}).reason
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["<Event> is bound to a different event loop", "got Future attached to a different loop"],
+)
+def test_an_agent_of_another_loop_is_said_to_need_an_async_function(said):
+    def agent(text):
+        return text
+
+    assert "give an `async def`" in str(UserCodeError(agent, RuntimeError(said)))
+    assert "async def" not in str(UserCodeError(agent, RuntimeError("no answer")))

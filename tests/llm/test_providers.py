@@ -28,6 +28,15 @@ def test_a_provider_and_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert endpoint.key.source == "OPENROUTER_API_KEY"
 
 
+def test_openai_is_where_its_own_clients_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1/")
+    endpoint = resolve("openai/gpt-6-luna", Settings())
+    assert (endpoint.base_url, endpoint.spec) == ("http://127.0.0.1:9/v1", "openai/gpt-6-luna")
+    own = Settings.model_validate({"providers": {"openai": {"base_url": "http://127.0.0.1:8/v1"}}})
+    assert resolve("openai/gpt-6-luna", own).base_url == "http://127.0.0.1:8/v1"
+
+
 @pytest.mark.parametrize(
     "spec",
     ["http://host:8000#m", "http://HOST:8000/v1/#m", "http://host:8000/v1/chat/completions#m"],

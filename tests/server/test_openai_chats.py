@@ -123,6 +123,21 @@ def test_what_a_client_sends_is_the_history_and_nothing_is_kept(serve, ask, serv
     assert agents.sessions("acme").list() == []
 
 
+def test_an_agent_has_a_name_without_a_slash_and_stops_where_it_is_told(serve, ask, server, agents):
+    url = f"{serve()}/v1/chat/completions"
+    server.script = lambda body, n: Answer(text="Thought: look. Observation: none. Done.")
+    for stop in ("Observation:", ["Done", "Observation:"]):
+        asked = {"model": "acme:plain", "messages": HELLO, "stop": stop}
+        status, answer = ask(url, asked)
+        assert (status, text_of(answer)) == (200, "Thought: look. ")
+        pieces = [
+            event["choices"][0]["delta"] for event in stream_of(url, asked) if event["choices"]
+        ]
+        assert "".join(piece.get("content") or "" for piece in pieces) == "Thought: look. "
+    whole = {"model": "acme:plain", "messages": HELLO, "stop": ["Never"]}
+    assert text_of(ask(url, whole)[1]).endswith("Done.")
+
+
 def test_a_session_is_gone_on_with(serve, ask, server, agents):
     url = f"{serve()}/v1/chat/completions"
     asked = {"model": "acme/plain", "user": "ann"}
