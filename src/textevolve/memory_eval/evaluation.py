@@ -67,7 +67,7 @@ class MemoryEvaluation:
     malformed: list[Malformed] = empty_default(list)
     counts: Counter[str] = empty_default(Counter)
     labels: Counter[tuple[Task, Label]] = empty_default(Counter)
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     skipped: str = ""
     _failures: Counter[tuple[Task, str]] = empty_default(Counter)
     _sessions: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from textevolve.evaluation import Failure, Usage
@@ -65,7 +65,7 @@ class MemoryJudgement:
 
     subject: Subject
     outcome: MemoryVerdict | Failure
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
 
     @property
     def verdict(self) -> MemoryVerdict | None:

@@ -9,7 +9,7 @@ score is a failure, so that nothing invents a verdict. What a judgement counts f
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Annotated, Literal
@@ -262,7 +262,7 @@ INCLUDED = "included"
 
 @dataclass(slots=True)
 class _Spent:
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
 
 
 async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> MemoryJudgement:

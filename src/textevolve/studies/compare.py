@@ -157,7 +157,7 @@ class _Tally:
     seconds: array[float] = field(default_factory=lambda: array("d"))
     outputs: int = 0
     cut: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     turns: TurnTally = field(default_factory=TurnTally)
 
     def add(self, output: Output) -> None:

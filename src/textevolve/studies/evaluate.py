@@ -96,7 +96,7 @@ class Evaluations:
 
     total: int = 0
     scores: Aggregates = field(default_factory=Aggregates)
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     coverage: float = 0.0
     debates: int = 0
     turned: int = 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -408,7 +408,7 @@ class TrialRunner:
     metric: LabelMetric | None
     concurrency: int = 64
     listener: Listener = silence
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     round: int = 1
     outputs: dict[tuple[Templates, str], ProgramOutput] = empty_default(dict)
 
