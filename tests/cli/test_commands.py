@@ -38,7 +38,7 @@ def test_one_bad_case_fails_alone(home, cli, server, model):
     assert [r["metrics"]["status"] for r in ended.rows] == ["scored", "failed", "failed", "scored"]
     assert "2 failed" in ended.err
     assert "case 2 lacks a score: candidate 1 is blank" in ended.err
-    assert "case 3 lacks a score: rounds: " in ended.err
+    assert "case 3 lacks a score: rounds must be" in ended.err
     shown = cli("runs", "show")
     assert "2 of 2 cases passed" in shown.out
     assert "2 failed without a score" in " ".join(shown.out.split())
