@@ -230,7 +230,7 @@ class Settings(_Frozen):
     names without one. `embedder`: the model that embeds the memories of new collections. `batch`:
     studies ask in batch jobs. `on`: the cluster that studies are spread over, "ray" or
     ray://HOST:PORT. `server`: the address of a server that runs studies in place of this
-    machine; none: this machine does. `traces`: the file that spans of loops are written to, or the
+    machine; none: this machine does. `traces`: the file that spans of runs are written to, or the
     address of a collector."""
 
     model: str | None = Field(default=None, min_length=1)
