@@ -75,6 +75,22 @@ def test_a_log_of_inspect(tmp_path):
     assert read(path) == ROWS
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"eval": {}, "samples": [1, None]},
+        {"eval": {}, "samples": [{**SAMPLE, "output": "text", "messages": 3}]},
+        {"results": [{**RESULT, "response": [], "provider": 1}]},
+        {"results": [None]},
+    ],
+)
+def test_results_of_another_shape_are_refused(tmp_path, document):
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError):
+        read(path)
+
+
 def test_results_of_promptfoo(tmp_path):
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"evalId": "e", "results": {"version": 3, "results": [RESULT]}}))

@@ -92,11 +92,6 @@ def list_records(document: object) -> Iterator[Fields]:
     if not isinstance(document, dict):
         return
     record = _unfold(cast("Fields", document))
-    if "columns" in record and isinstance(record.get("data"), list):
-        rows = record["data"]
-        names = cast("list[str]", record["columns"])
-        yield from list_records([dict(zip(names, row, strict=False)) for row in rows])
-        return
     columns: list[Any] = list(record.values())
     if columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
         rows = [{name: record[name][number] for name in record} for number in columns[0]]

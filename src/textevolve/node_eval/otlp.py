@@ -230,7 +230,14 @@ def _read_export(where: str, document: object, reading: Reading) -> Iterator[tup
         place = f"{where}: span {number}"
         try:
             yield place, Span(**as_span(record))
-        except (InputError, ValueError, TypeError, AttributeError, KeyError) as error:
+        except (
+            InputError,
+            ArithmeticError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            KeyError,
+        ) as error:
             reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
     if not number:
         reading.report(f"{where}: no OTLP trace: it has no resourceSpans")

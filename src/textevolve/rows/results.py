@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from textevolve.errors import InputError
@@ -45,6 +45,19 @@ def read_results(document: Mapping[str, Any]) -> list[Row] | None:
     return list(map(read_result, cast("list[Row]", results))) if isinstance(results, list) else None
 
 
+def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:
+    """Make faults of a record's shape errors of the input."""
+
+    def checked(row: Row) -> Row:
+        try:
+            return read(row)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InputError(f"no result as Inspect or promptfoo writes it: {error}") from None
+
+    return checked
+
+
+@_checked
 def _read_sample(sample: Row) -> Row:
     output, target = sample.get("output") or {}, sample.get("target")
     chat = read_chat(sample.get("input"))
@@ -60,6 +73,7 @@ def _read_sample(sample: Row) -> Row:
     return {name: value for name, value in row.items() if value}
 
 
+@_checked
 def read_result(row: Row) -> Row:
     """Read a result of promptfoo's; any other row stays as it is."""
     if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
