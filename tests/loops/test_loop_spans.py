@@ -203,7 +203,8 @@ def test_without_tracing_nothing_is_loaded_and_a_programs_own_provider_is_used(s
         "eval_opt.generate.1": "eval_opt.run",
         "eval_opt.evaluate.1": "eval_opt.run",
         "judge": "eval_opt.evaluate.1",
-        "eval_opt.run": "run",
+        "eval_opt.run": "case 1",
+        "case 1": "run",
         "run": "caller",
         "later": "caller",
     }
