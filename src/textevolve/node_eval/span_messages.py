@@ -192,8 +192,9 @@ def _flatten_part(part: dict[str, Any], depth: int, calls: list[Mapping[str, Any
             return flatten(part[key], depth + 1, calls)
     for key in ("response", "result"):
         if key in part:
-            inner = part[key]
-            return flatten(inner, depth + 1) if isinstance(inner, list) else write_json(inner)
+            inner: object = part[key]
+            is_list = isinstance(inner, list)
+            return flatten(cast(object, inner), depth + 1) if is_list else write_json(inner)
     return write_json(part)
 
 
