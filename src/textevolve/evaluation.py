@@ -220,7 +220,7 @@ def read_parts(result: Any) -> tuple[Any, str]:
 
     score = next((value for name in SCORES if (value := read(name)) is not None), None)
     inner = read("metadata")
-    reasons = [read(name) for name in REASONS]
+    reasons: list[Any] = [read(name) for name in REASONS]
     reasons += [cast("Any", inner).get("rationale")] if isinstance(inner, Mapping) else []
     return score, str(next(filter(None, reasons), ""))
 
