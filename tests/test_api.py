@@ -3,13 +3,12 @@
 import asyncio
 import gc
 import json
-import os
 import threading
 
 import numpy as np
 import pytest
 
-from flat_verbs import aevaluate, aevaluate_batch, evaluate, evaluate_batch
+from flat_verbs import aevaluate, evaluate, evaluate_batch
 from textevolve import (
     Agent,
     Case,
@@ -19,7 +18,6 @@ from textevolve import (
     InputError,
     Profile,
     Settings,
-    StoreError,
 )
 from textevolve.errors import AccessError
 from textevolve.llm.testing import Answer, Fault
@@ -177,24 +175,6 @@ async def test_who_waits_for_an_equal_call_that_is_cancelled_or_fails_does_it(mo
     other = [aevaluate("Another?", ["a"], model=model) for _ in range(2)]
     refused = await asyncio.gather(*other, return_exceptions=True)
     assert [type(error) for error in refused] == [AccessError] * 2
-
-
-async def test_a_run_that_cannot_be_waited_for_is_refused(model, server):
-    """Nobody knows whether a batch is read to its end; and who waits in a loop's own thread keeps
-    it from going on."""
-    said = f"is run by process {os.getpid()} on"
-    batch = aevaluate_batch([CASE, CASE], model=model)
-    await anext(batch)
-    with pytest.raises(StoreError, match=said):
-        await anext(aevaluate_batch([CASE, CASE], model=model))
-    await batch.aclose()
-    server.script = lambda _body, _number: Answer(delay=3600)
-    first = asyncio.create_task(aevaluate(*CASE, model=model, seed=1))
-    await asked(server, server.calls + 1)
-    with pytest.raises(StoreError, match=said):
-        evaluate(*CASE, model=model, seed=1)
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

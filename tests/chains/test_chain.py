@@ -6,8 +6,9 @@ import json
 import pytest
 from pydantic import BaseModel
 
+from textevolve import Chain
 from textevolve.errors import AnswerError, InputError
-from textevolve.llm.chains.chain import Chain, perform_chain
+from textevolve.llm.chains.chain import perform_chain
 from textevolve.llm.chains.scope import ChainContext, TraceRecorder
 from textevolve.llm.chains.steps import ask, call
 from textevolve.llm.client import OpenAIClient
@@ -62,29 +63,6 @@ async def test_steps_see_what_earlier_ones_made(run):
     assert run.server.requests[-1]["messages"][0] == {"role": "system", "content": "Judge."}
     assert [one.name for one in recorder.trace.steps[1].steps] == ["p", "c"]
     assert recorder.trace.steps[1].usage.calls == 2
-
-
-async def test_plain_and_async_functions_and_chains_are_steps(run):
-    async def double(n: int) -> int:
-        await asyncio.sleep(0)
-        return 2 * n
-
-    class Adder:
-        def __call__(self, doubled, more=5):
-            return doubled + more
-
-    inner = Chain("inner", ask("word", "number {n}"), inputs=["n"])
-    chain = Chain(
-        "numbers",
-        call("doubled", double),
-        call("sum", Adder()),
-        call("word", inner, inputs={"n": "sum"}),
-        inputs={"n": int},
-    )
-    recorder = TraceRecorder("numbers", "chain")
-    assert await run(chain, recorder, n="4") == {"word": "NUMBER 13"}
-    (last,) = [one for one in recorder.trace.steps if one.name == "word"]
-    assert (last.steps[0].name, last.usage.calls) == ("word", 1)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.events import CallFinished, CallHeld, CallRetried, StepFinished, StepStarted
+from textevolve.events import CallFinished, CallHeld, StepFinished, StepStarted
 from textevolve.report.terminal import print_report
 from textevolve.studies.evaluate import Evaluations, find_row, report_evaluations
 from textevolve.studies.judged_report import LiveDebate
@@ -136,25 +136,6 @@ def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:
         assert "waiting 12 s for openai's limit of tokens a minute" in progress.line()
         now[0] = 12.5
         assert "waiting" not in progress.line()
-
-
-def test_batch_progress_counts_without_a_terminal() -> None:
-    now = [0.0]
-    console = a_console(100)
-    with Progress(10, console=console, clock=lambda: now[0], every=10) as progress:
-        for step in range(5):
-            now[0] += 6
-            usage = Usage(1, 90, 0, 10, None if step == 3 else 0.5)
-            progress(CallFinished("m", usage, 0.1, replayed=step == 0))
-            progress.count("scored")
-        progress(CallRetried("m", "429", 1, 1.0))
-    lines = drawn(console).splitlines()
-    assert len(lines) == 3
-    assert "\x1b" not in drawn(console)
-    assert lines[-1] == (
-        "5 of 10 done, 4 calls, 400 tokens, cost unknown, 1 replayed, 1 retried, 30 s"
-    )
-    assert lines[1].endswith("left")
 
 
 def test_what_is_printed_beside_the_bar_of_a_terminal_goes_where_it_is_to_go(

@@ -5,10 +5,7 @@ import random
 
 import pytest
 
-from textevolve.labelling.tasks import GivenLabel
 from textevolve.llm.testing import Answer
-from textevolve.store import labelling as stored_labels
-from textevolve.store.repository import Store
 
 
 @pytest.fixture
@@ -91,20 +88,3 @@ def test_a_rate_is_corrected_by_them(cli, home, model, labels):
     (home / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mixed))
     (told,) = cli("bench", "rate", "results.csv", "few.jsonl", "--json").rows
     assert told["labelled"] == 1  # by `human` alone
-
-
-def test_a_labelling_task_of_single_texts_measures_a_judge(cli, home, model, labels):
-    assert "40 texts" in cli("labels", "create", "mine", "labels.jsonl", "--kind", "single").out
-    store = Store(str(home / "store.db"))
-    task = store.read(stored_labels.find_task, "default", "mine")
-    for who, number in (("ann", 40), ("bob", 30)):
-        for n in range(number):
-            answer = str(int(labels[n]["label"] == "pass"))
-            store.write(stored_labels.keep_label, task, GivenLabel(n, who, answer))
-    store.close()
-    ended = cli("bench", "agreement", "labelling:mine", "-j", "probe", "-m", model, "--json")
-    assert ended.code == 0, ended.err
-    (told,) = ended.rows
-    assert told["summary"]["judges"][0]["accuracy"]["value"] == 35 / 40
-    assert told["summary"]["people"]["annotators"] == 2
-    assert told["summary"]["people"]["alpha"]["value"] == 1

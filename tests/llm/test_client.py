@@ -68,23 +68,6 @@ async def test_text_that_is_no_clean_unicode_arrives(
     assert response.text == "half \ufffd char \ufffd"
 
 
-async def test_shapes_of_content(server: ScriptedServer, client: OpenAIClient) -> None:
-    def say(message: object, reason: object) -> None:
-        made = {"choices": [{"message": message, "finish_reason": reason}]}
-        server.script = always(Answer(body=json.dumps(made).encode()))
-
-    say({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "stop")
-    assert (await client(ask())).text == "ab"
-    say({"content": None}, None)
-    empty = await client(ask())
-    assert (empty.text, empty.finish_reason) == ("", "stop")
-    say({"content": None, "refusal": "I will not."}, "stop")
-    refused = await client(ask())
-    assert (refused.text, refused.finish_reason) == ("", "refusal")
-    say({"content": "cut"}, "length")
-    assert (await client(ask())).finish_reason == "length"
-
-
 UNAVAILABLE = {
     Fault.RATE_LIMIT: 429,
     Fault.TIMEOUT: None,

@@ -12,12 +12,7 @@ import gguf
 import pytest
 from pydantic import SecretStr
 
-from textevolve.errors import (
-    AccessError,
-    FatalModelError,
-    SettingsError,
-    TooLongError,
-)
+from textevolve.errors import AccessError, FatalModelError, SettingsError, TooLongError
 from textevolve.llm import hardware, local
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.gguf import read_header
@@ -182,10 +177,7 @@ def test_equal_settings_share_a_server_until_the_last_lets_go(smollm: Path):
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        (b"<html>", "not a GGUF file"),
-        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "cut off"),
-    ],
+    [(b"<html>", "not a GGUF file"), (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "cut off")],
 )
 def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, reason: str):
     file = tmp_path / "bad.gguf"

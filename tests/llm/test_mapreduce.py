@@ -90,18 +90,6 @@ async def test_a_failed_chunk_is_reported_and_nothing_stands_in_for_it(client, s
     assert "year 393 " in made.text
 
 
-async def test_a_chunk_that_does_not_fit_is_halved_until_it_does(client, server):
-    def script(body, number):
-        material, _ = asked_of(body)
-        return misbehave(Fault.TOO_LONG_LLAMACPP) if len(material) > 900 else shortens(body, number)
-
-    server.script = script
-    made = await compress(client, LONG, 2000, context=4000)
-    assert made.dropped.failed == ()
-    assert made.tokens <= 2000
-    assert "year 0 " in made.text
-
-
 async def test_where_nothing_is_answered_there_is_an_error(client, server):
     server.script = lambda _body, _n: misbehave(Fault.EMPTY)
     with pytest.raises(AnswerError, match=r"no part of the text could be shortened: .*was empty"):

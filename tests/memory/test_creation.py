@@ -308,11 +308,7 @@ def test_texts_that_differ_in_a_date_alone(one, other, side):
 
 @pytest.mark.parametrize(
     ("text", "nobody"),
-    [
-        ("882 is an even number.", True),
-        ("Her mother is ill.", False),
-        ("她喜欢茶。", False),
-    ],
+    [("882 is an even number.", True), ("Her mother is ill.", False), ("她喜欢茶。", False)],
 )
 def test_what_speaks_of_nobody(text, nobody):
     assert speaks_of_nobody(text) == nobody

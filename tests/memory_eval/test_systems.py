@@ -144,8 +144,7 @@ async def test_what_is_no_list_of_memories_is_a_failure_and_never_none(given, sa
 
 
 @pytest.mark.parametrize(
-    "error",
-    [ValueError("no"), SystemExit("bye"), asyncio.CancelledError("its own")],
+    "error", [ValueError("no"), SystemExit("bye"), asyncio.CancelledError("its own")]
 )
 async def test_what_a_system_raises_ends_its_operation_alone(error):
     class Raising:
@@ -175,13 +174,7 @@ async def test_a_system_that_never_answers_is_given_up():
     await system.aclose()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"capabilities": {"flies": True}},
-        {"add": None},
-    ],
-)
+@pytest.mark.parametrize("wrong", [{"capabilities": {"flies": True}}, {"add": None}])
 def test_a_system_that_contradicts_itself_is_refused(wrong):
     made = type("Wrong", (), {"add": lambda self, dialogue, user: [], **wrong})()
     with pytest.raises(InputError, match="wrong: "):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from rich.cells import cell_len
 
-from textevolve.report.blocks import Branch, Report, Transcript, Tree, Utterance
+from textevolve.report.blocks import Report
 
 from .conftest import as_terminal, hostile, make_blocks, report_of
 
@@ -40,13 +40,3 @@ def test_no_text_steers_the_terminal(one: str, two: str) -> None:
         # The texts have no letters before such a code that would make it ours: \x1b is written out.
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", ours)
         said.encode()
-
-
-def test_a_deep_tree_and_a_transcript_with_a_failure() -> None:
-    root = Branch("0")
-    for n in range(1, 500):
-        root = Branch(str(n), children=[root])
-    assert "\n  └ 498\n" in drawn(Tree("", [root]))
-    said = drawn(Transcript("", [Utterance("A", "", failure="timed out"), Utterance("B", "yes")]))
-    assert "  timed out" in said
-    assert "  yes" in said

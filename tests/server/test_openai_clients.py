@@ -142,19 +142,6 @@ def test_a_response_calls_tools_and_goes_on(client, server, model):
     assert roles == ["user", "assistant", "tool"]
 
 
-def test_what_responses_cannot_do_here_is_told(client, server, model, openai):
-    for field, param in (
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"tools": [{"type": "web_search"}]}, "tools.0"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0"),
-        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input.0.content"),
-    ):
-        with pytest.raises(openai.BadRequestError) as error:
-            client.responses.create(**{"model": model, "input": "Hello?", **field})
-        assert error.value.param == param
-    assert server.calls == 0
-
-
 def test_errors_are_those_that_the_openai_package_knows(client, server, model, openai):
     with pytest.raises(openai.NotFoundError) as error:
         client.chat.completions.create(model="acme/nobody", messages=HELLO)
@@ -167,22 +154,6 @@ def test_errors_are_those_that_the_openai_package_knows(client, server, model, o
         list(client.chat.completions.create(model=model, messages=HELLO, stream=True))
     with pytest.raises(openai.APIError):
         list(client.responses.create(model=model, input="Hello?", stream=True))
-
-
-@pytest.mark.slow
-def test_langchain_chats_and_embeds(url, server, model):
-    langchain = pytest.importorskip("langchain_openai")
-    server.script = lambda body, n: "Hello to you."
-    known = {"model": model, "api_key": "none", "base_url": f"{url}/v1", "max_retries": 0}
-    for more in ({}, {"use_responses_api": True}):
-        chat = langchain.ChatOpenAI(**known, **more)
-        assert chat.invoke("Hello?").text == "Hello to you."
-        assert "".join(one.text for one in chat.stream("Hello?")) == "Hello to you."
-    server.script = None
-    chat = langchain.ChatOpenAI(**known)
-    assert isinstance(chat.with_structured_output(City, method="json_schema").invoke("?"), City)
-    embeddings = langchain.OpenAIEmbeddings(**known, check_embedding_ctx_length=False)
-    assert len(embeddings.embed_query("a text")) == 32
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from textevolve.settings import StoreAddress
 from textevolve.store import copying as copies
 from textevolve.store import open_store
 from textevolve.store.records import Kept
-from textevolve.store.upkeep import check, vacuum_store
 
 
 def remembered(text, seed=1):
@@ -100,15 +99,3 @@ async def test_a_store_in_use_is_not_copied(location, tmp_path, make_entry):
         run = store.create_run({}, "one")
         with store.lease(run.id), pytest.raises(StoreError, match=f"run {run.id}: is run by"):
             copies.copy_store(location, tmp_path / "copy.db")
-
-
-async def test_runs_that_lost_something_are_named(location, make_entry):
-    run = await fill(location, make_entry)
-    assert not check(location).damaged
-    with open_store(location) as store:
-        store.change(lambda c: c.exec_driver_sql('DELETE FROM cases WHERE "index" > 4').rowcount)
-    assert check(location).incomplete == (run.id,)
-    with open_store(location) as store:
-        store.delete_run(run.id)
-    before, after = vacuum_store(location)
-    assert after <= before or isinstance(location, StoreAddress)

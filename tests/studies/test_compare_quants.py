@@ -9,12 +9,7 @@ from textevolve.evaluation import Usage
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.settings import read_settings
 from textevolve.studies.compare_cells import Output
-from textevolve.studies.compare_quants import (
-    STUDY,
-    CompareQuantsSpec,
-    complete,
-    quant_figures,
-)
+from textevolve.studies.compare_quants import STUDY, CompareQuantsSpec, complete, quant_figures
 
 
 def test_models_are_named_once():

@@ -119,14 +119,6 @@ def test_a_simulated_user_talks_until_the_goal_or_the_limit(cli, files, server, 
     assert dry["expected"]["calls"]["high"] == most
 
 
-def test_a_judge_of_the_whole_sees_the_users_goal(cli, files, server, model):
-    write(files / "rows.jsonl", USER)
-    cli("compare", *PROMPTS, "-m", model, "--user-model", model, "--judge", "probe")
-    judged = [last(body) for body in server.requests if body.get("max_tokens") == 1]
-    assert judged
-    assert all("The user's goal: know all" in text and "User: ask 2" in text for text in judged)
-
-
 def test_a_user_that_cannot_be_played_fails_its_conversation_alone(cli, files, server, model):
     def script(body, number):
         silent = played(body) and "silent" in body["messages"][0]["content"]

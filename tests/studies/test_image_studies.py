@@ -71,11 +71,3 @@ def test_a_run_with_other_pictures_is_another_run(judge, rows, server):
     done = judge("--judge", "probe")
     assert done.code == 0
     assert server.calls == first * 3 // 2  # that row alone is asked anew
-
-
-def test_no_person_labels_texts_without_their_pictures(cli, rows, server):
-    path = rows.parent / "pairs.jsonl"
-    told = {"input": "q", "images": "img/red.png", "candidates": ["a", "b"]}
-    path.write_text(json.dumps(told) + "\n")
-    made = cli("labels", "create", "mine", path)
-    assert (made.code, "people label texts alone" in made.err) == (2, True)
