@@ -222,7 +222,7 @@ def read_parts(result: Any) -> tuple[Any, str]:
     inner = read("metadata")
     reasons: list[Any] = [read(name) for name in REASONS]
     reasons += [cast("Any", inner).get("rationale")] if isinstance(inner, Mapping) else []
-    return score, str(next(filter(None, reasons), ""))
+    return score, next((str(reason) for reason in reasons if reason), "")
 
 
 def check_result(given: Any) -> EvaluationResult | Failure:
