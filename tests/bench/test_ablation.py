@@ -70,11 +70,6 @@ def test_a_debate_that_changes_nothing_on_many_items_does_not_pay():
     assert "does not pay here: +0.0 points (-1.9 to +1.9), p 1" in say_payoff(found, {})
 
 
-def test_the_best_rival_counts_and_the_first_of_equals():
-    found = weigh([1] * 20, mixed(5, 15), mixed(15, 5), mixed(15, 5))
-    assert found.rival == "rival 1"
-
-
 @given(st.lists(st.tuples(*[st.sampled_from([0, 0.5, 1])] * 2), min_size=1, max_size=30))
 def test_the_answer_follows_from_the_figures(credits):
     found = weigh(*(list(column) for column in zip(*credits, strict=True)))

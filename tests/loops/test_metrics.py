@@ -114,16 +114,6 @@ def test_limits_hold_over_all_calls(home, server, model):
     assert server.calls == 5
 
 
-def test_examples_and_predictions_of_dspy_are_read():
-    dspy = pytest.importorskip("dspy")
-    example = dspy.Example(question="Q?", answer="gold").with_inputs("question")
-    metric = textevolve.as_metric(by_length, threshold=0.5)
-    pred = dspy.Prediction(reasoning="long thoughts", answer="123456")
-    assert metric(example, pred) == 0.6
-    assert metric(example, pred, []) is True
-    assert metric.measure(example, pred).feedback == "asked: Q?"
-
-
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 *_, PLAIN, DSPY = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
