@@ -66,17 +66,19 @@ def refer_to_images(case: Case) -> Case:
     return replace(
         case,
         images=tuple(map(image_reference, case.images)),
-        candidate_images=tuple(tuple(map(image_reference, own)) for own in case.candidate_images),
+        candidate_images=tuple(
+            tuple(map(image_reference, images)) for images in case.candidate_images
+        ),
     )
 
 
 def choose_candidates(case: Case, numbers: Sequence[int]) -> Case:
     """The case with these of its candidates, in this order, and their images."""
-    own = case.candidate_images
+    images = case.candidate_images
     return replace(
         case,
         candidates=tuple(case.candidates[n] for n in numbers),
-        candidate_images=tuple(own[n] for n in numbers) if own else (),
+        candidate_images=tuple(images[n] for n in numbers) if images else (),
     )
 
 
@@ -84,14 +86,14 @@ def check_case(case: Case) -> None:
     """Raises InputError where the case has nothing that can be judged."""
     if not case.candidates:
         raise InputError("no candidates: the output to be judged is missing or empty")
-    named = [("the input", case.input)]
-    named += [(f"candidate {n}", text) for n, text in enumerate(case.candidates, 1)]
-    named += [
+    texts = [("the input", case.input)]
+    texts += [(f"candidate {n}", text) for n, text in enumerate(case.candidates, 1)]
+    texts += [
         (name, text)
         for name, text in (("the reference", case.reference), ("the context", case.context))
         if text is not None
     ]
-    for name, text in named:
+    for name, text in texts:
         check_text(name, text)
     if case.images or case.candidate_images:
         check_images(case)
@@ -171,7 +173,7 @@ def failure_of(error: Exception) -> Failure:
     return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
 
 
-async def attempt(work: Awaitable[T], *others: type[TextEvolveError]) -> T | Failure:
+async def attempt(work: Awaitable[T], *caught: type[TextEvolveError]) -> T | Failure:
     """Await calls to models: one that fails, or that a limit forbids, gives a failure; so do errors
     of the `others`.
 
@@ -182,7 +184,7 @@ async def attempt(work: Awaitable[T], *others: type[TextEvolveError]) -> T | Fai
         return await work
     except FatalModelError:
         raise
-    except (ModelError, BudgetError, *others) as error:
+    except (ModelError, BudgetError, *caught) as error:
         return failure_of(error)
 
 
@@ -225,42 +227,44 @@ def read_parts(result: Any) -> tuple[Any, str]:
     return score, next((str(reason) for reason in reasons if reason), "")
 
 
-def check_result(given: Any) -> EvaluationResult | Failure:
+def check_result(value: Any) -> EvaluationResult | Failure:
     """The judgement of one text, as any judge may give it: a failure where it is none, or where its
     score cannot be used."""
-    if isinstance(given, Failure):
-        return replace(given, reason=mend_text(given.reason))
+    if isinstance(value, Failure):
+        return replace(value, reason=mend_text(value.reason))
     reason = ""
-    if not isinstance(given, (EvaluationResult, Real)):
-        score, reason = read_parts(given)
-        given = score if isinstance(score, Real) else given
-    if not isinstance(given, (EvaluationResult, Real)):
+    if not isinstance(value, (EvaluationResult, Real)):
+        score, reason = read_parts(value)
+        value = score if isinstance(score, Real) else value
+    if not isinstance(value, (EvaluationResult, Real)):
         return Failure(
             "failed",
-            f"the judge gave {type(given).__name__} for a candidate: it must give a number from 0"
+            f"the judge gave {type(value).__name__} for a candidate: it must give a number from 0"
             " to 1, an EvaluationResult or a Failure, or an Evaluation of all",
         )
-    is_whole = isinstance(given, EvaluationResult)
-    result = given if is_whole else EvaluationResult(float(given), False, reason)
+    is_whole = isinstance(value, EvaluationResult)
+    result = value if is_whole else EvaluationResult(float(value), False, reason)
     if fault := find_score_fault(result.score):
         return Failure("failed", f"the judge's result cannot be used: {fault}")
     score = float(result.score)
-    passed = result.passed if result is given else score >= PASSES
+    passed = result.passed if result is value else score >= PASSES
     return EvaluationResult(score, passed, mend_texts(result.feedback), mend_texts(result.metadata))
 
 
-def check_results(given: Sequence[Any], candidates: int) -> tuple[EvaluationResult | Failure, ...]:
+def check_results(
+    results: Sequence[Any], candidates: int
+) -> tuple[EvaluationResult | Failure, ...]:
     """`check_result` of each; where their number is another than that of the candidates, nobody
     knows whose they are, and each candidate has a failure."""
-    if len(given) == candidates:
-        return tuple(map(check_result, given))
-    gave = f"the judge gave {len(given)} results for {candidates} candidates"
+    if len(results) == candidates:
+        return tuple(map(check_result, results))
+    gave = f"the judge gave {len(results)} results for {candidates} candidates"
     return (Failure("failed", f"{gave}: it must give one for each, in their order"),) * candidates
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was spent. `cost` is in US dollars, None as soon as one part of it is unknown.
+    """Usage of model calls. `cost` is in US dollars, None as soon as one part of it is unknown.
     `cached_tokens` are a part of the prompt's, `reasoning_tokens` a part of the completion's.
     `saved`: how much more it would have cost without prompt caching, with what writing into the
     cache costs taken off; None as soon as one part of it is unknown. `estimated`: calls whose
@@ -282,14 +286,14 @@ class Usage:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        known = self.cost is not None and other.cost is not None
+        is_known = self.cost is not None and other.cost is not None
         priced = self.saved is not None and other.saved is not None
         return Usage(
             self.calls + other.calls,
             self.prompt_tokens + other.prompt_tokens,
             self.cached_tokens + other.cached_tokens,
             self.completion_tokens + other.completion_tokens,
-            (self.cost or 0.0) + (other.cost or 0.0) if known else None,
+            (self.cost or 0.0) + (other.cost or 0.0) if is_known else None,
             self.reasoning_tokens + other.reasoning_tokens,
             (self.saved or 0.0) + (other.saved or 0.0) if priced else None,
             self.estimated + other.estimated,
@@ -297,15 +301,15 @@ class Usage:
         )
 
     def __sub__(self, before: Usage) -> Usage:
-        """What was spent since, of two sums of which one has grown out of the other."""
-        known = self.cost is not None and before.cost is not None
+        """Return the usage since `before`, an earlier state of the same sum."""
+        is_known = self.cost is not None and before.cost is not None
         priced = self.saved is not None and before.saved is not None
         return Usage(
             self.calls - before.calls,
             self.prompt_tokens - before.prompt_tokens,
             self.cached_tokens - before.cached_tokens,
             self.completion_tokens - before.completion_tokens,
-            (self.cost or 0.0) - (before.cost or 0.0) if known else None,
+            (self.cost or 0.0) - (before.cost or 0.0) if is_known else None,
             self.reasoning_tokens - before.reasoning_tokens,
             (self.saved or 0.0) - (before.saved or 0.0) if priced else None,
             self.estimated - before.estimated,
@@ -313,10 +317,10 @@ class Usage:
         )
 
 
-def _add_counts(first: Mapping[str, int], second: Mapping[str, int]) -> Mapping[str, int]:
-    if not second:
-        return first
-    sums = {name: first.get(name, 0) + second.get(name, 0) for name in {**first, **second}}
+def _add_counts(counts: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
+    if not more:
+        return counts
+    sums = {name: counts.get(name, 0) + more.get(name, 0) for name in {**counts, **more}}
     return {name: number for name, number in sums.items() if number}
 
 
@@ -325,7 +329,8 @@ ANSWERED_BY = " was answered by "
 
 
 class Evaluation(Protocol):
-    """What every judge returns: one result or failure for each candidate, in the case's order."""
+    """The return value of every judge: one result or failure for each candidate, in the case's
+    order."""
 
     @property
     def result(self) -> tuple[EvaluationResult | Failure, ...]: ...

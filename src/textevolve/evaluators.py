@@ -130,20 +130,20 @@ class EvaluatorSpec:
     @property
     def reads_reference(self) -> bool:
         """Return whether it reads the reference of a case."""
-        own = self.kind.reads_reference or "reference" in self.options
-        return own or any(judge.reads_reference for judge in self.judges)
+        reads = self.kind.reads_reference or "reference" in self.options
+        return reads or any(judge.reads_reference for judge in self.judges)
 
     @property
     def reads_trajectory(self) -> bool:
         """Return whether it judges the steps of an agent, and not an output by itself."""
-        own = self.name == METRIC and reads_trajectory(self.profile or "")
-        return own or self.name == TRAJECTORY or any(j.reads_trajectory for j in self.judges)
+        reads = self.name == METRIC and reads_trajectory(self.profile or "")
+        return reads or self.name == TRAJECTORY or any(j.reads_trajectory for j in self.judges)
 
     @property
     def takes_rubric(self) -> bool:
         """Return whether a rubric given with a run replaces its questions."""
-        own = RUBRIC in self.kind.options and RUBRIC not in self.parameters
-        return own and (not self.parts or any(judge.takes_rubric for judge in self.judges))
+        takes = RUBRIC in self.kind.options and RUBRIC not in self.parameters
+        return takes and (not self.parts or any(judge.takes_rubric for judge in self.judges))
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -176,10 +176,10 @@ def read_plain(text: str) -> EvaluatorSpec:
     if profile and name not in DEBATES:
         raise InputError(f"judge '{text}': '{name}' takes no profile")
     flags = {ALIASES.get(option, option) for option in options if "=" not in option}
-    known = sorted({*KINDS[name].options} - {RUBRIC, DECIDER})
-    if unknown := sorted(flags.difference(known)):
-        others = f"{suggest(unknown[0], known)} (or NAME=VALUE)" if known else ": it has none"
-        raise InputError(f"judge '{text}': no option '{unknown[0]}'{others}")
+    names = sorted({*KINDS[name].options} - {RUBRIC, DECIDER})
+    if unknown := sorted(flags.difference(names)):
+        hint = f"{suggest(unknown[0], names)} (or NAME=VALUE)" if names else ": it has none"
+        raise InputError(f"judge '{text}': no option '{unknown[0]}'{hint}")
     parameters = dict(option.split("=", 1) for option in options if "=" in option)
     if len(parameters) < sum("=" in option for option in options):
         raise InputError(f"judge '{text}': a parameter is set twice")
@@ -222,29 +222,29 @@ def _read_fitted(path: str) -> EvaluatorSpec:
     return EvaluatorSpec(FITTED, path, parts=parts)
 
 
-def read_rubric(spec: EvaluatorSpec, given: str = "") -> str:
-    """What a judge is to judge by instead of its own questions: the text that was given beside its
-    spec, or that of the file in it, each of which may be the name of a shipped rubric; empty where
-    there is neither. Judges that ask others hand on what was given to those that take it.
+def read_rubric(spec: EvaluatorSpec, rubric_text: str = "") -> str:
+    """Return the rubric that replaces a judge's own questions: the text given with its spec, or
+    that of the file in it, or a shipped rubric by its name; empty if there is neither. Judges made
+    of other judges pass it on to each part that takes one.
 
     Raises:
         InputError: the file cannot be read, both are there, the judge has no use for one, or levels
             in it cannot be used.
     """
     file = spec.parameters.get(RUBRIC)
-    if not given and file is None:
+    if not rubric_text and file is None:
         return ""
-    if given and file is not None:
+    if rubric_text and file is not None:
         raise InputError("the rubric is there twice: in the judge's name, and beside it")
-    if given and not spec.takes_rubric:
+    if rubric_text and not spec.takes_rubric:
         raise InputError(f"judge {spec.name} takes no rubric: it asks no question to replace")
     for judge in spec.judges:
-        read_rubric(judge, given if judge.takes_rubric else "")
+        read_rubric(judge, rubric_text if judge.takes_rubric else "")
     if spec.parts:
-        return given
+        return rubric_text
     if file and is_rubric_name(file) and not is_file(file):
-        given = file
-    rubric = expand_rubric(given or read_text(file or ""))
+        rubric_text = file
+    rubric = expand_rubric(rubric_text or read_text(file or ""))
     if spec.name in (DECIDE, "checklist", TRAJECTORY):
         ask_criteria(read_criteria(rubric))
     return rubric
@@ -264,8 +264,8 @@ def with_rubric(profile: Profile, rubric: str) -> Profile:
 
 def read_options(spec: EvaluatorSpec, rubric: str = "", concurrency: int = 64) -> Options:
     """The options of a judge that does not debate."""
-    known = {"seed", *spec.kind.options}
-    if unknown := sorted(spec.parameters.keys() - known):
+    names = {"seed", *spec.kind.options}
+    if unknown := sorted(spec.parameters.keys() - names):
         raise InputError(f"judge {spec.name}: no parameter '{unknown[0]}'")
     if "choice" in spec.options and not spec.options <= {"choice", "rules"}:
         raise InputError(
@@ -310,7 +310,9 @@ def judges_in(text: str) -> tuple[EvaluatorSpec, ...]:
         InputError: one of them cannot be read.
     """
     spec = parse_evaluator(text)
-    return tuple(one for part in spec.parts for one in judges_in(part)) if spec.parts else (spec,)
+    return (
+        tuple(judge for part in spec.parts for judge in judges_in(part)) if spec.parts else (spec,)
+    )
 
 
 def with_model(text: str, model: str | None) -> str:
@@ -319,8 +321,8 @@ def with_model(text: str, model: str | None) -> str:
     if model is None or not spec.kind.asks:
         return text
     if spec.parts:
-        named = ",".join(with_model(part, model) for part in spec.parts)
-        return f"{spec.name}:{spec.profile}:{named}"
+        parts = ",".join(with_model(part, model) for part in spec.parts)
+        return f"{spec.name}:{spec.profile}:{parts}"
     return text if spec.model is not None else f"{text}@{model}"
 
 
@@ -328,22 +330,24 @@ def judge_models(text: str, model: M) -> tuple[str | M, ...]:
     """The models that a judge asks, each once; `model` stands where it names none."""
     names: dict[str | M, None] = {}
     for spec in judges_in(text):
-        asked = spec.model or model
+        chosen = spec.model or model
         if spec.is_debate:
-            names |= dict.fromkeys(read_profile(spec).models(asked))
+            names |= dict.fromkeys(read_profile(spec).models(chosen))
         elif spec.kind.asks:
-            names |= dict.fromkeys((asked, spec.parameters.get(DECIDER, asked)))
+            names |= dict.fromkeys((chosen, spec.parameters.get(DECIDER, chosen)))
     return tuple(names)
 
 
 def pass_threshold(text: str) -> float | None:
     """Return the score from which a judge passes a text; None where its verdict is another thing,
     as a metric's is, or its parts differ."""
-    debates = [read_profile(one).threshold for one in judges_in(text) if one.is_debate]
-    others = [Options().threshold for one in judges_in(text) if not one.is_debate and one.kind.asks]
-    thresholds = {*debates, *others}
-    whole = len(debates) + len(others) == len(judges_in(text))
-    return thresholds.pop() if whole and len(thresholds) == 1 else None
+    debates = [read_profile(judge).threshold for judge in judges_in(text) if judge.is_debate]
+    judge_thresholds = [
+        Options().threshold for judge in judges_in(text) if not judge.is_debate and judge.kind.asks
+    ]
+    thresholds = {*debates, *judge_thresholds}
+    is_complete = len(debates) + len(judge_thresholds) == len(judges_in(text))
+    return thresholds.pop() if is_complete and len(thresholds) == 1 else None
 
 
 def is_swayed(text: str) -> bool:
@@ -365,12 +369,14 @@ def _profiles_in(text: str) -> list[Profile]:
 
 def collections_of(text: str) -> tuple[str, ...]:
     """The collections of memories that the debaters of a judge recall from, each once."""
-    return tuple(dict.fromkeys(name for one in _profiles_in(text) for name in one.collections))
+    return tuple(
+        dict.fromkeys(name for profile in _profiles_in(text) for name in profile.collections)
+    )
 
 
 def agents_of(text: str) -> tuple[str, ...]:
     """The stored agents that the profile of a judge names."""
-    return tuple(name for one in _profiles_in(text) for name in one.stored_agents)
+    return tuple(name for profile in _profiles_in(text) for name in profile.stored_agents)
 
 
 def check_absolute(text: str) -> None:
@@ -493,13 +499,13 @@ def _open_hybrid(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
 
 
 def _open_cascade(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
-    first, second = judges.open_parts(spec, rubric)
-    return Cascade(first, second, float(spec.profile or 0), (spec.parts[0], spec.parts[1]))
+    cheap, strong = judges.open_parts(spec, rubric)
+    return Cascade(cheap, strong, float(spec.profile or 0), (spec.parts[0], spec.parts[1]))
 
 
 def _open_python(judges: Judges, spec: EvaluatorSpec, _rubric: str) -> Evaluator:
-    own = own_object(f"{OWN}{spec.profile}", judges.objects)
-    return as_evaluator(cast("Callable[[Case], Any]", own))
+    judge = own_object(f"{OWN}{spec.profile}", judges.objects)
+    return as_evaluator(cast("Callable[[Case], Any]", judge))
 
 
 def _open_fitted(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
@@ -530,10 +536,10 @@ def keep_whole(judge: Evaluator) -> Evaluator:
     that it ends with when the run is gone on with."""
 
     async def judge_whole(case: Case, /) -> Evaluation:
-        made = await judge(case)
-        if isinstance(made, DebateResult) and made.stopped == "budget":
-            raise BudgetError(say_limit(made))
-        return made
+        evaluation = await judge(case)
+        if isinstance(evaluation, DebateResult) and evaluation.stopped == "budget":
+            raise BudgetError(say_limit(evaluation))
+        return evaluation
 
     return judge_whole
 

@@ -1,4 +1,4 @@
-"""What happened, for whoever listens: a progress display, a trace, a live page.
+"""Events for listeners: a progress display, a trace, a live page.
 
 The rooms announce events and never know who hears them. A listener must be quick and must not
 raise; it runs on the event loop, between two calls.

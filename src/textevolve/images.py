@@ -74,29 +74,29 @@ def check_image(name: str, url: object) -> None:
     `name` is what the message calls it."""
     if not isinstance(url, str):
         raise InputError(f"{name} is not a data URL but {type(url).__name__}")
-    found = _URL.match(url)
-    if found is None:
+    match = _URL.match(url)
+    if match is None:
         if _REFERENCE.match(url):
             raise InputError(f"{name} names an image of a store, which is not at hand here")
         raise InputError(
             f"{name} is no data URL of an image (data:image/png;base64,...): it begins with"
             f" {url[:24]!r}; `textevolve.read_image` makes one of a file or its bytes"
         )
-    if not _BASE64.fullmatch(url, found.end()) or (len(url) - found.end()) % 4:
+    if not _BASE64.fullmatch(url, match.end()) or (len(url) - match.end()) % 4:
         raise InputError(f"{name} is not valid Base64")
-    if (kind := image_kind(base64.b64decode(url[found.end() :][:64]))) != found[1]:
-        raise InputError(f"{name} says that it is {found[1]} and is {kind or 'no image'}; {SAID}")
+    if (kind := image_kind(base64.b64decode(url[match.end() :][:64]))) != match[1]:
+        raise InputError(f"{name} says that it is {match[1]} and is {kind or 'no image'}; {SAID}")
 
 
 def image_facts(url: str) -> ImageFacts:
-    """What is known of an image, from its data URL or from what `image_reference` made of it."""
-    if found := _REFERENCE.fullmatch(url):
-        return ImageFacts(found[1], int(found[2]), found[3])
-    found = _URL.match(url)
-    start = found.end() if found else 0
+    """Return the facts of an image, from its data URL or from its `image_reference`."""
+    if match := _REFERENCE.fullmatch(url):
+        return ImageFacts(match[1], int(match[2]), match[3])
+    match = _URL.match(url)
+    start = match.end() if match else 0
     size = max(0, (len(url) - start) * 3 // 4 - url[-2:].count("="))
     key = hashlib.sha256(url.encode()).hexdigest()
-    return ImageFacts(found[1] if found else "image", size, key)
+    return ImageFacts(match[1] if match else "image", size, key)
 
 
 def image_reference(url: str) -> str:

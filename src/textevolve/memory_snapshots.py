@@ -52,8 +52,8 @@ def read_agent(resources: Store, name: str, namespace: str) -> PinnedAgent:
         InputError: there is no such agent, or it is no name.
     """
     try:
-        space, own = split_name(name, namespace)
-        agent = resources.read(kinds.get, kinds.AGENTS, space, own)
+        space, bare_name = split_name(name, namespace)
+        agent = resources.read(kinds.get, kinds.AGENTS, space, bare_name)
     except InputError as error:
         raise InputError(f"the stored agent '{name}': {error}") from None
     spec = agent.spec
@@ -99,11 +99,11 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
     with closing(store.Store(settings.memory_location)) as resources:
         for name in sorted(set(names)):
             try:
-                namespace, own = split_name(name, settings.namespace)
-                found = await resources.memories(namespace).collection(own)
+                namespace, bare_name = split_name(name, settings.namespace)
+                collection = await resources.memories(namespace).collection(bare_name)
             except InputError as error:
                 raise InputError(f"a debater recalls from '{name}': {error}") from None
-            versions[found.full_name] = found.version
+            versions[collection.full_name] = collection.version
     return versions
 
 
@@ -114,19 +114,20 @@ def open_recall(
     versions: Mapping[str, int] | None,
     summarize: Summarize | None,
 ) -> Recall:
-    """What debaters remember; `namespace` is that of bare names. Of `versions` those alone are read
-    that it names; None: all collections as they are now, where no run is to be made again."""
+    """Open the recall of debaters; `namespace` is that of bare names. Only the collections in
+    `versions` are read, at those versions; None: all collections as they are now, for runs that
+    need no replay."""
 
     async def recall(cue: Cue, /) -> tuple[Memory, ...]:
         if cue.settings is None:
             return ()
         sources: list[RecallSource] = []
         for name in dict.fromkeys(cue.settings.collections):
-            space, own = split_name(name, namespace)
-            version = pinned(versions, f"{space}/{own}")
-            sources.append(RecallSource(resources.memories(space), own, version))
-        found = await recall_from(sources, embed, cue.settings, cue, summarize=summarize)
-        return found.memories
+            space, bare_name = split_name(name, namespace)
+            version = pinned(versions, f"{space}/{bare_name}")
+            sources.append(RecallSource(resources.memories(space), bare_name, version))
+        memories = await recall_from(sources, embed, cue.settings, cue, summarize=summarize)
+        return memories.memories
 
     return recall
 

@@ -72,8 +72,8 @@ def apply_patch(name: str) -> None:
             that the patch was not written for, or has no such attribute, or `wrapt` is missing.
     """
     if name not in _patches:
-        known = ", ".join(_patches) or "none"
-        raise NotFoundError(f"there is no patch {name!r}; registered are: {known}")
+        names = ", ".join(_patches) or "none"
+        raise NotFoundError(f"there is no patch {name!r}; registered are: {names}")
     patch = _patches[name]
     match _state_of(patch):
         case "not installed":

@@ -1,4 +1,4 @@
-"""What a text may make this process reach: files, code, addresses, models, namespaces.
+"""Limits on what a text can make this process reach: files, code, addresses, models, namespaces.
 
 On the command line and in Python a specification may name whatever its user can reach, so nothing
 is asked here. A server confines what its clients send: within `confine` files are those that came
@@ -28,9 +28,10 @@ def nothing_named(_name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What may be reached. `folder`: holds what was sent; None: nothing was. The others say whether
-    a name may be used: of a file of this machine itself, a model's full name, code as MODULE:NAME
-    or an entry point, an address or a data set of the hub, a namespace, a run's id."""
+    """The names that a specification may use. `folder`: holds the files that were sent; None: none
+    were. The others say whether a name may be used: of a file of this machine itself, a model's
+    full name, code as MODULE:NAME or an entry point, an address or a data set of the hub, a
+    namespace, a run's id."""
 
     folder: Path | None = None
     own: Callable[[str], bool] = nothing_named
@@ -61,9 +62,9 @@ _noted: ContextVar[dict[str, None] | None] = ContextVar("noted", default=None)
 def note_files() -> Generator[dict[str, None]]:
     """Within the block the names of all files that are opened are gathered, in their order: so it
     is found out what has to be sent along with a study that runs elsewhere."""
-    before = _noted.set(found := dict[str, None]())
+    before = _noted.set(files := dict[str, None]())
     try:
-        yield found
+        yield files
     finally:
         _noted.reset(before)
 
@@ -98,7 +99,7 @@ def is_confined() -> bool:
 
 
 def allowed_path(path: str | Path) -> str:
-    """Where a file or a folder of this name lies.
+    """Return the path of a file or a folder of this name.
 
     Raises:
         InputError: it is none of those that may be read.
@@ -113,10 +114,10 @@ def _resolve(path: str | Path) -> str:
     if reach is None:
         return name
     if reach.folder is not None:
-        found = reach.folder / stored_name(name)
+        stored = reach.folder / stored_name(name)
         # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
-        if os.path.exists(found) and found.resolve().is_relative_to(reach.folder.resolve()):
-            return str(found)
+        if os.path.exists(stored) and stored.resolve().is_relative_to(reach.folder.resolve()):
+            return str(stored)
     if reach.own(name):
         return name
     raise InputError(f"{name!r:.200}: is no file that was sent with the study")
@@ -146,13 +147,13 @@ def matching_files(pattern: str) -> list[str]:
         return glob.glob(pattern, recursive=True)
     if reach.folder is None:
         return []
-    wanted, depth = os.path.normpath(pattern), os.path.normpath(pattern).count("/")
+    target, depth = os.path.normpath(pattern), os.path.normpath(pattern).count("/")
     names: list[str] = []
     for file in reach.folder.rglob("*"):
         parts = file.relative_to(reach.folder).parts
         plain = (_PLAIN.get(part, part.replace("%25", "%")) for part in parts)
         name = str(Path(*plain))
-        if fnmatchcase(name, wanted) and ("**" in wanted or name.count("/") == depth):
+        if fnmatchcase(name, target) and ("**" in target or name.count("/") == depth):
             names.append(name)
     return names
 
@@ -222,12 +223,12 @@ def check_model(spec: str) -> None:
         )
 
 
-def check_known_model(spec: str, known: bool) -> None:
+def check_known_model(spec: str, is_known: bool) -> None:
     """
     Raises:
         InputError: there is no such model, in words that list none of the operator's.
     """
-    if not known and is_confined():
+    if not is_known and is_confined():
         raise InputError(f"{spec}: there is no such model here; see GET /v1/models")
 
 

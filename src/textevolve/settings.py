@@ -182,9 +182,9 @@ class StoreAddress:
 
     def __str__(self) -> str:
         user, _, place = self.url.partition("://")[2].rpartition("@")
-        place, _, given = place.partition("?")
+        place, _, query = place.partition("?")
         user, (server, slash, database) = user.partition(":")[0], place.partition("/")
-        server = server or parse_qs(given).get("host", [""])[0]
+        server = server or parse_qs(query).get("host", [""])[0]
         return f"postgresql://{user}{'@' if user else ''}{server}{slash}{database}"
 
 
@@ -192,26 +192,26 @@ StoreLocation: TypeAlias = Path | StoreAddress
 """Where a store is: an SQLite file, or a PostgreSQL database."""
 
 
-def store_location(given: str | StoreLocation) -> StoreLocation:
+def store_location(location: str | StoreLocation) -> StoreLocation:
     """The path of a file, or the address behind `postgresql://` or `postgres://`.
 
     Raises:
         ValueError: there is no store at such addresses.
     """
-    if not isinstance(given, str):
-        return given
-    scheme, marked, rest = given.partition("://")
+    if not isinstance(location, str):
+        return location
+    scheme, marked, address = location.partition("://")
     if not marked:
-        return Path(given)
+        return Path(location)
     if scheme not in ("postgresql", "postgres"):
         raise ValueError(
             f"there is no store at {scheme}:// addresses; give a path or a postgresql:// address"
         )
-    return StoreAddress(f"postgresql://{rest}")
+    return StoreAddress(f"postgresql://{address}")
 
 
 def folder_beside(location: StoreLocation) -> Path:
-    """Where files lie on this machine that belong to a store and are not in it."""
+    """Return the folder for files on this machine that belong to a store but are not in it."""
     if isinstance(location, Path):
         return location.parent
     return user_data_path("textevolve")
@@ -257,7 +257,7 @@ class Settings(_Frozen):
 
     @property
     def memory_location(self) -> StoreLocation:
-        """Where namespaces, agents and memories are kept."""
+        """Return the store of namespaces, agents and memories."""
         return self.memory_store or self.store
 
     @property
@@ -290,21 +290,21 @@ def today() -> str:
     Raises:
         SettingsError: the variable holds no such date.
     """
-    named = os.environ.get("TEXTEVOLVE_TODAY")
+    value = os.environ.get("TEXTEVOLVE_TODAY")
     try:
-        day = datetime.date.fromisoformat(named) if named else datetime.date.today()
+        day = datetime.date.fromisoformat(value) if value else datetime.date.today()
     except ValueError:
         raise SettingsError(
-            f"TEXTEVOLVE_TODAY: '{named}' is no date of the form YYYY-MM-DD"
+            f"TEXTEVOLVE_TODAY: '{value}' is no date of the form YYYY-MM-DD"
         ) from None
     return day.isoformat()
 
 
 def settings_files() -> tuple[Path, ...]:
     """The files that may hold settings, the weakest first; they need not exist."""
-    named = os.environ.get("TEXTEVOLVE_CONFIG")
-    if named:
-        return (Path(named),)
+    path = os.environ.get("TEXTEVOLVE_CONFIG")
+    if path:
+        return (Path(path),)
     return (user_config_path("textevolve") / "config.toml", Path("textevolve.toml"))
 
 
@@ -334,8 +334,8 @@ def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
 
-    def take(found: Mapping[str, Any], source: str) -> None:
-        for name, value in found.items():
+    def take(section: Mapping[str, Any], source: str) -> None:
+        for name, value in section.items():
             if isinstance(value, dict) and isinstance(values.get(name), dict):
                 values[name] = {**values[name], **value}
             else:
@@ -355,17 +355,17 @@ def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
+        problem = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(str(part) for part in problem["loc"])
         source = sources.get(name.partition(".")[0], "settings")
-        message = first["msg"].removeprefix("Value error, ")
+        message = problem["msg"].removeprefix("Value error, ")
         raise SettingsError(f"{source}: {name}: {message}") from error
 
 
-def override_settings(settings: Settings, given: Mapping[str, Any]) -> Settings:
+def override_settings(settings: Settings, overrides: Mapping[str, Any]) -> Settings:
     """The settings with some of them as the caller says.
 
     Raises:
         SettingsError: a value is not allowed.
     """
-    return _validate({**dict(settings), **given}, dict.fromkeys(given, "given"))
+    return _validate({**dict(settings), **overrides}, dict.fromkeys(overrides, "given"))

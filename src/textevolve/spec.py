@@ -29,9 +29,9 @@ class Frozen(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False
     )
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **values: Any) -> None:
         try:
-            super().__init__(**given)
+            super().__init__(**values)
         except ValidationError as error:
             raise InputError(explain(error, type(self))) from error
 
@@ -72,13 +72,13 @@ def option(
 
 
 def noted_of(field: FieldInfo) -> Mapping[str, Any]:
-    """What `option` noted of a field, apart from its description."""
-    found = field.json_schema_extra
-    return cast(Mapping[str, Any], found) if isinstance(found, dict) else {}
+    """Return the notes that `option` made on a field, apart from its description."""
+    extra = field.json_schema_extra
+    return cast(Mapping[str, Any], extra) if isinstance(extra, dict) else {}
 
 
-def _as_several(given: Any) -> Any:
-    return (given,) if isinstance(given, str) else given
+def _as_several(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
 
 
 Several: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
@@ -87,8 +87,8 @@ Several: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
 
 def files_read(spec: BaseModel) -> tuple[str, ...]:
     """The files that a specification names, from which cases are read."""
-    named = [n for n, f in type(spec).model_fields.items() if noted_of(f).get("reads")]
-    return tuple(path for name in named for path in _as_several(getattr(spec, name) or ()))
+    fields = [n for n, f in type(spec).model_fields.items() if noted_of(f).get("reads")]
+    return tuple(path for name in fields for path in _as_several(getattr(spec, name) or ()))
 
 
 def identity_of(spec: BaseModel) -> dict[str, Any]:
@@ -100,33 +100,35 @@ def identity_of(spec: BaseModel) -> dict[str, Any]:
 
 def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str:
     """The first thing that is wrong, in one line that says what would be right."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    kind, context = first["type"], first.get("ctx", {})
-    given = first.get("input")
-    shown = f", not {_show(given)}" if isinstance(given, str | int | float | bool) else ""
+    problem = error.errors()[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    kind, context = problem["type"], problem.get("ctx", {})
+    value = problem.get("input")
+    value_note = f", not {_show(value)}" if isinstance(value, str | int | float | bool) else ""
     if kind == "extra_forbidden":
-        known = list(model.model_fields) if model is not None and len(first["loc"]) == 1 else []
-        return f"unknown field '{place}'{suggest(place, known)}"
+        names = list(model.model_fields) if model is not None and len(problem["loc"]) == 1 else []
+        return f"unknown field '{place}'{suggest(place, names)}"
     if kind == "missing":
-        told = model.model_fields.get(place) if model is not None else None
-        what = (told.description or "").rstrip(".") if told is not None else ""
-        return f"{place} is missing" + (f": {what[0].lower()}{what[1:]}" if what else "")
+        field = model.model_fields.get(place) if model is not None else None
+        description = (field.description or "").rstrip(".") if field is not None else ""
+        return f"{place} is missing" + (
+            f": {description[0].lower()}{description[1:]}" if description else ""
+        )
     if kind == "value_error":
-        said = str(context.get("error", first["msg"]))
-        return f"{place}: {said}" if place else said
-    message = re.sub(r"^\w+ should\b", "must", first["msg"])
-    return f"{place} {message}{shown}" if place else f"{message}{shown}"
+        problem_text = str(context.get("error", problem["msg"]))
+        return f"{place}: {problem_text}" if place else problem_text
+    message = re.sub(r"^\w+ should\b", "must", problem["msg"])
+    return f"{place} {message}{value_note}" if place else f"{message}{value_note}"
 
 
-def _show(given: object) -> str:
-    return repr(given) if isinstance(given, str) else str(given)
+def _show(value: object) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
 
 
-def suggest(name: str, known: Sequence[str]) -> str:
+def suggest(name: str, names: Sequence[str]) -> str:
     """An ending for a message: the nearest known name, or all of them."""
-    term = find_term(name, known)
-    near = [term] if term is not None else difflib.get_close_matches(name, known, n=1)
+    term = find_term(name, names)
+    near = [term] if term is not None else difflib.get_close_matches(name, names, n=1)
     if near:
         return f"; did you mean '{near[0]}'?"
-    return f"; there are: {', '.join(known)}" if known else ""
+    return f"; there are: {', '.join(names)}" if names else ""

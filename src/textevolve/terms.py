@@ -38,7 +38,7 @@ TERMS: Mapping[str, str] = {
 """Words of papers and other tools, and what parameters and commands are called here."""
 
 
-def find_term(word: str, known: Iterable[str]) -> str | None:
-    """Return what a word of a paper or of another tool is called here, if it is among `known`."""
+def find_term(word: str, terms: Iterable[str]) -> str | None:
+    """Return what a word of a paper or of another tool is called here, if it is among `terms`."""
     term = TERMS.get(word.strip().lower().lstrip("-").replace("-", "_"))
-    return term if term is not None and term in known else None
+    return term if term is not None and term in terms else None

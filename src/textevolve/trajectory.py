@@ -66,7 +66,7 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
         InputError: a field cannot be read; names `where`.
     """
     stated = {
-        name: parse_text(one) for name in STATED if (one := values.get(name)) not in (None, "")
+        name: parse_text(value) for name in STATED if (value := values.get(name)) not in (None, "")
     }
     if not stated:
         return None
@@ -79,8 +79,8 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
         raise InputError(f"{where}: steps must be a list or a number, not {steps!r:.60}")
     calls = {n: read_tool_calls(stated[n], where) for n in STATED if "tool" in n and n in stated}
     passages = read_contexts(stated["contexts"], where) if "contexts" in stated else ()
-    taken = None if steps is None else int(str(steps))
-    return Trajectory(passages, steps=taken, errors=tuple(map(str, errors)), **calls)
+    count = None if steps is None else int(str(steps))
+    return Trajectory(passages, steps=count, errors=tuple(map(str, errors)), **calls)
 
 
 def _as_list(value: object) -> list[Any]:
@@ -91,7 +91,7 @@ def _as_list(value: object) -> list[Any]:
 
 
 def _list_objects(value: object) -> list[dict[str, Any]]:
-    return [one for one in _as_list(value) if isinstance(one, dict)]
+    return [item for item in _as_list(value) if isinstance(item, dict)]
 
 
 def read_contexts(value: object, where: str) -> tuple[str, ...]:
@@ -120,9 +120,9 @@ def read_tool_calls(value: object, where: str) -> tuple[ToolUse, ...]:
     if not isinstance(parsed, list | tuple):
         raise InputError(f"{where}: tool calls must be a list, not {value!r:.60}")
     items = cast("list[Any]", parsed)
-    messages = [one for one in _list_objects(items) if "role" in one]
+    messages = [entry for entry in _list_objects(items) if "role" in entry]
     calls = _list_calls(messages) if messages else items
-    return tuple(_read_call(one, where) for one in calls)
+    return tuple(_read_call(entry, where) for entry in calls)
 
 
 def _list_calls(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -132,8 +132,8 @@ def _list_calls(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
         for call in _list_objects(parse_text(message.get("tool_calls"))):
             calls.setdefault(str(call.get("id") or f"#{len(calls)}"), call)
         if (id := str(message.get("tool_call_id"))) in calls:
-            known = {"result": message.get("content"), "error": _find_error(message)}
-            calls[id] = {**calls[id], **known}
+            outcome = {"result": message.get("content"), "error": _find_error(message)}
+            calls[id] = {**calls[id], **outcome}
     return list(calls.values())
 
 
@@ -144,7 +144,7 @@ def _read_call(item: Any, where: str) -> ToolUse:
     name = call.get("name")
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"{where}: a tool call must be an object with a name, not {item!r:.60}")
-    arguments = next((call[one] for one in ARGUMENT_NAMES if call.get(one) is not None), None)
+    arguments = next((call[key] for key in ARGUMENT_NAMES if call.get(key) is not None), None)
     arguments = parse_text(arguments or {}) if isinstance(arguments, str) else arguments
     if _is_deep({**call, "": arguments}, MOST_LEVELS):
         raise InputError(f"{where}: a call of {name:.60} is nested too deeply")
@@ -154,7 +154,7 @@ def _read_call(item: Any, where: str) -> ToolUse:
 def _is_deep(value: Any, levels: int) -> bool:
     parts = list(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else value
     inner = [] if isinstance(parts, str) else _as_list(parts)
-    return not levels or any(_is_deep(one, levels - 1) for one in inner)
+    return not levels or any(_is_deep(item, levels - 1) for item in inner)
 
 
 def _find_error(step: Mapping[str, Any]) -> str | None:

@@ -35,21 +35,22 @@ def load_file(path: Path) -> object:
 
 
 def load_object(name: str, folder: Path) -> object:
-    """What `MODULE:NAME` names, or `FILE.py:NAME` in a folder; None where there is no such name.
+    """Load the object that `MODULE:NAME` names, or `FILE.py:NAME` in a folder; None if there is no
+    such name.
 
     Raises:
         InputError: there is no such module or file, or it cannot be loaded here.
     """
     check_code(name)
-    module, _, wanted = name.rpartition(":")
+    module, _, attribute = name.rpartition(":")
     try:
         loaded = load_file(folder / module) if module.endswith(".py") else None
-        return getattr(loaded or importlib.import_module(module), wanted, None)
+        return getattr(loaded or importlib.import_module(module), attribute, None)
     except InputError:
         raise
     except Exception as error:  # noqa: BLE001  the user's code runs here, and may raise anything
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"{name}: cannot be loaded ({why})") from None
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{name}: cannot be loaded ({reason})") from None
 
 
 def load_function(name: str, folder: Path) -> Callable[..., object]:
@@ -62,7 +63,7 @@ def load_function(name: str, folder: Path) -> Callable[..., object]:
 
 
 def load_point(point: EntryPoint) -> Any:
-    """What an entry point of another package names; what loading it raises passes through.
+    """Load an entry point of another package; errors of loading pass through.
 
     Raises:
         InputError: it must not be loaded.
@@ -87,11 +88,11 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def callable_name(function: object) -> str:
-    named: Any = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}:{named.__qualname__}"
+    target: Any = function if hasattr(function, "__qualname__") else type(function)
+    return f"{target.__module__}:{target.__qualname__}"
 
 
-async def call_function(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+async def call_function(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """Call a function of the user's: a plain one in a thread, where `call_plain` calls it; what it
     returns is awaited.
 
@@ -99,11 +100,11 @@ async def call_function(function: Callable[..., Any], *arguments: Any, **named: 
         UserCodeError: as `call_plain`. Whatever else the function raises passes through.
     """
     if is_async(function):
-        made = function(*arguments, **named)
+        result = function(*arguments, **keywords)
     else:
-        made = await asyncio.to_thread(call_plain, function, *arguments, **named)
+        result = await asyncio.to_thread(call_plain, function, *arguments, **keywords)
     try:
-        return await made if inspect.isawaitable(made) else made
+        return await result if inspect.isawaitable(result) else result
     except SystemExit as error:
         raise UserCodeError(function, error) from error
     except asyncio.CancelledError as error:
@@ -112,26 +113,26 @@ async def call_function(function: Callable[..., Any], *arguments: Any, **named: 
         raise UserCodeError(function, error) from error
 
 
-def call_plain(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+def call_plain(function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
     """Call a plain function of the user's for code that waits on a future.
 
     Raises:
         UserCodeError: it raised what no future takes, or what would end the program.
     """
     try:
-        return function(*arguments, **named)
+        return function(*arguments, **keywords)
     except (StopIteration, GeneratorExit, asyncio.CancelledError, SystemExit) as error:
         raise UserCodeError(function, error) from error
 
 
-def check_function(name: str, made: object) -> Callable[..., object]:
+def check_function(name: str, value: object) -> Callable[..., object]:
     """
     Raises:
         InputError: it cannot be called without await.
     """
-    if not callable(made) or inspect.iscoroutinefunction(made):
+    if not callable(value) or inspect.iscoroutinefunction(value):
         raise InputError(f"{name}: is no plain function")
-    return made
+    return value
 
 
 _FOREIGN_LOOP = re.compile("different (event )?loop|Event loop is closed")
@@ -149,17 +150,17 @@ _PATH = re.compile(r"[\w./\\~ -]+\.py:\w+|[^\W\d]\w*(\.\w+)*:[^\W\d]\w*")
 def names_chain(text: str) -> bool:
     """Whether a text names a chain where a model's spec may stand, too: a YAML file, an import
     path, or what the program put in."""
-    named = text.startswith(OWN) or text.lower().endswith(ENDINGS)
-    return "://" not in text and (named or _PATH.fullmatch(text) is not None)
+    is_named = text.startswith(OWN) or text.lower().endswith(ENDINGS)
+    return "://" not in text and (is_named or _PATH.fullmatch(text) is not None)
 
 
-def name_object(given: object) -> str:
-    """What stands for an object of the user's own in a specification: what it calls itself
-    (`own_name`, as chains do), or where it is defined."""
-    if isinstance(said := getattr(given, "own_name", None), str):
-        return f"{OWN}{said}"
-    named: Any = given if hasattr(given, "__qualname__") else type(given)
-    return f"{OWN}{named.__module__}.{named.__qualname__}"
+def name_object(value: object) -> str:
+    """Return the name of a user's object in a specification: its `own_name`, which chains have, or
+    the place of its definition."""
+    if isinstance(label := getattr(value, "own_name", None), str):
+        return f"{OWN}{label}"
+    target: Any = value if hasattr(value, "__qualname__") else type(value)
+    return f"{OWN}{target.__module__}.{target.__qualname__}"
 
 
 def own_object(name: str, objects: Mapping[str, object]) -> object:

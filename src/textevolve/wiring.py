@@ -1,4 +1,4 @@
-"""Where the parts are put together: settings in, working models and judges out.
+"""Assembly of the parts: settings in, working models and judges out.
 
 The order around a client, outermost first: journal, budget, retries, limit. A model is opened with
 its first call that the journal cannot answer, so a finished run starts no server and needs no key.
@@ -82,8 +82,8 @@ async def never() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may use: `cost` in US dollars, tokens of prompts and answers, calls. `spent`: what
-    was used before and counts, too.
+    """The budget of a run: `cost` in US dollars, tokens of prompts and answers, calls. `spent`:
+    earlier usage, which counts too.
 
     Raises:
         InputError: one of them is below 0, or no number.
@@ -99,8 +99,8 @@ class Limits:
             limit = getattr(self, name)
             if limit is None:
                 continue
-            known = isinstance(limit, int | float) and not isinstance(limit, bool)
-            if not known or not 0 <= limit < math.inf:
+            is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+            if not is_number or not 0 <= limit < math.inf:
                 raise InputError(
                     f"the limit of {name} must be a finite number, 0 or more, not {limit!r:.40}"
                 )
@@ -125,14 +125,14 @@ def make_budget(limits: Limits | Budget | None) -> Budget:
 
 
 def allow_calls(spec: str, settings: Settings, budget: Budget) -> Allowance:
-    """What calls of a model may take that are made beside `Workbench.model_of`."""
+    """Return the allowance for model calls outside `Workbench.model_of`."""
     endpoint = resolve(spec, settings, asks=False)
     return Allowance(spec, budget, find_price(endpoint), reports_cost=endpoint.reports_cost)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What of a run decides how its workbench is made. `models`: all that it may ask. `today`: the
+    """The facts of a run that its workbench depends on. `models`: all that it may ask. `today`: the
     date that prompts hold, as YYYY-MM-DD. `objects`: what the user's own code put in, by the names
     in the specification. `run`: the name of this run for what lies outside; `described`: what
     `Study.describe` found. `ordered`: records are wanted in the order of the cases, else as they
@@ -151,17 +151,15 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Workbench(Setting):
-    """What a study works with.
-
-    `model`: the study's own. `target_of`: from an application under test to its calls. `judge_of`:
-    from a judge's text, and a rubric if there is one, to an evaluator, which is opened once.
-    `fill`: puts stored agents into a profile that names some, as the run pins them. `resources`:
-    namespaces, agents and memories; `budget`: what all its models share; `recall`: what debaters
-    remember, of the versions of their collections that the run pins, if it does; `tracing`: the
-    root of spans. `concurrency`: how
-    many pieces of work are worth having under way. `calls_per_case`: of them, how many calls of one
-    case run at once. `deadline`: when the time limit is reached, as `time.monotonic` counts; None:
-    never. `first`: its first case's place.
+    """The tools of a study. `model`: the study's own. `target_of`: from an application under test
+    to its calls. `judge_of`: from a judge's text, and a rubric if there is one, to an evaluator,
+    which is opened once. `fill`: puts stored agents into a profile that names some, as the run pins
+    them. `resources`: namespaces, agents and memories; `budget`: what all its models share;
+    `recall`: what debaters remember, of the versions of their collections that the run pins, if it
+    does; `tracing`: the root of spans. `concurrency`: how many pieces of work are worth having
+    under way. `calls_per_case`: of them, how many calls of one case run at once. `deadline`: when
+    the time limit is reached, as `time.monotonic` counts; None: never. `first`: its first case's
+    place.
     """
 
     settings: Settings
@@ -196,11 +194,11 @@ class Workbench(Setting):
 
     def metric_of(self, name: str) -> LabelMetric:
         """A metric by its name, or one that the user's own code put in."""
-        own = name.startswith(OWN)
-        return check_metric(own_object(name, self.objects), name) if own else open_metric(name)
+        is_own = name.startswith(OWN)
+        return check_metric(own_object(name, self.objects), name) if is_own else open_metric(name)
 
     def chain_context(self, case: str = "") -> ChainContext:
-        """What a chain is run with on this bench. `case`: what its events are about."""
+        """Return the context of a chain on this bench. `case`: the subject of its events."""
         return ChainContext(
             model_of=self.model_of,
             default_model=self.default_model,
@@ -236,8 +234,8 @@ async def open_workbench(
     """The models and judges of a run; `models` take the place of those of the settings. `batches`:
     what is kept of its batch jobs, where there may be any."""
     # A model that embeds has no slots and holds nothing up, so the others decide.
-    asked = [name for name in setting.models if embedder_of(name) is None]
-    local = bool(asked) and all(name.startswith("local/") for name in asked)
+    chat_models = [name for name in setting.models if embedder_of(name) is None]
+    local = bool(chat_models) and all(name.startswith("local/") for name in chat_models)
     concurrency, calls_per_case = _concurrency(settings, local, batches)
     limit = setting.time_limit
     deadline = None if limit is None else time.monotonic() + limit
@@ -374,8 +372,8 @@ class _Haltable:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        if why := await self.halt():
-            raise BudgetError(why)
+        if reason := await self.halt():
+            raise BudgetError(reason)
         return await self.model(request)
 
 
@@ -426,9 +424,9 @@ async def choose_model(
     """
     if model is not None and not model.strip():
         raise SettingsError(f"the model's name is empty; write {FORMS}, or name none")
-    named = model or settings.model
-    if named:
-        endpoint = resolve(named, settings, asks=asks)
+    name = model or settings.model
+    if name:
+        endpoint = resolve(name, settings, asks=asks)
         if endpoint.is_local:
             locate(endpoint.model, settings.weights_folder)
         return endpoint.spec, "named" if model else "configured"

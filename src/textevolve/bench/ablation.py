@@ -98,7 +98,7 @@ def weigh_debate(
         return None
     credits = [vector([o.credit for o in outcomes[n].values()]) for n in (debate, rival)]
     both = ~np.isnan(credits[0] + credits[1])
-    groups = [question_of(item) for item, kept in zip(items, both, strict=True) if kept]
+    groups = [question_of(item) for item, is_paired in zip(items, both, strict=True) if is_paired]
     sign = 1 if seen.first == debate else -1
     value, interval = sign * seen.difference.value, seen.difference.interval
     low, high = sorted((sign * interval.low, sign * interval.high))
@@ -140,19 +140,19 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
 
 def say_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
     """The answer in one plain sentence; `names`: what judges are called in it."""
-    said = {
+    sentence = {
         "pays": "the debate pays here",
         "does not pay": "the debate does not pay here",
         "cannot be told": "whether the debate pays here cannot be told",
     }[payoff.answer]
-    said += f": {format_points(payoff.difference)}, p {payoff.p:.2g}"
+    sentence += f": {format_points(payoff.difference)}, p {payoff.p:.2g}"
     if payoff.answer == "cannot be told" and not math.isnan(payoff.items_needed):
         size = max(abs(payoff.difference.value), payoff.minimum_effect)
-        said += f"; a difference of {100 * size:.0f} points takes"
-        said += f" about {payoff.items_needed:,.0f} items to be found"
+        sentence += f"; a difference of {100 * size:.0f} points takes"
+        sentence += f" about {payoff.items_needed:,.0f} items to be found"
     if not math.isnan(payoff.tokens):
-        said += f", and the debate took {payoff.tokens:.1f} times the tokens"
+        sentence += f", and the debate took {payoff.tokens:.1f} times the tokens"
     where = f"On these {payoff.items:,} items"
     judge, rival = (names.get(name, name) for name in (payoff.debate, payoff.rival))
     ours, theirs = (f"{100 * figure.value:.0f} %" for figure in payoff.accuracy)
-    return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {said}."
+    return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {sentence}."

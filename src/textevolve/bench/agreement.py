@@ -63,7 +63,7 @@ from textevolve.statistics.intervals import (
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What the order does, over the `items` that have a winner in both orders.
+    """The effect of the order on the `items` that have a winner in both orders (position bias).
 
     `consistency`: share with the same winner in both, its interval by Wilson. `first`: share of all
     presentations, ties half, won by the text in the first place; 0.5 is fair to a pair.
@@ -201,10 +201,10 @@ class AgreementSummary:
     def judge(self, name: str) -> JudgeSummary:
         return next(judge for judge in self.judges if judge.name == name)
 
-    def compare(self, first: str, second: str) -> JudgeComparison:
+    def compare(self, judge: str, other: str) -> JudgeComparison:
         """Return the comparison of two judges, whichever of them stands first in it."""
         return next(
-            each for each in self.comparisons if {each.first, each.second} == {first, second}
+            each for each in self.comparisons if {each.first, each.second} == {judge, other}
         )
 
 
@@ -225,8 +225,8 @@ def calibrate_judge(
     if any(item.is_single for item in items):
         scores, people = [o.score for o in outcomes], [item.human[0] for item in items]
         return measure_calibration(scores, people, list(map(question_of, items)), seed=seed)
-    given = [verdict for verdict in verdicts if verdict.failure is None]
-    if not given or not all(verdict.log_odds for verdict in given):
+    answered = [verdict for verdict in verdicts if verdict.failure is None]
+    if not answered or not all(verdict.log_odds for verdict in answered):
         return None
     probabilities: list[float] = []
     came_true: list[float] = []
@@ -251,8 +251,8 @@ def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
 
     Luce (1959), "Individual Choice Behavior"; of two, Bradley and Terry (1952).
     """
-    given = np.asarray(log_odds, dtype=np.float64)
-    raised = np.exp(given - given.max())
+    odds = np.asarray(log_odds, dtype=np.float64)
+    raised = np.exp(odds - odds.max())
     return tuple(float(chance) for chance in raised / raised.sum())
 
 
@@ -280,12 +280,12 @@ def summarise(
     labelled = [item for item in items if item.labelled]
     are_single = any(item.is_single for item in items)
     blind = {name: mean_present(credits) for name, credits in blind_credits(labelled).items()}
-    first, shorter, longer = (blind.get(name, math.nan) for name in BLIND)
+    first_place, shorter, longer = (blind.get(name, math.nan) for name in BLIND)
     return AgreementSummary(
         items=len(items),
         labelled=len(labelled),
         groups=len(set(groups)),
-        always_first=first,
+        always_first=first_place,
         always_shorter=shorter,
         always_longer=longer,
         judges=tuple(
@@ -338,16 +338,18 @@ def validate_threshold(
 ) -> Array:
     """Pass or fail each response by the threshold that serves best on other questions, in folds."""
     passed = np.full(scores.size, np.nan)
-    for learnt, held in split_folds(draw_folds(group_numbers(groups, scores.size), FOLDS, seed)):
+    for learnt, held_out in split_folds(
+        draw_folds(group_numbers(groups, scores.size), FOLDS, seed)
+    ):
         threshold = best_threshold(scores[learnt], people[learnt])
-        use = held & ~np.isnan(scores + people + threshold)
+        use = held_out & ~np.isnan(scores + people + threshold)
         passed[use] = scores[use] >= threshold
     return passed
 
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """What one judge's figures are made of; outcomes and groups stand beside the items."""
+    """The inputs of one judge's figures; outcomes and groups are parallel to the items."""
 
     items: Sequence[Item]
     outcomes: Sequence[ItemOutcome]
@@ -390,7 +392,7 @@ class _Measure:
         )
 
     def agreement(self, measure: Callable[[Array], Array]) -> Statistic:
-        """Of the places of the winners, beyond chance."""
+        """Return the agreement on the winners' places beyond chance (kappa)."""
         places = max(len(item.candidates) for item in self.items)
         tables = np.zeros((len(self.items), places, places))
         for table, item, outcome in zip(tables, self.items, self.outcomes, strict=True):
@@ -399,7 +401,7 @@ class _Measure:
         return table_statistic(tables, measure, self.groups, seed=self.seed)
 
     def position(self) -> Position:
-        first: list[float] = []
+        first_shares: list[float] = []
         same: list[float] = []
         for item, outcome in zip(self.items, self.outcomes, strict=True):
             last = len(item.candidates) - 1
@@ -407,13 +409,13 @@ class _Measure:
                 w if w == TIED or order == "given" else last - w
                 for order, w in outcome.winners.items()
             ]
-            first += [0.5 if p == TIED else float(p == 0) for p in places]
+            first_shares += [0.5 if p == TIED else float(p == 0) for p in places]
             if len(places) == 2:
                 same.append(float(not outcome.flipped))
         return Position(
             items=len(same),
             consistency=Statistic(mean_present(same), _wilson(same)),
-            first=mean_present(first),
+            first=mean_present(first_shares),
         )
 
     def spending(self, usage: Usage) -> Spending:
@@ -465,8 +467,8 @@ def _compare_all(
     )
 
 
-def _same(first: Mapping[str, ItemOutcome], second: Mapping[str, ItemOutcome]) -> Statistic:
+def _same(ours: Mapping[str, ItemOutcome], theirs: Mapping[str, ItemOutcome]) -> Statistic:
     """How often two judges choose the same, a tie being a choice of its own."""
-    pairs = [(first[id].winner, second[id].winner) for id in first]
+    pairs = [(ours[id].winner, theirs[id].winner) for id in ours]
     same = [float(a == b) for a, b in pairs if a is not None and b is not None]
     return Statistic(mean_present(same), _wilson(same))

@@ -111,8 +111,8 @@ class _Answers:
     @property
     def samples(self) -> list[CardAnswer]:
         """All answers in the order of the questions; none where one is missing."""
-        whole = len(self.scored) == len(self.outcomes)
-        return [answer for _, answer in self.scored] if whole else []
+        is_complete = len(self.scored) == len(self.outcomes)
+        return [answer for _, answer in self.scored] if is_complete else []
 
     def pair(self, *, attacked: bool = False) -> list[CardAnswer]:
         """The answers with the good response first and second, without or with the attack; none
@@ -129,8 +129,8 @@ def _observe_order(answers: _Answers) -> _Observed:
     pair = answers.pair()
     if not pair:
         return dict.fromkeys(("order-flips", "sound"))
-    first, second = (find_winner([answer]) for answer in pair)
-    return {"order-flips": first * second < 0, "sound": find_winner(pair) > 0}
+    winner, reversed_winner = (find_winner([answer]) for answer in pair)
+    return {"order-flips": winner * reversed_winner < 0, "sound": find_winner(pair) > 0}
 
 
 def _observe_length(answers: _Answers) -> _Observed:
@@ -276,23 +276,23 @@ def _rate(
     name: str,
     observed: Sequence[tuple[_Answers, _Observed]],
 ) -> Rate:
-    asked = [(of_case, seen[name]) for of_case, seen in observed if name in seen]
-    verdicts = [verdict for _, verdict in asked if verdict is not None]
-    refused = sum(verdict is None and of_case.refused for of_case, verdict in asked)
-    hits, count, taken = sum(verdicts), len(verdicts), len(asked) - refused
-    wanted, meaning = plan.rates[name]
+    observations = [(of_case, seen[name]) for of_case, seen in observed if name in seen]
+    verdicts = [verdict for _, verdict in observations if verdict is not None]
+    refused = sum(verdict is None and of_case.refused for of_case, verdict in observations)
+    hits, count, answered = sum(verdicts), len(verdicts), len(observations) - refused
+    good_end, meaning = plan.rates[name]
     ends = wilson_interval(hits, count)
     return Rate(
         name=name,
         meaning=meaning,
-        wanted=wanted,
+        wanted=good_end,
         hits=hits,
         count=count,
-        asked=len(asked),
+        asked=len(observations),
         refused=refused,
         rate=hits / count if count else None,
         interval=(ends.low, ends.high) if count else None,
-        coverage=count / taken if taken else None,
+        coverage=count / answered if answered else None,
     )
 
 

@@ -215,8 +215,8 @@ def _questions_of(case: CardCase, seeds: int, *, good_first: bool) -> Iterator[C
             yield CardQuestion(case, good_first=good_first, seed=seed)
     else:
         for attacked in (False, True) if case.attack else (False,):
-            for first in (True, False):
-                yield CardQuestion(case, attacked, first)
+            for is_first in (True, False):
+                yield CardQuestion(case, attacked, is_first)
 
 
 async def ask_all(
@@ -255,8 +255,8 @@ def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion)
         scored.append(result)
     good, bad = scored[:: 1 if question.good_first else -1]
     odds = [r.metadata.get("log_odds") for r in (good, bad)]
-    known = [float(o) for o in odds if isinstance(o, int | float) and math.isfinite(o)]
-    return CardAnswer(good.score, bad.score, known[0] - known[1] if len(known) == 2 else None)
+    finite = [float(o) for o in odds if isinstance(o, int | float) and math.isfinite(o)]
+    return CardAnswer(good.score, bad.score, finite[0] - finite[1] if len(finite) == 2 else None)
 
 
 def find_winner(answers: Sequence[CardAnswer]) -> int:

@@ -35,8 +35,8 @@ def top_credit(scores: Numbers, human: Numbers) -> float:
     ours, theirs = paired(scores, human)
     if not ours.size or np.isnan(ours).any() or np.isnan(theirs).any():
         return float("nan")
-    best, wanted = (s >= s.max() - TIE for s in (ours, theirs))
-    return float((best & wanted).sum() / max(best.sum(), wanted.sum()))
+    best, preferred = (s >= s.max() - TIE for s in (ours, theirs))
+    return float((best & preferred).sum() / max(best.sum(), preferred.sum()))
 
 
 def label_credit(passed: bool | None, human: float) -> float:
@@ -48,7 +48,8 @@ def label_credit(passed: bool | None, human: float) -> float:
 
 
 def share_winners(scores: Sequence[float], human: Sequence[float], places: int) -> Array:
-    """What an item adds to the table (places, places) of the judge's winners by people's.
+    """Return an item's contribution to the table (places, places) of the judge's winners by
+    people's.
 
     A tie is shared among its places, so that no class of ties is needed, which one tie would bring
     into being for all items. Of the ways to share, the one that agrees most: the diagonal sums to
@@ -59,9 +60,9 @@ def share_winners(scores: Sequence[float], human: Sequence[float], places: int) 
         best = np.asarray(values, dtype=np.float64) >= max(values) - TIE
         side[: best.size] = best / best.sum()
     same = np.minimum(ours, theirs)
-    rest = 1 - same.sum()
+    remainder = 1 - same.sum()
     table = np.diag(same)
-    return table + np.outer(ours - same, theirs - same) / rest if rest > TIE else table
+    return table + np.outer(ours - same, theirs - same) / remainder if remainder > TIE else table
 
 
 def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
@@ -70,9 +71,9 @@ def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
     if any(item.is_single for item in items):
         sides = {ALWAYS_PASS: True, ALWAYS_FAIL: False}
         return {n: [label_credit(side, i.human[0]) for i in items] for n, side in sides.items()}
-    first = [[0.0, *[-1.0] * (len(item.candidates) - 1)] for item in items]
+    first_scores = [[0.0, *[-1.0] * (len(item.candidates) - 1)] for item in items]
     shorter = [[-float(len(text)) for text in item.candidates] for item in items]
     longer = [[-length for length in lengths] for lengths in shorter]
     people = [item.human for item in items]
-    answers = zip(BLIND, (first, shorter, longer), strict=True)
+    answers = zip(BLIND, (first_scores, shorter, longer), strict=True)
     return {name: list(map(top_credit, scores, people)) for name, scores in answers}

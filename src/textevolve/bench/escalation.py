@@ -1,4 +1,4 @@
-"""Where a first judgement may stand: what a threshold of certainty saves, and where to set it.
+"""Escalation: measures what a threshold of certainty saves, and selects one.
 
 Pure functions on arrays with an entry for each labelled item: the certainty of the first judge, the
 credit (1 right, 0 wrong, 0.5 half) of what it says and of what the second judge says, and what both
@@ -53,7 +53,7 @@ _HALVINGS = 60
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What escalating below `threshold` does: `decided` items are decided at once.
+    """The figures of escalating below `threshold`: `decided` items are decided at once.
 
     `share`: of all items, those decided at once (the coverage); `error`: how many of those are
     wrong (the risk). Of all items: `accuracy`; `difference`, that accuracy minus the second
@@ -73,8 +73,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class SpentOnItems:
-    """What each item takes: where the first judge decides, where it does not, and with the second
-    judge alone. NaN where that is not known."""
+    """Calls, tokens or cost of each item: if the first judge decides it, if both judge it, and with
+    the second judge alone. NaN: unknown."""
 
     first: Numbers
     both: Numbers
@@ -109,62 +109,63 @@ class ThresholdSelection:
 
 def coverage_risk_curve(
     certainty: Numbers,
-    first: Numbers,
-    second: Numbers,
+    first_credits: Numbers,
+    second_credits: Numbers,
     spent: Mapping[str, SpentOnItems],
     groups: Groups | None = None,
     *,
     thresholds: Sequence[float] | None = None,
     seed: int = 0,
 ) -> tuple[Point, ...]:
-    """What each threshold gives, the highest first; all intervals drawn by group.
-
-    `first` and `second` are credits; `spent` is named by `SPENT`. Unless they are given the
-    thresholds are quantiles of the certainty, so that the points lie evenly in coverage.
-    A threshold chosen by this curve has to be reported on other items.
+    """Compute the point of each threshold, the highest first; all intervals are drawn by group.
+    `spent` is named by `SPENT`. Unless they are given the thresholds are quantiles of the
+    certainty, so that the points lie evenly in coverage. A threshold chosen by this curve has to be
+    reported on other items.
     """
-    sure, ours = paired(certainty, first)
-    theirs = vector(second)
-    taken = {n: [vector(v) for v in (s.first, s.both, s.second)] for n, s in spent.items()}
-    sizes = {values.size for parts in taken.values() for values in parts}
+    sure, ours = paired(certainty, first_credits)
+    theirs = vector(second_credits)
+    amounts = {n: [vector(v) for v in (s.first, s.both, s.second)] for n, s in spent.items()}
+    sizes = {values.size for parts in amounts.values() for values in parts}
     if {sure.size, theirs.size} | sizes != {sure.size}:
         raise InputError("certainty, credits and calls must have one entry for each item")
     if thresholds is None:
         thresholds = _quantiles(sure)
-    known = ~(np.isnan(ours) & np.isnan(theirs))
+    defined = ~(np.isnan(ours) & np.isnan(theirs))
     points: list[Point] = []
     for threshold in sorted(set(map(float, thresholds)), reverse=True):
         at_once = sure >= threshold
         credits = np.where(at_once, ours, theirs)
-        asked = {n: (np.where(at_once, one, both), all_) for n, (one, both, all_) in taken.items()}
+        costs = {
+            n: (np.where(at_once, alone, both), all_) for n, (alone, both, all_) in amounts.items()
+        }
         decided = None if groups is None else [g for g, a in zip(groups, at_once, strict=True) if a]
         points.append(
             Point(
                 threshold=threshold,
                 decided=int(at_once.sum()),
-                share=mean_figure(np.where(known, at_once, np.nan), groups, seed),
+                share=mean_figure(np.where(defined, at_once, np.nan), groups, seed),
                 error=mean_figure(1 - ours[at_once], decided, seed),
                 accuracy=mean_figure(credits, groups, seed),
                 difference=Statistic(
                     mean_present(credits - theirs),
                     difference_interval(credits, theirs, groups, seed=seed),
                 ),
-                **{name: _spent_share(*parts) for name, parts in asked.items()},
+                **{name: _spent_share(*parts) for name, parts in costs.items()},
             )
         )
     return tuple(points)
 
 
 def _quantiles(certainty: Array) -> list[float]:
-    known = certainty[~np.isnan(certainty)]
-    if not known.size:
+    defined = certainty[~np.isnan(certainty)]
+    if not defined.size:
         return []
-    return np.quantile(known, np.linspace(0, 1, POINTS), method="lower").tolist()
+    return np.quantile(defined, np.linspace(0, 1, POINTS), method="lower").tolist()
 
 
 def select_threshold(
     certainty: Numbers,
-    first: Numbers,
+    first_credits: Numbers,
     groups: Groups | None = None,
     *,
     agreement: float = 0.9,
@@ -189,14 +190,14 @@ def select_threshold(
     if not (0 < agreement < 1 and 0 < confidence < 1):
         raise InputError("agreement and confidence must lie between 0 and 1")
     risk, doubt = 1 - agreement, 1 - confidence
-    sure, wrong = _draw_items(certainty, first, groups, seed)
+    sure, wrong = _draw_items(certainty, first_credits, groups, seed)
     needed = fewest_items(0, risk, doubt)
     if sure.size < needed:
         return ThresholdSelection(
             None, agreement, confidence, sure.size, (), _too_few(sure.size, needed)
         )
-    wanted = fewest_items(ALLOWED_AT_FIRST, risk, doubt)
-    least = wanted if sure.size >= wanted else needed
+    least_items = fewest_items(ALLOWED_AT_FIRST, risk, doubt)
+    least = least_items if sure.size >= least_items else needed
     least = max(least, math.ceil(sure.size * SHARE_AT_FIRST))
     steps: list[Step] = []
     for threshold in sorted(set(map(float, thresholds)), reverse=True):
@@ -217,11 +218,11 @@ def select_threshold(
 def _why_none(steps: Sequence[Step], least: int, risk: float) -> str:
     if not steps:
         return f"too few items: at no threshold are {least} decided at once"
-    first = steps[0]
+    highest = steps[0]
     return (
-        f"too many errors: of {first.items} items with a certainty of"
-        f" {first.threshold:g} or more {first.errors} are wrong, so up to {first.bound:.0%} may be,"
-        f" where {risk:.0%} are allowed"
+        f"too many errors: of {highest.items} items with a certainty of"
+        f" {highest.threshold:g} or more {highest.errors} are wrong, so up to {highest.bound:.0%}"
+        f" may be, where {risk:.0%} are allowed"
     )
 
 
@@ -230,10 +231,10 @@ def _too_few(items: int, needed: int) -> str:
 
 
 def _draw_items(
-    certainty: Numbers, first: Numbers, groups: Groups | None, seed: int
+    certainty: Numbers, first_credits: Numbers, groups: Groups | None, seed: int
 ) -> tuple[Array, Array]:
     """Certainty of one item of each group, drawn at random, and whether it was wrong."""
-    sure, credits = paired(certainty, first)
+    sure, credits = paired(certainty, first_credits)
     numbers = group_numbers(groups, sure.size)
     usable = np.flatnonzero(~(np.isnan(sure) | np.isnan(credits)))
     order = np.random.default_rng(seed).permutation(usable)
@@ -300,7 +301,7 @@ def format_points(figure: Statistic) -> str:
     return f"{points} ({100 * ends.low:+.1f} to {100 * ends.high:+.1f})"
 
 
-def _spent_share(asked: Array, alone: Array) -> float:
+def _spent_share(costs: Array, alone: Array) -> float:
     """The sum as a share of the second judge's, over the items of which both are known."""
-    known = ~np.isnan(asked + alone)
-    return float(ratio(asked[known].sum(), alone[known].sum()))
+    defined = ~np.isnan(costs + alone)
+    return float(ratio(costs[defined].sum(), alone[defined].sum()))

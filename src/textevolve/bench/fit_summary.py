@@ -112,15 +112,15 @@ def fit_signals(
     best = max(alone, key=lambda name: mean_present(alone[name]))
     everything = np.ones(len(data.items), dtype=np.bool_)
     ridge = choose_ridge(problem, everything, seed)
-    whole = _rounded(problem.fit(everything, range(len(data.names)), ridge))
+    full_fit = _rounded(problem.fit(everything, range(len(data.names)), ridge))
     nothing = validate_columns(problem, validation.folds, validation.ridges, ())
     size = float(problem.rows.counts.sum())
     signals = tuple(
         FittedSignalFigures(
             name=name,
-            weight=float(whole.weights[n]),
-            mean=float(whole.means[n]),
-            scale=float(whole.scales[n]),
+            weight=float(full_fit.weights[n]),
+            mean=float(full_fit.means[n]),
+            scale=float(full_fit.scales[n]),
             alone=mean_figure(alone[name], groups, seed=seed),
             log_odds=name not in data.scores,
         )
@@ -151,7 +151,7 @@ def fit_signals(
         calibration=_calibrate(problem, validation, seed),
         selection=_select(problem, validation, credits, (precision, confidence), seed),
         good=1.0 if data.are_single else None,
-        intercept=whole.intercept,
+        intercept=full_fit.intercept,
         warnings=tuple(_warn(data.names, agreement, best, difference, blind)),
     )
 
@@ -250,10 +250,10 @@ def describe_guarantee(fit: Fit) -> str:
     """The promise of the threshold in one sentence, or why there is none."""
     selection = fit.selection
     if selection.threshold is not None:
-        what, right = ("texts", "pass") if fit.are_single else ("choices", "agree with people")
+        subject, right = ("texts", "pass") if fit.are_single else ("choices", "agree with people")
         return (
             f"With a confidence of {selection.confidence:.0%}, at least {selection.agreement:.0%}"
-            f" of new {what} like the labelled ones {right} where the score is"
+            f" of new {subject} like the labelled ones {right} where the score is"
             f" {selection.threshold:g} or more."
         )
     if not selection.steps:

@@ -88,16 +88,16 @@ class LabelledSignals:
             passed = zip((scores >= 0).tolist(), self.human, strict=True)
             return np.array([label_credit(each, share) for each, share in passed])
         ours, theirs = self._winners(scores), self._winners(self.human)
-        shared, one, other = (self._sum(winners) for winners in (ours & theirs, ours, theirs))
-        return shared / np.maximum(one, other)
+        shared, chosen, other = (self._sum(winners) for winners in (ours & theirs, ours, theirs))
+        return shared / np.maximum(chosen, other)
 
     def top_scores(self, utilities: Array) -> Array:
         """Score the best text of each item, shape (items,): logistic(its utility - the mean of
         the others')."""
         best = np.maximum.reduceat(utilities, self.starts)
         sizes = self._sum(np.ones(len(self.owner)))
-        others = (np.add.reduceat(utilities, self.starts) - best) / (sizes - 1)
-        return logistic(best - others)
+        mean_others = (np.add.reduceat(utilities, self.starts) - best) / (sizes - 1)
+        return logistic(best - mean_others)
 
     def _winners(self, scores: Array) -> NDArray[np.bool_]:
         return scores >= np.maximum.reduceat(scores, self.starts)[self.owner] - TIE
@@ -126,17 +126,17 @@ def gather_signals(
     labelled = [item for item in items if item.labelled]
     whole_ones = [v for v in verdicts if v.failure is None]
     units = {n: Counter(v.log_odds for v in whole_ones if v.judge == n) for n in names}
-    in_odds = {n: found[True] >= found[False] for n, found in units.items()}
-    kept = [v for v in whole_ones if v.log_odds == in_odds.get(v.judge)]
-    outcomes = gather_outcomes(items, kept)
+    in_odds = {n: counts[True] >= counts[False] for n, counts in units.items()}
+    usable = [v for v in whole_ones if v.log_odds == in_odds.get(v.judge)]
+    outcomes = gather_outcomes(items, usable)
     scores = {n: {id: o.scores for id, o in outcomes.get(n, {}).items()} for n in names}
     missing = {n: sum(not scores[n].get(i.id) for i in labelled) for n in names}
-    whole = [item for item in labelled if all(scores[n].get(item.id) for n in names)]
-    rows = [row for i in whole for row in zip(*(scores[n][i.id] for n in names), strict=True)]
+    complete = [item for item in labelled if all(scores[n].get(item.id) for n in names)]
+    rows = [row for i in complete for row in zip(*(scores[n][i.id] for n in names), strict=True)]
     values = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-    left_out, by_score = len(labelled) - len(whole), {n for n in names if not in_odds[n]}
+    left_out, by_score = len(labelled) - len(complete), {n for n in names if not in_odds[n]}
     return LabelledSignals(
-        tuple(names), tuple(whole), values, missing, left_out, frozenset(by_score)
+        tuple(names), tuple(complete), values, missing, left_out, frozenset(by_score)
     )
 
 
@@ -219,8 +219,11 @@ class Problem:
         size, chosen = self.data.values.shape[1], list(columns)
         means, scales, weights = np.zeros(size), np.ones(size), np.zeros(size)
         means[chosen] = self.data.values[items[self.data.owner]][:, chosen].mean(axis=0)
-        kept = items[self.rows.owner]
-        design, counts = self.rows.take(self.data.values)[kept][:, chosen], self.rows.counts[kept]
+        selected = items[self.rows.owner]
+        design, counts = (
+            self.rows.take(self.data.values)[selected][:, chosen],
+            self.rows.counts[selected],
+        )
         ridges = np.full(len(chosen), ridge)
         if self.data.are_single:
             design = design - means[chosen]
@@ -230,16 +233,19 @@ class Problem:
         if self.data.are_single:
             design = np.column_stack([design, np.ones(len(design))])
             ridges = np.append(ridges, UNPENALISED)
-        fitted = fit_logistic(design, self.rows.shares[kept], counts, ridges)
+        fitted = fit_logistic(design, self.rows.shares[selected], counts, ridges)
         weights[chosen] = fitted[: len(chosen)]
         return Combination(means, scales, weights, float(fitted[len(chosen) :].sum()))
 
     def losses(self, fit: Combination, items: Mask) -> Array:
         """The log-loss of each row of some of the items."""
-        kept = items[self.rows.owner]
-        odds, shares = self.rows.take(fit.utilities(self.data.values))[kept], self.rows.shares[kept]
+        selected = items[self.rows.owner]
+        odds, shares = (
+            self.rows.take(fit.utilities(self.data.values))[selected],
+            self.rows.shares[selected],
+        )
         loss = shares * log_logistic(odds) + (1 - shares) * log_logistic(-odds)
-        return -self.rows.counts[kept] * loss
+        return -self.rows.counts[selected] * loss
 
 
 def pose_problem(data: LabelledSignals) -> Problem:
@@ -251,14 +257,15 @@ def pose_problem(data: LabelledSignals) -> Problem:
 
 
 def draw_folds(groups: Numbering, folds: int, seed: int) -> Numbering:
-    """Of each item the fold that its group is in. Folds have about the same number of groups."""
-    found, places = np.unique(groups, return_inverse=True)
-    order = np.random.default_rng(seed).permutation(len(found))
-    return (order % min(folds, len(found)))[places]
+    """Return the fold of each item; the items of a group share one. Folds have about the same
+    number of groups."""
+    names, places = np.unique(groups, return_inverse=True)
+    order = np.random.default_rng(seed).permutation(len(names))
+    return (order % min(folds, len(names)))[places]
 
 
 def split_folds(folds: Numbering) -> Iterator[tuple[Mask, Mask]]:
-    """What is learnt from and what is held out, for each fold."""
+    """Yield the masks of training and of held-out items, for each fold."""
     for fold in np.unique(folds):
         yield folds != fold, folds == fold
 
@@ -271,9 +278,9 @@ def choose_ridge(problem: Problem, items: Mask, seed: int) -> float:
     columns = range(problem.data.values.shape[1])
     losses = np.zeros(len(RIDGES))
     for fold in range(folds.max() + 1):
-        learnt, held = items & (folds != fold), folds == fold
+        learnt, held_out = items & (folds != fold), folds == fold
         for place, ridge in enumerate(RIDGES):
-            losses[place] += problem.losses(problem.fit(learnt, columns, ridge), held).sum()
+            losses[place] += problem.losses(problem.fit(learnt, columns, ridge), held_out).sum()
     return RIDGES[int(np.flatnonzero(losses <= losses.min() + TIE)[-1])]
 
 
@@ -301,9 +308,9 @@ def validate_columns(
     """The same folds and strengths with some of the signals."""
     data = problem.data
     utilities, loss = np.zeros(len(data.owner)), 0.0
-    for (learnt, held), ridge in zip(split_folds(folds), ridges, strict=True):
+    for (learnt, held_out), ridge in zip(split_folds(folds), ridges, strict=True):
         fit = problem.fit(learnt, columns, ridge)
-        texts = held[data.owner]
+        texts = held_out[data.owner]
         utilities[texts] = fit.utilities(data.values[texts])
-        loss += float(problem.losses(fit, held).sum())
+        loss += float(problem.losses(fit, held_out).sum())
     return CrossValidation(folds, utilities, loss, tuple(ridges))

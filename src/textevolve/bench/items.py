@@ -101,16 +101,16 @@ def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
 def _read_items(
     rows: Iterator[Placed], path: str, good: str | None, places: dict[str, str]
 ) -> list[Item]:
-    first = next(rows, None)
-    if first is None:
+    first_row = next(rows, None)
+    if first_row is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
-    read, least = _recognise(*first), None
-    if single := read is _read_single:
+    reader, least = _recognise(*first_row), None
+    if single := reader is _read_single:
         least, words = _read_good(good)
-        read = partial(_read_single, words=words)
+        reader = partial(_read_single, words=words)
     items: dict[str, Item] = {}
-    for number, (where, row) in enumerate(chain([first], rows), 1):
-        item = read(row, where, str(number))
+    for number, (where, row) in enumerate(chain([first_row], rows), 1):
+        item = reader(row, where, str(number))
         if item is None:
             continue
         if item.id in places:
@@ -287,8 +287,8 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
 
 
 def _cut(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 40 else f"{shown[:37]}..."
+    quoted = repr(value)
+    return quoted if len(quoted) <= 40 else f"{quoted[:37]}..."
 
 
 # The formats, each as its authors publish it.
@@ -391,18 +391,18 @@ def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
     question: Any = row["question"]
     if not isinstance(question, dict):
         raise InputError(f"{where}: 'question' must be an object, not {type(question).__name__}")
-    asked = cast(Row, question)
-    options = _describe_options(asked.get("type"), asked.get("criteria"), row["labels"])
+    query = cast(Row, question)
+    options = _describe_options(query.get("type"), query.get("criteria"), row["labels"])
     name = str(row["expected"])
-    if asked.get("type") == "noul":
+    if query.get("type") == "noul":
         name = NOUL.get(name.lower(), name.capitalize())
     if name not in options or len(options) < 2:
-        known = f"{', '.join(options):.200}"
+        listing = f"{', '.join(options):.200}"
         raise InputError(
-            f"{where}: the expected answer {_cut(row['expected'])} is none of: {known}"
+            f"{where}: the expected answer {_cut(row['expected'])} is none of: {listing}"
         )
     id = _take_name(row, "id", number)
-    texts = (_write(row["state"]), _write(asked.get("instructions")))
+    texts = (_write(row["state"]), _write(query.get("instructions")))
     return Item(
         id,
         "\n\n".join(filter(str.strip, texts)),
@@ -416,17 +416,19 @@ def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
 def _describe_options(kind: object, criteria: Any, labels: Any) -> dict[str, str]:
     """Return the descriptions of a question's options by name, in the order of `labels` for a
     choice."""
-    known: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if isinstance(criteria, list):
         levels = enumerate(cast("list[Any]", criteria))
-        known = {str(text if kind == "choice" else level): text for level, text in levels}
+        options = {str(text if kind == "choice" else level): text for level, text in levels}
     elif isinstance(criteria, dict):
-        known = {str(name): text for name, text in cast(Row, criteria).items()}
+        options = {str(name): text for name, text in cast(Row, criteria).items()}
     if kind == "noul":
-        known = {name: known.get(key) for key, name in NOUL.items()}
+        options = {name: options.get(key) for key, name in NOUL.items()}
     elif kind == "choice" and isinstance(labels, list):
-        known = {str(label): known.get(str(label)) for label in cast("list[Any]", labels)} or known
-    return {name: _write(text) for name, text in known.items()}
+        options = {
+            str(label): options.get(str(label)) for label in cast("list[Any]", labels)
+        } or options
+    return {name: _write(text) for name, text in options.items()}
 
 
 def _write(value: Any) -> str:

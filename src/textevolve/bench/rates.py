@@ -49,8 +49,8 @@ def _present(
     """The verdicts without those that are missing; labelled ones stay paired."""
     seen = vector(judged)
     ours, people = paired(labelled_judged, labelled_human)
-    whole = ~(np.isnan(ours) | np.isnan(people))
-    return seen[~np.isnan(seen)], ours[whole], people[whole]
+    present = ~(np.isnan(ours) | np.isnan(people))
+    return seen[~np.isnan(seen)], ours[present], people[present]
 
 
 def powered_mean(
@@ -93,9 +93,9 @@ def _weigh(
     seen: Array, ours: Array, people: Array, weight: float, z: float, bounds: tuple[float, float]
 ) -> tuple[float, Interval, bool]:
     """The mean and its interval within the bounds, and whether anything was outside of them."""
-    left = people - weight * ours
-    value = float((weight * seen).mean() + left.mean())
-    variance = float(np.var(weight * seen)) / seen.size + float(np.var(left)) / people.size
+    residual = people - weight * ours
+    value = float((weight * seen).mean() + residual.mean())
+    variance = float(np.var(weight * seen)) / seen.size + float(np.var(residual)) / people.size
     half = z * math.sqrt(variance)
     ends = _clip(value - half, bounds), _clip(value + half, bounds)
     clipped = value - half < bounds[0] or value + half > bounds[1]

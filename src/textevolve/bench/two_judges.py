@@ -39,8 +39,8 @@ from textevolve.statistics.intervals import Statistic, mean_present
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a judge made of an item: the credit of that (NaN where there is no whole verdict), and
-    what it took (None where the judge raised before it asked anything)."""
+    """A judge's result for an item: its credit (NaN without a complete verdict) and its usage (None
+    if the judge raised before it asked anything)."""
 
     credit: float = math.nan
     usage: Usage | None = None
@@ -65,15 +65,24 @@ class TwiceJudged:
     @property
     def failure(self) -> Failure | None:
         """Why something is missing; what was not asked goes first."""
-        found = [one.failure for one in (self.first, self.second) if one.failure is not None]
-        return next((one for one in found if one.kind == "skipped"), found[0] if found else None)
+        failures = [
+            judgement.failure
+            for judgement in (self.first, self.second)
+            if judgement.failure is not None
+        ]
+        return next(
+            (judgement for judgement in failures if judgement.kind == "skipped"),
+            failures[0] if failures else None,
+        )
 
     @property
     def usage(self) -> Usage:
-        """What was spent on it."""
+        """Return the usage of both judges."""
         if self.both is not None:
             return self.both
-        return sum((one.usage for one in (self.first, self.second) if one.usage), Usage())
+        return sum(
+            (judgement.usage for judgement in (self.first, self.second) if judgement.usage), Usage()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +111,13 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
     debate = await attempt(judge(question.case), InputError)
     if isinstance(debate, Failure):
         return replace(blank, second=Taken(failure=debate))
-    first, second = (_take(part, question) for part in (first_round(debate), debate))
+    vote, final = (_take(part, question) for part in (first_round(debate), debate))
     sure = certainty_of(debate)
     return replace(
         blank,
         certainty=math.nan if sure is None else sure,
-        first=first,
-        second=second,
+        first=vote,
+        second=final,
         both=debate.usage,
     )
 
@@ -121,7 +130,7 @@ async def ask_both(
     Raises:
         FatalModelError: no call can succeed.
     """
-    taken: list[Taken] = []
+    judgements: list[Taken] = []
     noted: list[list[NotedCall]] = []
     certainty: float | None = None
     for number, judge in enumerate(judges):
@@ -130,15 +139,23 @@ async def ask_both(
         if number == 0 and not isinstance(evaluation, Failure):
             certainty = certainty_of(evaluation)
         counted = _take(evaluation, question)
-        taken.append(replace(counted, usage=DistinctCalls().count(calls)[0]) if calls else counted)
+        judgements.append(
+            replace(counted, usage=DistinctCalls().count(calls)[0]) if calls else counted
+        )
         noted.append(calls)
-    first, second = taken
-    both = None if first.usage is None or second.usage is None else first.usage + second.usage
+    first_judgement, second_judgement = judgements
+    both = (
+        None
+        if first_judgement.usage is None or second_judgement.usage is None
+        else first_judgement.usage + second_judgement.usage
+    )
     if both is not None and all(noted):
         both = DistinctCalls().count((*noted[0], *noted[1]))[0]
     sure = math.nan if certainty is None else certainty
     item, group = question.item.id, question_of(question.item)
-    return TwiceJudged(item, sure, first, second, both, question.order, group, position)
+    return TwiceJudged(
+        item, sure, first_judgement, second_judgement, both, question.order, group, position
+    )
 
 
 def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> Taken:
@@ -156,28 +173,38 @@ def weigh_escalation(
     thresholds: Sequence[float] = THRESHOLDS,
 ) -> Escalated:
     """The coverage-risk curve and the threshold for the agreement wanted, with that confidence."""
-    groups = [one.question for one in items]
-    sure = [one.certainty for one in items]
-    first, second = [one.first.credit for one in items], [one.second.credit for one in items]
+    groups = [item.question for item in items]
+    sure = [item.certainty for item in items]
+    first_credits, second_credits = (
+        [item.first.credit for item in items],
+        [item.second.credit for item in items],
+    )
     spent = {name: _spent(items, name) for name in SPENT}
     selection = select_threshold(
-        sure, first, groups, agreement=agreement, confidence=confidence, thresholds=thresholds
+        sure,
+        first_credits,
+        groups,
+        agreement=agreement,
+        confidence=confidence,
+        thresholds=thresholds,
     )
     chosen: tuple[Point, ...] = ()
     if selection.threshold is not None:
         chosen = coverage_risk_curve(
-            sure, first, second, spent, groups, thresholds=[selection.threshold]
+            sure, first_credits, second_credits, spent, groups, thresholds=[selection.threshold]
         )
-    gap = [a - b for a, b in zip(first, second, strict=True)]
+    gap = [a - b for a, b in zip(first_credits, second_credits, strict=True)]
     return Escalated(
         items=tuple(items),
-        first=mean_figure(first, groups),
-        second=mean_figure(second, groups),
-        difference=Statistic(mean_present(gap), difference_interval(first, second, groups)),
-        curve=coverage_risk_curve(sure, first, second, spent, groups),
+        first=mean_figure(first_credits, groups),
+        second=mean_figure(second_credits, groups),
+        difference=Statistic(
+            mean_present(gap), difference_interval(first_credits, second_credits, groups)
+        ),
+        curve=coverage_risk_curve(sure, first_credits, second_credits, spent, groups),
         selection=selection,
         chosen=chosen[0] if chosen else None,
-        usage=sum((one.usage for one in items), Usage()),
+        usage=sum((item.usage for item in items), Usage()),
     )
 
 
@@ -185,11 +212,11 @@ def _spent(items: Sequence[TwiceJudged], name: str) -> SpentOnItems:
     """NaN where it is not known of an item."""
 
     def read(usages: Sequence[Usage | None]) -> list[float]:
-        found = [None if usage is None else getattr(usage, name) for usage in usages]
-        return [math.nan if value is None else float(value) for value in found]
+        amounts = [None if usage is None else getattr(usage, name) for usage in usages]
+        return [math.nan if value is None else float(value) for value in amounts]
 
     return SpentOnItems(
-        first=read([one.first.usage for one in items]),
-        both=read([one.both for one in items]),
-        second=read([one.second.usage for one in items]),
+        first=read([item.first.usage for item in items]),
+        both=read([item.both for item in items]),
+        second=read([item.second.usage for item in items]),
     )

@@ -23,15 +23,15 @@ RowScores: TypeAlias = Mapping[str, Sequence[float]]
 
 def mean_score(scores: RowScores) -> Statistic:
     """The mean over all outputs, with its interval clustered by row."""
-    rows = [row for row, given in scores.items() for _ in given]
-    given = [score for own in scores.values() for score in own]
-    return clip_interval(cluster_mean(given, rows, level=LEVEL))
+    rows = [row for row, values in scores.items() for _ in values]
+    values = [score for row_scores in scores.values() for score in row_scores]
+    return clip_interval(cluster_mean(values, rows, level=LEVEL))
 
 
 def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Statistic:
     """The share of outputs that passed, with its interval clustered by row."""
-    rows = [row for row, given in passes.items() for _ in given]
-    values = [float(one) for given in passes.values() for one in given]
+    rows = [row for row, row_passes in passes.items() for _ in row_passes]
+    values = [float(passed) for row_passes in passes.values() for passed in row_passes]
     return cluster_share(values, rows, level=LEVEL)
 
 
@@ -42,11 +42,11 @@ def compare_variants(
     sign flips: p values are corrected for the number of variants (Holm 1979), and intervals are
     widened as much."""
     base, pairs = scores.get(baseline, {}), dict[str, tuple[list[float], list[float]]]()
-    for variant, own in scores.items():
-        shared = [row for row in own if row in base]
+    for variant, variant_scores in scores.items():
+        shared = [row for row in variant_scores if row in base]
         if variant != baseline and shared:
             pairs[variant] = (
-                [fmean(own[row]) for row in shared],
+                [fmean(variant_scores[row]) for row in shared],
                 [fmean(base[row]) for row in shared],
             )
     return dict(zip(pairs, compare_pairs(list(pairs.values()), seed=seed), strict=True))
@@ -58,27 +58,27 @@ def say_differences(differences: Mapping[str, PairedDifference], baseline: str) 
     if not differences:
         return f"There is nothing to compare with {baseline}."
     ordered = sorted(differences.items(), key=lambda pair: -pair[1].difference)
-    clear = {name: one for name, one in ordered if one.p <= ALPHA and one.difference}
+    clear = {name: gap for name, gap in ordered if gap.p <= ALPHA and gap.difference}
     parts = [
-        f"{name} beats {baseline} by {_say_size(one)}"
-        if one.difference > 0
-        else f"{baseline} beats {name} by {_say_size(one, -1)}"
-        for name, one in clear.items()
+        f"{name} beats {baseline} by {_say_size(gap)}"
+        if gap.difference > 0
+        else f"{baseline} beats {name} by {_say_size(gap, -1)}"
+        for name, gap in clear.items()
     ]
-    if unclear := {name: one for name, one in ordered if name not in clear}:
-        named = ", ".join(f"{name} {_say_size(one)}" for name, one in unclear.items())
-        more = [one.needed - one.items for one in unclear.values() if one.needed]
+    if unclear := {name: gap for name, gap in ordered if name not in clear}:
+        listing = ", ".join(f"{name} {_say_size(gap)}" for name, gap in unclear.items())
+        more = [gap.needed - gap.items for gap in unclear.values() if gap.needed]
         hint = f"; about {min(more):,} more rows needed" if more and min(more) > 0 else ""
         parts.append(
-            f"{'n' if parts else 'N'}o significant difference from {baseline}: {named}{hint}"
+            f"{'n' if parts else 'N'}o significant difference from {baseline}: {listing}{hint}"
         )
     return "; ".join(parts) + "."
 
 
-def _say_size(one: PairedDifference, sign: int = 1) -> str:
+def _say_size(gap: PairedDifference, sign: int = 1) -> str:
     """A difference in points of 100 with its interval and the number of rows."""
-    ends = sorted(sign * 100 * end for end in (one.low, one.high) if end is not None)
+    ends = sorted(sign * 100 * end for end in (gap.low, gap.high) if end is not None)
     interval = f"95 % {ends[0]:.1f} to {ends[1]:.1f}, " if ends else ""
-    plus = "" if one.p <= ALPHA and one.difference else "+"
-    rows = f"{one.items:,} row{'' if one.items == 1 else 's'}"
-    return f"{sign * one.difference * 100:{plus}.1f} points ({interval}{rows})"
+    plus = "" if gap.p <= ALPHA and gap.difference else "+"
+    rows = f"{gap.items:,} row{'' if gap.items == 1 else 's'}"
+    return f"{sign * gap.difference * 100:{plus}.1f} points ({interval}{rows})"

@@ -54,14 +54,13 @@ View = tuple[str, Callable[[Evaluation], Evaluation]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge said of an item's candidates in one order, in one sample.
-
-    `scores` stand in the item's order whatever the order asked, None where there is none: the
-    judge's log-odds where all its results have them (`log_odds`), else its scores. `usage` and
-    `seconds` (the models' time where the judge knows it, else what went by) are those of requests
-    that no earlier verdict of the judge had made: summed over its verdicts, every distinct request
-    counts once, as if the judge alone had been run on a fresh store. Of a single response `score`
-    is the judge's own, in [0, 1], and `passed` its verdict.
+    """A judge's verdict on an item's candidates in one order, in one sample. `scores` are in the
+    item's order, not in the order that was asked; None is a missing score. They are the judge's
+    log-odds where all its results have them (`log_odds`), else its scores. `usage` and `seconds`
+    (the models' time where the judge knows it, else what went by) are those of requests that no
+    earlier verdict of the judge had made: summed over its verdicts, every distinct request counts
+    once, as if the judge alone had been run on a fresh store. Of a single response `score` is the
+    judge's own, in [0, 1], and `passed` its verdict.
     """
 
     judge: str
@@ -79,7 +78,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """What a judge made of an item, its samples and orders averaged.
+    """A judge's outcome for an item, averaged over samples and orders.
 
     `scores` in the item's order, () where one of the orders asked has no whole verdict. `winners`:
     the index of the best candidate, or `TIED`, in each order that has one; `winner` over all.
@@ -181,9 +180,9 @@ async def _ask(
         none = (None,) * len(item.candidates)
         verdict = Verdict("", item.id, order, none, Usage(), passed, evaluation, sample)
         return [replace(verdict, judge=name) for name in names]
-    own = read_verdict(evaluation, question, passed)
+    reading = read_verdict(evaluation, question, passed)
     seen = [(name, views[name][1](evaluation)) for name in names[1:]]
-    return [own, *(read_verdict(e, replace(question, judge=n), passed) for n, e in seen)]
+    return [reading, *(read_verdict(e, replace(question, judge=n), passed) for n, e in seen)]
 
 
 def read_verdict(evaluation: Evaluation, question: ItemQuestion, passed: float = 0.0) -> Verdict:
@@ -218,8 +217,8 @@ def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[st
     for name in judges:
         own = [verdict for verdict in verdicts if verdict.judge == name]
         failed = {verdict.item for verdict in own if verdict.failure}
-        whole = [verdict for verdict in own if verdict.item not in failed]
-        spent[name] = sum(v.usage.tokens for v in whole) / count_asked(whole)
+        complete = [verdict for verdict in own if verdict.item not in failed]
+        spent[name] = sum(v.usage.tokens for v in complete) / count_asked(complete)
     most = max(spent.values(), default=0.0)
     return {name: max(1, int(most / own)) if own else 1 for name, own in spent.items()}
 
@@ -238,19 +237,19 @@ def gather_outcomes(
     Raises:
         InputError: a verdict is on an item that is not there.
     """
-    known = {item.id: item for item in items}
-    given: dict[str, dict[str, list[Verdict]]] = {}
-    asked: dict[str, set[TextOrder]] = {}
+    by_id = {item.id: item for item in items}
+    by_judge: dict[str, dict[str, list[Verdict]]] = {}
+    orders: dict[str, set[TextOrder]] = {}
     for verdict in verdicts:
-        if verdict.item not in known:
+        if verdict.item not in by_id:
             raise InputError(f"a verdict is on the item '{verdict.item}', which is not there")
-        given.setdefault(verdict.judge, {}).setdefault(verdict.item, []).append(verdict)
-        asked.setdefault(verdict.judge, set()).add(verdict.order)
+        by_judge.setdefault(verdict.judge, {}).setdefault(verdict.item, []).append(verdict)
+        orders.setdefault(verdict.judge, set()).add(verdict.order)
     return {
         judge: {
-            id: _outcome(judge, known[id], of.get(id, ()), asked[judge], threshold) for id in known
+            id: _outcome(judge, by_id[id], of.get(id, ()), orders[judge], threshold) for id in by_id
         }
-        for judge, of in given.items()
+        for judge, of in by_judge.items()
     }
 
 
@@ -258,17 +257,17 @@ def _outcome(
     judge: str,
     item: Item,
     verdicts: Sequence[Verdict],
-    asked: set[TextOrder],
+    orders: set[TextOrder],
     threshold: float | None,
 ) -> ItemOutcome:
     by_order: dict[TextOrder, list[tuple[float, ...]]] = {}
     for verdict in verdicts:
-        whole = tuple(score for score in verdict.scores if score is not None)
-        if whole and len(whole) == len(item.candidates):
-            by_order.setdefault(verdict.order, []).append(whole)
+        present = tuple(score for score in verdict.scores if score is not None)
+        if present and len(present) == len(item.candidates):
+            by_order.setdefault(verdict.order, []).append(present)
     means: dict[TextOrder, tuple[float, ...]] = {o: _mean(of) for o, of in by_order.items()}
     winners: dict[TextOrder, int] = {o: winner_of(scores) for o, scores in means.items()}
-    if not asked or means.keys() != asked:
+    if not orders or means.keys() != orders:
         return ItemOutcome(judge, item.id, winners=winners)
     scores = _mean(list(means.values()))
     if item.is_single:

@@ -1,4 +1,4 @@
-"""In which order a turn sees the candidates, and under which labels.
+"""Order and labels of the candidates in a turn's prompt.
 
 Judges favour a position in the list (position bias), so positions are balanced over a debate's
 turns. A candidate's label ("Response 2") is drawn once for a debate and stays, so that what is
@@ -28,10 +28,10 @@ def place_candidates(turn: int, labels: tuple[int, ...], order: CandidateOrder) 
     backwards, so that each pair stands in both orders. `fixed` and `swap` keep the labels' order
     (`swap` asks again in the reverse).
     """
-    first = sorted(range(len(labels)), key=labels.__getitem__)
-    if order != "balanced" or len(first) == 1:
-        return tuple(first)
-    block, shift = divmod(turn, len(first))
-    if block % 2 and len(first) > 2:
-        first.reverse()
-    return tuple(first[shift:] + first[:shift])
+    by_label = sorted(range(len(labels)), key=labels.__getitem__)
+    if order != "balanced" or len(by_label) == 1:
+        return tuple(by_label)
+    block, shift = divmod(turn, len(by_label))
+    if block % 2 and len(by_label) > 2:
+        by_label.reverse()
+    return tuple(by_label[shift:] + by_label[:shift])

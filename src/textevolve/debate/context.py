@@ -1,4 +1,4 @@
-"""What stays the same through one debate, and the prompts that its turns are made of."""
+"""The constants of one debate, and the prompts of its turns."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def memory_prompts() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class DebateContext:
-    """What stays the same through one debate. The profile's readout is never `auto` here; `input`
-    and `candidates` are sanitized."""
+    """The constants of one debate. The profile's readout is never `auto` here; `input` and
+    `candidates` are sanitized."""
 
     case: Case
     profile: Profile
@@ -77,9 +77,9 @@ class DebateContext:
 
     def decider_of(self, speaker: Agent) -> Model:
         """The model that fills an agent's scores with the readout `decide`."""
-        own = self.profile.decider or speaker.model
-        same = own == speaker.model
-        return self.model_of(speaker if same else speaker.model_copy(update={"model": own}))
+        decider = self.profile.decider or speaker.model
+        same = decider == speaker.model
+        return self.model_of(speaker if same else speaker.model_copy(update={"model": decider}))
 
     @cached_property
     def listed(self) -> tuple[int, ...]:
@@ -126,8 +126,8 @@ class DebateContext:
 def read_rules(profile: Profile, readout: str) -> str:
     described = tuple((c.name, c.meaning, tuple(c.rubric.items())) for c in profile.components)
     # What an agent is asked to say is the same; so is what the journal then has of it.
-    asked = "after-argument" if readout == "decide" else readout
-    return _rules(described, asked, profile.rules, profile.argument_words)
+    rules_name = "after-argument" if readout == "decide" else readout
+    return _rules(described, rules_name, profile.rules, profile.argument_words)
 
 
 _Described = tuple[str, str, tuple[tuple[int, str], ...]]

@@ -86,9 +86,9 @@ def keep_words(text: str, most: int | None) -> str:
     limit = None if most is None else CHARACTERS_A_WORD * most
     if most is None or limit is None or (len(words) <= most and len(text) < limit):
         return text
-    kept = " ".join(words[:most]) if len(words) > most else " ".join(words[:-1])
-    end = max(kept.rfind(mark) for mark in ".!?")
-    return kept[: end + 1] if end >= len(kept) // 3 else f"{kept} …"
+    shortened = " ".join(words[:most]) if len(words) > most else " ".join(words[:-1])
+    end = max(shortened.rfind(mark) for mark in ".!?")
+    return shortened[: end + 1] if end >= len(shortened) // 3 else f"{shortened} …"
 
 
 @lru_cache(maxsize=512)
@@ -126,14 +126,14 @@ def answer_type(
 
 def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...]:
     """Return the points on each candidate, in the case's order, in which `labels` is, too."""
-    found = [getattr(answer, f"response_{n}") for n in labels]
-    return tuple(Points(f.strengths, f.weaknesses, f.instructions) for f in found)
+    points = [getattr(answer, f"response_{n}") for n in labels]
+    return tuple(Points(f.strengths, f.weaknesses, f.instructions) for f in points)
 
 
 def read_verbalized(answer: BaseModel, labels: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
     """The stated scores, j x k, in the case's order; a model's fields come in their own order."""
-    given: list[BaseModel] = [getattr(answer, f"response_{n}").scores for n in labels]
-    return tuple(tuple(map(float, vars(scores).values())) for scores in given)
+    answer_scores: list[BaseModel] = [getattr(answer, f"response_{n}").scores for n in labels]
+    return tuple(tuple(map(float, vars(scores).values())) for scores in answer_scores)
 
 
 def read_weighted(
@@ -157,7 +157,7 @@ def read_weighted(
     for token in response.logprobs:
         starts.append(len(text))
         text += token.token
-    found: dict[int, tuple[float, ...]] = {}
+    scores: dict[int, tuple[float, ...]] = {}
     start = find_object(text) or 0  # a label may also stand in thoughts and prose before it
     for n in shown:
         place = re.compile(rf'"Response {n}"\s*:').search(text, start)
@@ -165,11 +165,11 @@ def read_weighted(
         end = text.find("}", begin)
         if begin < 0 or end < 0:
             raise AnswerError(f"the scores of Response {n} are not found among the tokens")
-        found[n] = tuple(
+        scores[n] = tuple(
             _expected_number(text, name, begin, end, starts, response.logprobs)
             for name in components
         )
-    return tuple(found[n] for n in labels)
+    return tuple(scores[n] for n in labels)
 
 
 def _expected_number(
@@ -184,10 +184,10 @@ def _expected_number(
     match = re.compile(key + _NUMBER).search(text, begin, end)
     if match is None:
         raise AnswerError(f"no number for {name} is found among the tokens")
-    first = max(i for i, start in enumerate(starts) if start <= match.start(1))
-    numbers = _alternatives(tokens[first])
-    if "1" in numbers and tokens[first].token.strip().strip('":') == "1":
-        follows = tokens[first + 1] if first + 1 < len(tokens) else None
+    start_token = max(i for i, start in enumerate(starts) if start <= match.start(1))
+    numbers = _alternatives(tokens[start_token])
+    if "1" in numbers and tokens[start_token].token.strip().strip('":') == "1":
+        follows = tokens[start_token + 1] if start_token + 1 < len(tokens) else None
         tenth = _share_of_zero(follows) if follows else 0.0
         numbers["10"] = numbers.get("10", 0.0) + numbers["1"] * tenth
         numbers["1"] *= 1.0 - tenth
@@ -264,7 +264,7 @@ async def probe_alone(
     rules = prompt("alone_rules").render(rules=context.profile.rules)
     system = Message("system", (rules, *image_rules(context.case)))
     input = context.quoted()
-    shown = [
+    texts = [
         prompt("alone").render(input=input, response=context.quoted(j))
         for j in range(len(context.candidates))
     ]
@@ -275,7 +275,7 @@ async def probe_alone(
             persona=speaker.persona,
             question=context.profile.components[component].probe,
         )
-        parts = (shown[candidate], *between, question)
+        parts = (texts[candidate], *between, question)
         return (system, user_message(context.case, parts, (candidate,)))
 
     return await _ask_all(context, model, speaker, round, sample, messages)
@@ -349,20 +349,20 @@ async def decide_scores(
     rules = prompt("decide_rules").render(rules=profile.rules)
     state = (rules + "".join(image_rules(context.case)), context.opening(order), *heard, ending)
     cells = [(j, component) for j in order for component in profile.components]
-    asked = {(j, c.name): ask_cell(f"Response {context.labels[j]}", c) for j, c in cells}
+    questions = {(j, c.name): ask_cell(f"Response {context.labels[j]}", c) for j, c in cells}
     decision = await decide(
         model,
         state,
-        list(asked.values()),
+        list(questions.values()),
         seed=profile.seed,
         sample=sample,
         images=images_of(context.case, context.listed),
     )
-    answers = {cell: decision.answer(question.name) for cell, question in asked.items()}
+    answers = {cell: decision.answer(question.name) for cell, question in questions.items()}
     rows = [[(j, c) for c in profile.components] for j in range(len(context.labels))]
     scores = tuple(tuple(read_score(c, answers[j, c.name]) for j, c in row) for row in rows)
     log_odds = None
-    if all(question.kind == "predicate" for question in asked.values()):
+    if all(question.kind == "predicate" for question in questions.values()):
         log_odds = tuple(tuple(answers[j, c.name].log_odds for j, c in row) for row in rows)
     return DecidedScores(scores, log_odds, DecidedBy(model.name, decision.emulated, decision.cut))
 
@@ -372,8 +372,8 @@ def ask_cell(label: str, component: Component) -> Question:
     name = f"{label}: {component.name}"
     if len(component.rubric) < 2:
         return predicate(name, f"{label}: {component.probe}")
-    asked = f"{label}: {component.name}, that is, {component.meaning}. Which level is reached?"
-    return score(name, asked, [component.rubric[points] for points in sorted(component.rubric)])
+    wording = f"{label}: {component.name}, that is, {component.meaning}. Which level is reached?"
+    return score(name, wording, [component.rubric[points] for points in sorted(component.rubric)])
 
 
 def read_score(component: Component, answer: Answer) -> float:

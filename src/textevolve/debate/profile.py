@@ -54,8 +54,8 @@ to stay equal over versions; these names are understood wherever one may be give
 _READOUTS = {stored: name for name, stored in STORED_READOUTS.items()}
 
 
-def _read_readout(given: object) -> object:
-    return _READOUTS.get(given, given) if isinstance(given, str) else given
+def _read_readout(value: object) -> object:
+    return _READOUTS.get(value, value) if isinstance(value, str) else value
 
 
 def _store_readout(readout: str) -> str:
@@ -96,9 +96,10 @@ class _Frozen(BaseModel):
 
 
 class Component(_Frozen):
-    """What is scored from 0 to 10: its meaning, what the ends and the middle mean, and the yes / no
-    question that the `after-argument` readout asks about one response. The readout `decide` asks
-    for the level of the rubric that it reaches, or that question where the rubric has no two."""
+    """A component of the score, from 0 to 10: its meaning, what the ends and the middle mean, and
+    the yes / no question that the `after-argument` readout asks about one response. The readout
+    `decide` asks for the level of the rubric that it reaches, or that question where the rubric has
+    no two."""
 
     name: Name
     meaning: str = Field(min_length=1)
@@ -157,12 +158,12 @@ class Agent(_Frozen):
     @property
     def recall_settings(self) -> RecallSettings | None:
         """How it recalls; None where it has no memories."""
-        own = self.memory or RecallSettings()
-        named = own.collections or self.collections
-        if not named:
+        settings = self.memory or RecallSettings()
+        collections = settings.collections or self.collections
+        if not collections:
             return None
-        trust = TRUSTED_IN_DEBATES if own.min_trust is None else own.min_trust
-        return own.model_copy(update={"collections": named, "min_trust": trust})
+        trust = TRUSTED_IN_DEBATES if settings.min_trust is None else settings.min_trust
+        return settings.model_copy(update={"collections": collections, "min_trust": trust})
 
 
 CONFIDENCE = Component(
@@ -293,22 +294,22 @@ class Profile(_Frozen):
     def _known_by_name(cls, value: Any) -> Any:
         if not isinstance(value, list | tuple):
             return value
-        known = {c.name: c for c in COMPONENTS}
+        components = {c.name: c for c in COMPONENTS}
         listed: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
         for item in listed:
-            if isinstance(item, str) and item not in known:
+            if isinstance(item, str) and item not in components:
                 raise ValueError(f"'{item}' is not a shipped component; give its name and meaning")
-        return [known[item] if isinstance(item, str) else item for item in listed]
+        return [components[item] if isinstance(item, str) else item for item in listed]
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
-        for what, names in (
+        for kind, names in (
             ("agents", [a.name for a in self.agents]),
             ("components", [c.name for c in self.components]),
         ):
             double = sorted({n for n in names if [m.lower() for m in names].count(n.lower()) > 1})
             if double:
-                raise ValueError(f"two {what} have the name '{double[0]}'; names must differ")
+                raise ValueError(f"two {kind} have the name '{double[0]}'; names must differ")
         if not self.argue and self.readout not in ("pointwise", "decide"):
             raise ValueError(
                 "argue: only the readouts 'pointwise' and 'decide' do without arguments"
@@ -317,10 +318,12 @@ class Profile(_Frozen):
             raise ValueError(
                 f"decider: only the readout 'decide' asks one, and the readout is '{self.readout}'"
             )
-        known = [c.name for c in self.components]
+        component_names = [c.name for c in self.components]
         for name in self.weights:
-            if name not in known:
-                raise ValueError(f"weights: unknown component '{name}'{suggest(name, known)}")
+            if name not in component_names:
+                raise ValueError(
+                    f"weights: unknown component '{name}'{suggest(name, component_names)}"
+                )
         if self.weights and not any(self.weights.values()):
             raise ValueError("weights: all are 0; at least one must be above 0")
         for name, weight in self.weights.items():
@@ -348,7 +351,9 @@ class Profile(_Frozen):
     def collections(self) -> tuple[str, ...]:
         """Every collection that its agents recall from, each once."""
         settings = [agent.recall_settings for agent in self.agents]
-        return tuple(dict.fromkeys(name for one in settings if one for name in one.collections))
+        return tuple(
+            dict.fromkeys(name for setting in settings if setting for name in setting.collections)
+        )
 
     @property
     def stored_agents(self) -> tuple[str, ...]:

@@ -137,8 +137,8 @@ async def _debate(context: DebateContext) -> DebateResult:
             voters = table.voters(r)
             context.listener(StepFinished(context.case.id, "round", (r, cvs[-1], voters)))
             broken = table.broken(range(r, r + 1))
-            if ended := broken or end_early(profile, r, cvs[-1], certainty, voters):
-                stopped = ended
+            if ending := broken or end_early(profile, r, cvs[-1], certainty, voters):
+                stopped = ending
                 break
     return DebateResult(
         case=context.case,
@@ -169,9 +169,9 @@ class _Table:
 
     async def play_jury(self) -> None:
         """All rounds at once; a round is another sample of the same blind turns."""
-        asked = [(r, i) for r in range(self.context.profile.rounds) for i in self.agents]
+        turns = [(r, i) for r in range(self.context.profile.rounds) for i in self.agents]
         self.turns = await gather_bounded(
-            [lambda r=r, i=i: take_turn(self.context, r, i, (), sample=r) for r, i in asked],
+            [lambda r=r, i=i: take_turn(self.context, r, i, (), sample=r) for r, i in turns],
             self.context.concurrency,
         )
 
@@ -213,10 +213,10 @@ class _Table:
             self._hear(Turn(r, i, model, (), failure=Failure(kind, reason)))
 
     def _window(self, r: int) -> tuple[str, ...]:
-        """What was said in rounds q with r - l <= q, the current one included."""
+        """Return the turns of rounds q with r - l <= q, including the current round."""
         window = self.context.profile.history_rounds
-        first = 0 if window is None else r - window
-        return tuple(text for q, text in self.spoken if q >= first)
+        start = 0 if window is None else r - window
+        return tuple(text for q, text in self.spoken if q >= start)
 
     def scores(self, r: int) -> Array:
         """S[r], NaN where a turn failed."""
@@ -230,13 +230,17 @@ class _Table:
 
     def disagreement(self, r: int) -> float:
         profile = self.context.profile
-        given = {turn.agent: turn.scores for turn in self.turns if turn.round == r}
-        scores = [given.get(agent) for agent in self.agents]
+        round_scores = {turn.agent: turn.scores for turn in self.turns if turn.round == r}
+        scores = [round_scores.get(agent) for agent in self.agents]
         return arithmetic.round_disagreement(scores, profile.weight_list, profile.convergence_mode)
 
     def voters(self, r: int) -> int:
-        given = [(t.agent, t.scores) for t in self.turns if t.round == r and t.scores is not None]
-        return len({agent for agent, rows in given if not any(map(math.isnan, chain(*rows)))})
+        agent_scores = [
+            (t.agent, t.scores) for t in self.turns if t.round == r and t.scores is not None
+        ]
+        return len(
+            {agent for agent, rows in agent_scores if not any(map(math.isnan, chain(*rows)))}
+        )
 
     def broken(self, rounds: range) -> Stop | None:
         """Why the debate cannot go on: the budget is spent, or nobody in these rounds answered."""

@@ -1,4 +1,4 @@
-"""What a debate yields: its turns, and everything that follows from them.
+"""The result of a debate: its turns, and everything computed from them.
 
 Only the turns and the profile are kept; scores, probabilities, feedback and the rest are computed
 from them on demand, so a result can be scored anew with other weights (`rescore`).
@@ -58,8 +58,8 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
     if not leaders:
         return None
     seed = random.Random(f"{profile.seed}:{nonce}:certainty").getrandbits(128)
-    found = arithmetic.certainty(scores, weights, leaders, seed)
-    return None if np.isnan(found) else found
+    certainty = arithmetic.certainty(scores, weights, leaders, seed)
+    return None if np.isnan(certainty) else certainty
 
 
 def end_early(
@@ -87,9 +87,9 @@ def _earlier(name: str, former: str) -> Any:
     return Field(validation_alias=AliasChoices(name, former))
 
 
-def _read_memory(given: object) -> object:
+def _read_memory(value: object) -> object:
     """Records of earlier versions have the texts alone."""
-    return {"text": given} if isinstance(given, str) else given
+    return {"text": value} if isinstance(value, str) else value
 
 
 Sanitized: TypeAlias = Annotated[int, _earlier("sanitized", "disarmed")]
@@ -97,7 +97,7 @@ Sanitized: TypeAlias = Annotated[int, _earlier("sanitized", "disarmed")]
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """What one turn says about one candidate, in a sentence each."""
+    """The points of one turn about one candidate, a sentence each."""
 
     strengths: str
     weaknesses: str
@@ -106,8 +106,8 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class DecidedBy:
-    """What filled a turn's scores with the readout `decide`. `emulated`: the answers were read out
-    of a chat model. `cut`: characters of what it was to be shown that its context had no room for.
+    """The model that scored a turn with the readout `decide`. `emulated`: a chat model gave the
+    answers. `cut`: characters of the prompt that did not fit its context.
     """
 
     model: str
@@ -157,7 +157,7 @@ class Swing:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What the agents argued about one candidate, the latest round first, each with its speaker."""
+    """The agents' arguments about one candidate, each with its speaker, the latest round first."""
 
     strengths: tuple[str, ...]
     weaknesses: tuple[str, ...]
@@ -204,9 +204,9 @@ class DebateResult(Shown):
     metadata: Mapping[str, Any] = empty_default(dict)
 
     def __repr__(self) -> str:
-        found = [r.score for r in self.result if isinstance(r, EvaluationResult)]
-        said = f"scores {[round(score, 3) for score in found]}" if found else f"{self.result[0]}"
-        return f"DebateResult({self.case.id!r}, {said}, best={self.best}, stopped={self.stopped!r})"
+        scores = [r.score for r in self.result if isinstance(r, EvaluationResult)]
+        text = f"scores {[round(score, 3) for score in scores]}" if scores else f"{self.result[0]}"
+        return f"DebateResult({self.case.id!r}, {text}, best={self.best}, stopped={self.stopped!r})"
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -229,10 +229,10 @@ class DebateResult(Shown):
             len(self.case.candidates),
             len(self.components),
         )
-        given = {(turn.round, turn.agent): turn.scores for turn in self.turns if turn.scores}
+        turn_scores = {(turn.round, turn.agent): turn.scores for turn in self.turns if turn.scores}
         missing = ((math.nan,) * shape[3],) * shape[2]
         rounds, agents = range(shape[0]), range(shape[1])
-        rows = [given.get((r, i), missing) for r in rounds for i in agents]
+        rows = [turn_scores.get((r, i), missing) for r in rounds for i in agents]
         values = np.array(rows, dtype=float).reshape(shape)
         return LabelledTensor(values, self.agents, self.case.candidates, self.components)
 
@@ -311,14 +311,14 @@ class DebateResult(Shown):
     def swings(self) -> tuple[Swing, ...]:
         """For each agent with at least one scored turn, its winner in its first and last turn."""
         votes = arithmetic.turn_scores(self.tensor.values, self.weights)
-        found: list[Swing] = []
+        swings_list: list[Swing] = []
         for agent, name in enumerate(self.agents):
             rounds = [v for v in votes[:, agent] if not np.isnan(v).any()]
             if rounds:
                 tops = [arithmetic.top_candidates(v) for v in (rounds[0], rounds[-1])]
-                first, last = (t[0] if len(t) == 1 else None for t in tops)
-                found.append(Swing(name, first, last))
-        return tuple(found)
+                opening, last = (t[0] if len(t) == 1 else None for t in tops)
+                swings_list.append(Swing(name, opening, last))
+        return tuple(swings_list)
 
     @property
     def voters(self) -> tuple[int, ...]:
@@ -393,16 +393,16 @@ class DebateResult(Shown):
         weights = np.array(profile.weight_list)
         cvs = arithmetic.disagreement(self.tensor.values, weights, profile.convergence_mode)
         broken: Stop | None = self.stopped if self.stopped in ("budget", "failed") else None
-        kept, stopped = len(cvs), broken or "rounds"
-        whole = replace(self, profile=profile)
+        last_round, stopped = len(cvs), broken or "rounds"
+        rescored = replace(self, profile=profile)
         for r in range(len(cvs) - (broken is not None)):
-            if ended := end_early(profile, r, float(cvs[r]), whole.certainty, self.voters[r]):
-                kept, stopped = r + 1, ended
+            if ending := end_early(profile, r, float(cvs[r]), rescored.certainty, self.voters[r]):
+                last_round, stopped = r + 1, ending
                 break
         return replace(
-            whole,
-            turns=tuple(t for t in self.turns if t.round < kept),
-            convergence=tuple(float(cv) for cv in cvs[:kept]),
+            rescored,
+            turns=tuple(t for t in self.turns if t.round < last_round),
+            convergence=tuple(float(cv) for cv in cvs[:last_round]),
             stopped=stopped,
         )
 
@@ -425,10 +425,14 @@ class DebateResult(Shown):
         return arithmetic.normalise(values, self.weights, self.profile.aggregation)
 
     def _feedback(self, candidate: int) -> Feedback:
-        found: dict[str, dict[str, None]] = {"strengths": {}, "weaknesses": {}, "instructions": {}}
+        remarks: dict[str, dict[str, None]] = {
+            "strengths": {},
+            "weaknesses": {},
+            "instructions": {},
+        }
         for turn in sorted(self.turns, key=lambda t: (-t.round, t.agent)):
             if turn.points:
-                for kind, lines in found.items():
+                for kind, lines in remarks.items():
                     text = " ".join(str(getattr(turn.points[candidate], kind)).split())
                     if text:
                         lines[f"{self.agents[turn.agent]}: {text}"] = None
@@ -439,9 +443,9 @@ class DebateResult(Shown):
             lowest = int(np.argmin(weighted))
             weakest = f"{self.components[lowest]} ({means[lowest]:.1f} of 10)"
         return Feedback(
-            tuple(found["strengths"]),
-            tuple(found["weaknesses"]),
-            tuple(found["instructions"]),
+            tuple(remarks["strengths"]),
+            tuple(remarks["weaknesses"]),
+            tuple(remarks["instructions"]),
             weakest,
         )
 

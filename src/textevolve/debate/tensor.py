@@ -63,8 +63,8 @@ def _middle_mean(votes: Array, count: NDArray[np.intp], cut: Array) -> Array:
     ordered = np.sort(votes, axis=-2)  # NaN goes last
     rank: Array = np.arange(float(votes.shape[-2]))[:, None]
     low, high = cut[..., None, :], (count - cut)[..., None, :]
-    kept = (rank >= low) & (rank < high)
-    return _ratio(np.where(kept, ordered, 0.0).sum(axis=-2), kept.sum(axis=-2))
+    middle = (rank >= low) & (rank < high)
+    return _ratio(np.where(middle, ordered, 0.0).sum(axis=-2), middle.sum(axis=-2))
 
 
 def unit_scores(s_norm: Array, weights: Array) -> Array:
@@ -128,23 +128,23 @@ def round_disagreement(
 ) -> float:
     """`disagreement` of one round, of which `scores` has what each agent gave (j x k; None where
     its turn failed): the same to the last digit, without what arrays of a few numbers cost."""
-    given = [rows for rows in scores if rows is not None]
-    cells = [score for rows in given for row in rows for score in row]
+    present = [rows for rows in scores if rows is not None]
+    cells = [score for rows in present for row in rows for score in row]
     many = max(len(weights), len(scores)) >= SUMMED_IN_TURN
-    if mode == "pooled" or many or not given or any(map(math.isnan, cells)):
-        size = next((np.shape(rows) for rows in given), (1, len(weights)))
+    if mode == "pooled" or many or not present or any(map(math.isnan, cells)):
+        size = next((np.shape(rows) for rows in present), (1, len(weights)))
         missing = np.full(size, np.nan)
-        whole = np.array([missing if rows is None else rows for rows in scores])
-        return float(disagreement(whole, np.array(weights), mode))
-    found: list[float] = []
-    for of_candidate in zip(*given, strict=True):
+        filled = np.array([missing if rows is None else rows for rows in scores])
+        return float(disagreement(filled, np.array(weights), mode))
+    deviations: list[float] = []
+    for of_candidate in zip(*present, strict=True):
         votes = [_add_up(map(mul, row, weights)) / len(weights) for row in of_candidate]
         mean = _add_up(votes) / len(votes)
         gaps = [vote - mean for vote in votes]
         deviation = math.sqrt(_add_up(map(mul, gaps, gaps)) / len(votes))
         agreed = deviation <= TIE * TOP_SCORE
-        found.append(0.0 if agreed else deviation / mean if mean > 0 else math.inf)
-    return max(found)
+        deviations.append(0.0 if agreed else deviation / mean if mean > 0 else math.inf)
+    return max(deviations)
 
 
 def _add_up(terms: Iterable[float]) -> float:
@@ -275,6 +275,6 @@ class LabelledTensor:
             elif not isinstance(pick, str) and -len(names) <= pick < len(names):
                 picks.append(pick)
             else:
-                known = ", ".join(str(n)[:40] for n in names)
-                raise InputError(f"the tensor has no {axis} {pick!r}; there are: {known}")
+                labels = ", ".join(str(n)[:40] for n in names)
+                raise InputError(f"the tensor has no {axis} {pick!r}; there are: {labels}")
         return self.values[tuple(picks)]

@@ -52,7 +52,7 @@ SOURCE_CHARACTERS = 160
 async def remember(
     context: DebateContext, speaker: Agent, history: Sequence[str]
 ) -> tuple[Memory, ...]:
-    """What the agent recalls by the input, the candidates and what was said.
+    """Recall the agent's memories by the input, the candidates and the discussion.
 
     Raises:
         InputError: the recall, which may be the caller's own code, failed.
@@ -78,7 +78,7 @@ async def remember(
 
 
 def _plain(history: Sequence[str], nonce: str) -> str:
-    """What was said, without marks and scores, which mean nothing to a search."""
+    """Return the discussion without marks and scores, which mean nothing to a search."""
     left_out = (f"[[{nonce}", f"[[/{nonce}", "Scores by ")
     lines = "".join(history).splitlines()
     return "\n".join(line for line in lines if line and not line.startswith(left_out))
@@ -86,19 +86,19 @@ def _plain(history: Sequence[str], nonce: str) -> str:
 
 def fence_memories(context: DebateContext, memories: Sequence[Memory]) -> tuple[str, ...]:
     """Memories for the prompt of a turn, their rules first; nothing where there are none."""
-    shown = [
+    lines = [
         _show(context, m, fence("memory", _clean(context, m), context.nonce)) for m in memories
     ]
-    return (prompt("memory_rules").render(), *shown) if shown else ()
+    return (prompt("memory_rules").render(), *lines) if lines else ()
 
 
 def quote_memories(context: DebateContext, speaker: Agent, memories: Sequence[Memory]) -> str:
     """Memories for a question on one candidate alone; an empty text where there are none."""
     if not memories:
         return ""
-    shown = [_show(context, memory, quote(_clean(context, memory))) for memory in memories]
+    lines = [_show(context, memory, quote(_clean(context, memory))) for memory in memories]
     rules = prompt("memory_rules").render()
-    return prompt("memory_alone").render(agent=speaker.name, memories=shown, rules=rules)
+    return prompt("memory_alone").render(agent=speaker.name, memories=lines, rules=rules)
 
 
 def _clean(context: DebateContext, memory: Memory) -> str:
@@ -108,8 +108,8 @@ def _clean(context: DebateContext, memory: Memory) -> str:
 def _show(context: DebateContext, memory: Memory, text: str) -> str:
     source = " ".join(sanitize(memory.source, context.nonce)[0].split())[:SOURCE_CHARACTERS]
     trust = None if memory.trust is None else f"{memory.trust:g}"
-    said = source or "a source that is not known"
-    return prompt("memory").render(source=said, trust=trust, text=text)
+    origin = source or "a source that is not known"
+    return prompt("memory").render(source=origin, trust=trust, text=text)
 
 
 @lru_cache(maxsize=256)
@@ -123,8 +123,12 @@ def _ending(
     labels: tuple[int, ...],
 ) -> str:
     """The end of a turn's prompt: where nothing is remembered, that of other debates too."""
-    named = [f"Response {n}" for n in labels]
-    listed = ", ".join(named[:-1]) + " and " + named[-1] if len(named) > 1 else named[0]
+    labels_text = [f"Response {n}" for n in labels]
+    listed = (
+        ", ".join(labels_text[:-1]) + " and " + labels_text[-1]
+        if len(labels_text) > 1
+        else labels_text[0]
+    )
     return prompt("request").render(
         memories=memories,
         agent=agent,
@@ -154,10 +158,10 @@ async def take_turn(
     meters = [UsageMeter(model)]
     if context.profile.readout == "decide":
         meters.append(UsageMeter(context.decider_of(speaker)))
-    asked = _Ask(context, meters[0], meters[-1], speaker, round, tuple(history), sample)
+    request = _Ask(context, meters[0], meters[-1], speaker, round, tuple(history), sample)
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
         turn = replace(
-            await _speak(asked, Turn(round, agent, model.name, order)),
+            await _speak(request, Turn(round, agent, model.name, order)),
             usage=sum((meter.usage for meter in meters), Usage()),
             seconds=sum(meter.seconds for meter in meters),
         )
@@ -183,10 +187,10 @@ class _Ask:
     def request(self, order: tuple[int, ...], fenced: tuple[str, ...], schema: str) -> Request:
         """`fenced`: the memories with their rules; `schema`: that of the answer."""
         context, profile = self.context, self.context.profile
-        shown = tuple(context.labels[j] for j in order)
+        visible = tuple(context.labels[j] for j in order)
         speaker, number = self.speaker, self.round + 1
         ending = _ending(
-            fenced, speaker.name, speaker.persona, number, profile.rounds, context.today, shown
+            fenced, speaker.name, speaker.persona, number, profile.rounds, context.today, visible
         )
         return Request(
             messages=(
@@ -202,67 +206,71 @@ class _Ask:
         )
 
 
-async def _speak(asked: _Ask, turn: Turn) -> Turn:
+async def _speak(request: _Ask, turn: Turn) -> Turn:
     """The turn with what came of its question; where nothing did, with its failure alone."""
     memories: tuple[Memory, ...] = ()
-    say = _answer if asked.context.profile.argue else _score_only
+    say = _answer if request.context.profile.argue else _score_only
     try:
-        memories = await remember(asked.context, asked.speaker, asked.history)
-        said = await say(asked, memories, turn)
-        if asked.context.swaps(turn.order):
-            said = _average(said, await say(asked, memories, replace(turn, order=turn.order[::-1])))
+        memories = await remember(request.context, request.speaker, request.history)
+        spoken = await say(request, memories, turn)
+        if request.context.swaps(turn.order):
+            spoken = _average(
+                spoken, await say(request, memories, replace(turn, order=turn.order[::-1]))
+            )
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
-        said = replace(turn, failure=failure_of(error))
-    return replace(said, memories=memories)
+        spoken = replace(turn, failure=failure_of(error))
+    return replace(spoken, memories=memories)
 
 
-async def _score_only(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
-    if asked.context.profile.readout == "decide":
-        return await _decide(asked, turn, (), fence_memories(asked.context, memories))
-    return await _probe_alone(asked, memories, turn)
+async def _score_only(request: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
+    if request.context.profile.readout == "decide":
+        return await _decide(request, turn, (), fence_memories(request.context, memories))
+    return await _probe_alone(request, memories, turn)
 
 
 def _probed(turn: Turn, log_odds: ScoreMatrix) -> Turn:
     return replace(turn, scores=probe_scores(log_odds), log_odds=log_odds)
 
 
-async def _probe_alone(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
-    shown = quote_memories(asked.context, asked.speaker, memories)
+async def _probe_alone(request: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
+    quoted = quote_memories(request.context, request.speaker, memories)
     log_odds = await probe_alone(
-        asked.context, asked.model, asked.speaker, asked.round, asked.sample, shown
+        request.context, request.model, request.speaker, request.round, request.sample, quoted
     )
     return _probed(turn, log_odds)
 
 
 async def _decide(
-    asked: _Ask, turn: Turn, heard: tuple[str, ...], memories: tuple[str, ...]
+    request: _Ask, turn: Turn, heard: tuple[str, ...], memories: tuple[str, ...]
 ) -> Turn:
-    made = await decide_scores(
-        asked.context,
-        asked.decider,
-        asked.speaker,
+    decided = await decide_scores(
+        request.context,
+        request.decider,
+        request.speaker,
         turn.order,
         heard,
         memories,
-        sample=asked.sample,
+        sample=request.sample,
     )
-    return replace(turn, scores=made.scores, log_odds=made.log_odds, decided_by=made.decided_by)
+    return replace(
+        turn, scores=decided.scores, log_odds=decided.log_odds, decided_by=decided.decided_by
+    )
 
 
 async def _answer(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
     context, profile = asked.context, asked.context.profile
     names = tuple(c.name for c in profile.components)
-    shown = tuple(context.labels[j] for j in turn.order)
+    visible = tuple(context.labels[j] for j in turn.order)
     fenced = fence_memories(context, memories)
     words = profile.argument_words
-    kind = answer_type(shown, names, profile.readout, words)
+    kind = answer_type(visible, names, profile.readout, words)
     request = asked.request(turn.order, fenced, answer_schema(kind))
     answer = await ask_structured(asked.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
     text, sanitized = sanitize(keep_words(argument, words), context.nonce)
-    said = replace(
+    answered = replace(
         turn,
         argument=text,
         points=read_points(answer.value, context.labels) if words is None else (),
@@ -272,31 +280,33 @@ async def _answer(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn
     last = answer.responses[-1]
     match profile.readout:
         case "pointwise":
-            return await _probe_alone(asked, memories, said)
+            return await _probe_alone(asked, memories, answered)
         case "after-argument":
             spoken = (*request.messages, Message("assistant", (last.text,)))
-            found = await probe_after(context, asked.model, asked.speaker, asked.round, spoken)
-            return _probed(said, found)
+            probed = await probe_after(context, asked.model, asked.speaker, asked.round, spoken)
+            return _probed(answered, probed)
         case "decide":
-            own = _quote(context, asked.round, asked.speaker.name, text)
-            return await _decide(asked, said, (*asked.history, own), fenced)
+            quotation = _quote(context, asked.round, asked.speaker.name, text)
+            return await _decide(asked, answered, (*asked.history, quotation), fenced)
         case "logprob-weighted":
-            return replace(said, scores=read_weighted(last, context.labels, shown, names))
+            return replace(answered, scores=read_weighted(last, context.labels, visible, names))
         case _:
-            return replace(said, scores=read_verbalized(answer.value, context.labels))
+            return replace(answered, scores=read_verbalized(answer.value, context.labels))
 
 
-def _average(one: Turn, other: Turn) -> Turn:
-    """What was said, with the scores of both orders averaged; its argument is that of the first."""
-    if one.scores is None or other.scores is None:
+def _average(first_turn: Turn, other: Turn) -> Turn:
+    """Average the scores of both orders; the argument is that of the first."""
+    if first_turn.scores is None or other.scores is None:
         raise AnswerError("one of the two orders gave no scores")
-    pairs = zip(one.scores, other.scores, strict=True)
+    pairs = zip(first_turn.scores, other.scores, strict=True)
     scores = tuple(tuple((a + b) / 2 for a, b in zip(x, y, strict=True)) for x, y in pairs)
-    both = replace(one, scores=scores, sanitized=one.sanitized + other.sanitized, log_odds=None)
-    if one.decided_by is None or other.decided_by is None:
+    both = replace(
+        first_turn, scores=scores, sanitized=first_turn.sanitized + other.sanitized, log_odds=None
+    )
+    if first_turn.decided_by is None or other.decided_by is None:
         return both
-    cut = max(one.decided_by.cut, other.decided_by.cut)
-    return replace(both, decided_by=replace(one.decided_by, cut=cut))
+    cut = max(first_turn.decided_by.cut, other.decided_by.cut)
+    return replace(both, decided_by=replace(first_turn.decided_by, cut=cut))
 
 
 def quote_turn(context: DebateContext, turn: Turn) -> str:

@@ -49,22 +49,22 @@ def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None
     - Of one candidate p = P(good), that it rightly passes (p) or fails (1 - p), after log-odds were
       moved so that p is 1/2 at the `threshold`.
     """
-    scored = [one for one in evaluation.result if isinstance(one, EvaluationResult)]
+    scored = [outcome for outcome in evaluation.result if isinstance(outcome, EvaluationResult)]
     if not scored or len(scored) < len(evaluation.result):
         return None
-    own: Any = getattr(evaluation, "certainty", None)
-    if isinstance(own, float) and math.isfinite(own):
-        return own
-    if evaluation.coverage < 1 or not all(math.isfinite(one.score) for one in scored):
+    stated: Any = getattr(evaluation, "certainty", None)
+    if isinstance(stated, float) and math.isfinite(stated):
+        return stated
+    if evaluation.coverage < 1 or not all(math.isfinite(outcome.score) for outcome in scored):
         return None
     if len(scored) == 1:
         likely = probability(log_odds(scored[0].score) - log_odds(threshold))
         return likely if scored[0].passed else 1 - likely
-    odds = [one.metadata.get("log_odds") for one in scored]
-    known = [one for one in odds if isinstance(one, float) and math.isfinite(one)]
-    if len(known) < len(scored):
-        known = [log_odds(one.score) for one in scored]
-    return max(softmax(known))
+    odds = [outcome.metadata.get("log_odds") for outcome in scored]
+    finite = [outcome for outcome in odds if isinstance(outcome, float) and math.isfinite(outcome)]
+    if len(finite) < len(scored):
+        finite = [log_odds(outcome.score) for outcome in scored]
+    return max(softmax(finite))
 
 
 CASCADE = "cascade"
@@ -83,11 +83,11 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, s
     Raises:
         InputError: it is not of the form, or BELOW is no number above 0 and up to 1.
     """
-    _, _, rest = text.partition(":")
-    below, _, judges = rest.partition(":")
-    commas = [found.start() for found in re.finditer(",", judges)]
+    _, _, tail = text.partition(":")
+    below, _, judges = tail.partition(":")
+    commas = [comma.start() for comma in re.finditer(",", judges)]
     pairs = [(judges[:at].strip(), judges[at + 1 :].strip()) for at in commas]
-    pairs = [(first, second) for first, second in pairs if first and second]
+    pairs = [(cheap, strong) for cheap, strong in pairs if cheap and strong]
     if not pairs:
         raise InputError(f"judge '{text}': write {FORM}")
     if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?", below) or not 0 < float(below) <= 1:
@@ -127,26 +127,29 @@ class Cascade:
             BudgetError: the first judge was not asked. FatalModelError: no call can succeed.
         """
         check_case(case)
-        given = case.parameters.get("threshold")
-        bar = float(given) if isinstance(given, int | float) else Options().threshold
-        first = await _ask(self.first, case, InputError, ModelError)
-        sure = certainty_of(first, bar)
-        failures = [one for one in first.result if isinstance(one, Failure)]
+        override = case.parameters.get("threshold")
+        bar = float(override) if isinstance(override, int | float) else Options().threshold
+        first_evaluation = await _ask(self.first, case, InputError, ModelError)
+        sure = certainty_of(first_evaluation, bar)
+        failures = [failure for failure in first_evaluation.result if isinstance(failure, Failure)]
         noted: dict[str, Any] = {} if sure is None else {"certainty": sure}
-        if any(one.kind == "skipped" for one in failures) or (
+        if any(failure.kind == "skipped" for failure in failures) or (
             sure is not None and sure >= self.below
         ):
             noted[DECIDED_BY] = self.names[0]
-            return _conclude(case, [first], sure, noted)
+            return _conclude(case, [first_evaluation], sure, noted)
         if failures:
             noted["first_failed"] = failures[0].reason
-        second = await _ask(self.second, case, ModelError, BudgetError)
+        second_evaluation = await _ask(self.second, case, ModelError, BudgetError)
         noted[DECIDED_BY] = self.names[1]
-        return _conclude(case, [first, second], certainty_of(second, bar), noted)
+        return _conclude(
+            case, [first_evaluation, second_evaluation], certainty_of(second_evaluation, bar), noted
+        )
 
 
 async def _ask(judge: Evaluator, case: Case, *failures: type[TextEvolveError]) -> Evaluation:
-    """What a judge gives; where it raises one of these, a failure for each candidate."""
+    """Return the judge's evaluation; if it raises one of these errors, a failure for each
+    candidate."""
     try:
         return await judge(case)
     except FatalModelError:
@@ -156,21 +159,21 @@ async def _ask(judge: Evaluator, case: Case, *failures: type[TextEvolveError]) -
 
 
 def _conclude(
-    case: Case, asked: list[Evaluation], certainty: float | None, noted: dict[str, Any]
+    case: Case, evaluations: list[Evaluation], certainty: float | None, noted: dict[str, Any]
 ) -> Judgement:
     """The judgement of the last that was asked, with what all of them took."""
     return Judgement(
         case,
-        result=tuple(_note(one, noted) for one in asked[-1].result),
-        usage=sum((one.usage for one in asked), Usage()),
-        seconds=sum(float(getattr(one, "seconds", 0.0)) for one in asked),
-        coverage=asked[-1].coverage,
+        result=tuple(_note(entry, noted) for entry in evaluations[-1].result),
+        usage=sum((entry.usage for entry in evaluations), Usage()),
+        seconds=sum(float(getattr(entry, "seconds", 0.0)) for entry in evaluations),
+        coverage=evaluations[-1].coverage,
         certainty=certainty,
-        feedback=getattr(asked[-1], "feedback", ()),
+        feedback=getattr(evaluations[-1], "feedback", ()),
     )
 
 
-def _note(one: EvaluationResult | Failure, noted: dict[str, Any]) -> EvaluationResult | Failure:
-    if isinstance(one, Failure) or DECIDED_BY in one.metadata:
-        return one
-    return replace(one, metadata={**one.metadata, **noted})
+def _note(outcome: EvaluationResult | Failure, noted: dict[str, Any]) -> EvaluationResult | Failure:
+    if isinstance(outcome, Failure) or DECIDED_BY in outcome.metadata:
+        return outcome
+    return replace(outcome, metadata={**outcome.metadata, **noted})

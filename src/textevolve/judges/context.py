@@ -1,4 +1,4 @@
-"""What all judges share: the material as a prompt shows it, options, and the judgement.
+"""Shared parts of all judges: the material as a prompt shows it, options, and the judgement.
 
 How a judge asks, and how it makes scores of the answers, stands in its own file.
 """
@@ -68,17 +68,17 @@ _VARIABLES = {
 @cache
 def example_turns(question: str) -> tuple[Message, ...]:
     """The examples of `prompts/examples.yaml`, each asked the same question and answered."""
-    asked = prompt("question").render(question=question)
+    text = prompt("question").render(question=question)
     turns: list[Message] = []
-    for shown, answer in _examples():
-        turns += [Message("user", (shown, asked)), Message("assistant", (answer,))]
+    for material, answer in _examples():
+        turns += [Message("user", (material, text)), Message("assistant", (answer,))]
     return tuple(turns)
 
 
 @cache
 def example_state(question: str) -> str:
     """The same examples as the beginning of a state that a decision model is shown."""
-    return "".join(f"{shown}{question} {answer}\n\n" for shown, answer in _examples())
+    return "".join(f"{material}{question} {answer}\n\n" for material, answer in _examples())
 
 
 @cache
@@ -116,14 +116,14 @@ class CaseOptions(Frozen):
 
 
 class Options(CaseOptions):
-    """What can be chosen for every judge.
+    """The options of every judge.
 
     `rules`: explicit rules on following the instruction, precision, and no credit for length.
-    `reference`: the judge sees the case's reference answer beside what it judges; where there is
-    none it first answers the input itself, in a call of its own. `examples`: a probe is first shown
-    six answered examples, and asks one question instead of several. `concurrency`: calls of one
-    case that may be in flight together. `rubric`: the user's own, in place of the questions that
-    are shipped; each line of it is a criterion of a checklist.
+    `reference`: the judge sees the case's reference answer with the response; if the case has none,
+    the judge first answers the input itself, in a call of its own. `examples`: a probe is first
+    shown six answered examples, and asks one question instead of several. `concurrency`: calls of
+    one case that may be in flight together. `rubric`: the user's own, in place of the questions
+    that are shipped; each line of it is a criterion of a checklist.
     """
 
     rules: bool = False
@@ -173,14 +173,16 @@ class AnswerOdds:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What a result's metadata says of how the model decided."""
+        """Return the metadata of a result that tells how the model decided."""
         return {} if self.emulated is None else {"emulated": self.emulated, "cut": self.cut}
 
 
 def say_cut(characters: int) -> list[str]:
     """The line of a feedback on what a model did not see; none where it saw all."""
-    said = "characters in the middle of what was to be judged did not fit the model and were left"
-    return [f"{characters} {said} out"] if characters else []
+    sentence = (
+        "characters in the middle of what was to be judged did not fit the model and were left"
+    )
+    return [f"{characters} {sentence} out"] if characters else []
 
 
 class JudgeContext:
@@ -262,10 +264,10 @@ class JudgeContext:
             return ""
         if self.case.reference is not None:
             return self.case.reference.strip()
-        asked = prompt("answer").render(instruction=self.lone_instruction)
+        text = prompt("answer").render(instruction=self.lone_instruction)
         response = await self.model(
             Request(
-                messages=(self.user(asked),),
+                messages=(self.user(text),),
                 temperature=0.0,
                 max_tokens=self.options.max_answer_tokens,
                 seed=self.options.seed,
@@ -275,7 +277,7 @@ class JudgeContext:
             raise AnswerError(describe_missing_text(response, "the judge's own answer"))
         return response.text.strip()
 
-    async def choose(self, messages: tuple[Message, ...], one: str, other: str) -> float:
+    async def choose(self, messages: tuple[Message, ...], letter: str, other: str) -> float:
         """The log-odds of one word against another as the first token of the answer."""
         response = await self.decider(
             Request(
@@ -286,7 +288,7 @@ class JudgeContext:
                 top_logprobs=TOP_LOGPROBS,
             )
         )
-        return read_log_odds(response, one, other)
+        return read_log_odds(response, letter, other)
 
     @property
     def decides(self) -> bool:
@@ -301,8 +303,9 @@ class JudgeContext:
         return f"{rules}\n\n" if rules else ""
 
     def state(self, *parts: str) -> tuple[str, ...]:
-        """What a decision is about, with quoted material. The explicit rules are not in it, since a
-        state is nothing to be followed. It says little else: some models read few tokens."""
+        """Return the state of a decision, with quoted material. The explicit rules are not in it,
+        since a state is nothing to be followed. It says little else: some models read few
+        tokens."""
         rules = "".join(image_rules(self.case))
         return (f"{prompt('state').render()}\n{rules}", *parts)
 
@@ -319,22 +322,22 @@ class JudgeContext:
         Raises:
             AnswerError: one has none; says which. ModelError: no answer came at all.
         """
-        asked = {
-            name: replace(one, instructions=self.rules + one.instructions)
-            for name, one in questions.items()
+        requests = {
+            name: replace(entry, instructions=self.rules + entry.instructions)
+            for name, entry in questions.items()
         }
         seed = self.options.seed
         images = () if candidates is None else images_of(self.case, candidates)
         decision = await decide(
-            self.decider, state, tuple(asked.values()), seed=seed, images=images
+            self.decider, state, tuple(requests.values()), seed=seed, images=images
         )
         answers: dict[str, Answer] = {}
-        for name, question in asked.items():
-            found = decision.answers[question.name]
-            if isinstance(found, Failure):
-                said = " ".join(name.split())
-                raise AnswerError(f"no answer to the question '{said:.200}': {found.reason}")
-            answers[name] = found
+        for name, question in requests.items():
+            decided = decision.answers[question.name]
+            if isinstance(decided, Failure):
+                label = " ".join(name.split())
+                raise AnswerError(f"no answer to the question '{label:.200}': {decided.reason}")
+            answers[name] = decided
         odds = tuple(answer.log_odds for answer in answers.values())
         return answers, AnswerOdds(odds, decision.emulated, decision.cut)
 
@@ -349,8 +352,8 @@ class JudgeContext:
         Raises:
             AnswerError, ModelError: as `decide`.
         """
-        asked = {text: predicate(f"q{n}", text) for n, text in enumerate(questions, 1)}
-        return (await self.decide(state, asked, candidates))[1]
+        predicates = {text: predicate(f"q{n}", text) for n, text in enumerate(questions, 1)}
+        return (await self.decide(state, predicates, candidates))[1]
 
     async def each(
         self, parts: Iterable[P], judge: Callable[[P], Awaitable[T]]
@@ -434,7 +437,7 @@ class PlainJudge(ABC):
 
 def share_scored(outcomes: Sequence[EvaluationResult | Failure]) -> float:
     """Return the share of candidates that have a score."""
-    return sum(isinstance(one, EvaluationResult) for one in outcomes) / len(outcomes)
+    return sum(isinstance(outcome, EvaluationResult) for outcome in outcomes) / len(outcomes)
 
 
 def require_field(case: Case, name: str) -> None:

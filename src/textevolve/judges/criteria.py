@@ -29,7 +29,7 @@ class Criterion:
 
 
 def read_criteria(rubric: str) -> tuple[str, ...]:
-    """Those of a rubric: each line is one, without the sign of a list before it."""
+    """Read a rubric's criteria, one a line, without list markers."""
     sign = r"^\s*(?:[-*\u2022]|\d+[.)])\s+"
     lines = (re.sub(sign, "", line).strip() for line in rubric.splitlines())
     return tuple(dict.fromkeys(line for line in lines if line))
@@ -40,16 +40,16 @@ def read_levels(line: str) -> Criterion:
     Raises:
         InputError: a level is empty, or stands there twice.
     """
-    found = _LEVELS.fullmatch(line)
-    if found is None:
+    match = _LEVELS.fullmatch(line)
+    if match is None:
         return Criterion(line)
-    levels = tuple(level.strip() for level in found[2].split("|"))
+    levels = tuple(level.strip() for level in match[2].split("|"))
     if not all(levels) or len(set(levels)) < len(levels):
         raise InputError(
             f"the rubric's line '{line:.80}': levels are texts, each once, the lowest first, as in"
             " [confused | clear in parts | clear]"
         )
-    return Criterion(found[1], levels)
+    return Criterion(match[1], levels)
 
 
 def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
@@ -59,15 +59,17 @@ def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
         InputError: levels cannot be used, or a text stands there twice.
     """
     criteria = [read_levels(line) for line in lines]
-    asked = {one.text: _ask(f"q{n}", one) for n, one in enumerate(criteria, 1)}
-    if len(asked) < len(criteria):
+    questions = {
+        criterion.text: _ask(f"q{n}", criterion) for n, criterion in enumerate(criteria, 1)
+    }
+    if len(questions) < len(criteria):
         raise InputError("the rubric has a criterion twice, with other levels")
-    return asked
+    return questions
 
 
 def _ask(name: str, criterion: Criterion) -> Question:
     text, is_question = criterion.text, criterion.text.endswith("?")
     if not criterion.levels:
         return predicate(name, text if is_question else f"Is this true of the response: {text}")
-    asked = text if is_question else f"How far is this true of the response: {text}"
-    return score(name, asked, criterion.levels)
+    wording = text if is_question else f"How far is this true of the response: {text}"
+    return score(name, wording, criterion.levels)

@@ -50,17 +50,17 @@ class Decide(ModelJudge):
     """
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        asked = ask_criteria(read_criteria(self.options.rubric) or DECIDED)
+        questions = ask_criteria(read_criteria(self.options.rubric) or DECIDED)
         reference = await context.reference()
 
         async def decide(candidate: int) -> EvaluationResult:
             state = show_state(context, context.show(candidate, reference))
-            answers, read = await context.decide(state, asked, (candidate,))
-            total = sum(read.log_odds) / len(read.log_odds)
-            lines = [_say(text, asked[text], answer) for text, answer in answers.items()]
-            odds = dict(zip(answers, read.log_odds, strict=True))
-            metadata = {"log_odds": total, "answers": odds, **read.told}
-            return context.result(probability(total), lines, read.cut, **metadata)
+            answers, decided_odds = await context.decide(state, questions, (candidate,))
+            total = sum(decided_odds.log_odds) / len(decided_odds.log_odds)
+            lines = [_say(text, questions[text], answer) for text, answer in answers.items()]
+            odds = dict(zip(answers, decided_odds.log_odds, strict=True))
+            metadata = {"log_odds": total, "answers": odds, **decided_odds.told}
+            return context.result(probability(total), lines, decided_odds.cut, **metadata)
 
         return context.judgement(await context.each(range(len(context.case.candidates)), decide))
 
@@ -79,13 +79,13 @@ class DecideChoice(ModelJudge):
             raise InputError("a choice needs at least two candidates")
         refuse_candidate_images(case, "the judge 'decide' with choices")
         question = ask_options(case.candidates, self.options.rubric)
-        answers, read = await context.decide((case.input,), {question.name: question})
+        answers, odds = await context.decide((case.input,), {question.name: question})
         probabilities = answers[question.name].probabilities
         logs = [math.log(max(p, UNSURE)) for p in probabilities]
         mean = sum(logs) / len(logs)
         results = [
             context.result(
-                p, [f"the right option with {p:.0%}"], read.cut, log_odds=log - mean, **read.told
+                p, [f"the right option with {p:.0%}"], odds.cut, log_odds=log - mean, **odds.told
             )
             for p, log in zip(probabilities, logs, strict=True)
         ]
@@ -95,15 +95,15 @@ class DecideChoice(ModelJudge):
 def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
     """The question about all candidates of a case: each a name, or a name and what it means, as in
     `refund: Money back`; longer ones, and such as share a name, are numbered from 1."""
-    asked = f"Which option does best what this rubric asks?\n{rubric}\n" if rubric else WHICH
-    named = [text.partition(": ") for text in candidates]
-    names = {name for name, _, _ in named}
+    wording = f"Which option does best what this rubric asks?\n{rubric}\n" if rubric else WHICH
+    labelled = [text.partition(": ") for text in candidates]
+    names = {name for name, _, _ in labelled}
     short = all(len(name) <= LONGEST_NAME and "\n" not in name for name in names)
-    if short and len(names) == len(named):
-        options = tuple(Option(name, described) for name, _, described in named)
+    if short and len(names) == len(labelled):
+        options = tuple(Option(name, described) for name, _, described in labelled)
     else:
         options = tuple(Option(str(number), text) for number, text in enumerate(candidates, 1))
-    return Question("option", "choice", asked, options)
+    return Question("option", "choice", wording, options)
 
 
 def _say(criterion: str, question: Question, answer: Answer) -> str:
@@ -115,20 +115,20 @@ def _say(criterion: str, question: Question, answer: Answer) -> str:
 
 
 async def choose_between(
-    context: JudgeContext, reference: str, first: int, second: int
+    context: JudgeContext, reference: str, candidate: int, rival: int
 ) -> AnswerOdds:
     """The log-odds of the first of two candidates being the better one.
 
     Raises:
         AnswerError, ModelError: as `JudgeContext.decide`.
     """
-    shown = prompt("pair").render(
+    text = prompt("pair").render(
         instruction=context.quoted_instruction,
         reference=context.quoted(reference) if reference else "",
-        first=context.quoted_response(first),
-        second=context.quoted_response(second, (first,)),
+        first=context.quoted_response(candidate),
+        second=context.quoted_response(rival, (candidate,)),
     )
     question = choice("better", ask_better(context.options.rubric), (FIRST, SECOND))
-    asked = {question.instructions: question}
-    _, read = await context.decide(context.state(shown), asked, (first, second))
-    return replace(read, log_odds=(-read.log_odds[0],))
+    questions = {question.instructions: question}
+    _, odds = await context.decide(context.state(text), questions, (candidate, rival))
+    return replace(odds, log_odds=(-odds.log_odds[0],))

@@ -49,16 +49,16 @@ class EmbeddingSimilarity(ModelJudge):
         return context.judgement(await context.each(case.candidates, compare))
 
 
-def cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    """Of the angle between two vectors, in [-1, 1].
+def cosine(vector: Sequence[float], other: Sequence[float]) -> float:
+    """Return the cosine similarity of two vectors, in [-1, 1].
 
     Raises:
         AnswerError: they have not the same length, or one of them is 0.
     """
-    if len(one) != len(other):
-        raise AnswerError(f"the embeddings have {len(one)} and {len(other)} numbers")
-    size = math.hypot(*one) * math.hypot(*other)
+    if len(vector) != len(other):
+        raise AnswerError(f"the embeddings have {len(vector)} and {len(other)} numbers")
+    size = math.hypot(*vector) * math.hypot(*other)
     if not size or not math.isfinite(size):
         raise AnswerError("an embedding is 0 or too large, and points nowhere")
-    found = math.fsum(a * b for a, b in zip(one, other, strict=True)) / size
-    return min(1.0, max(-1.0, round(found, DIGITS)))
+    similarity = math.fsum(a * b for a, b in zip(vector, other, strict=True)) / size
+    return min(1.0, max(-1.0, round(similarity, DIGITS)))

@@ -84,19 +84,19 @@ class FittedJudge:
 
     async def _ask(self, signal: FittedSignal, case: Case) -> tuple[SignalValues, Usage, float]:
         """The signal's values, of both orders where they count, with their usage and seconds."""
-        first = await self._ask_once(signal, case)
+        scores = await self._ask_once(signal, case)
         both = self.file.orders == "both" and signal.judge in self.ordered
         if not both or len(case.candidates) == 1:
-            return first
+            return scores
         turned = choose_candidates(case, range(len(case.candidates))[::-1])
-        second = await self._ask_once(signal, turned)
+        turned_scores = await self._ask_once(signal, turned)
         values: list[float | Failure] = []
-        for one, other in zip(first[0], second[0][::-1], strict=True):
-            if isinstance(one, Failure) or isinstance(other, Failure):
-                values.append(one if isinstance(one, Failure) else other)
+        for forward, other in zip(scores[0], turned_scores[0][::-1], strict=True):
+            if isinstance(forward, Failure) or isinstance(other, Failure):
+                values.append(forward if isinstance(forward, Failure) else other)
             else:
-                values.append((one + other) / 2)
-        return values, first[1] + second[1], first[2] + second[2]
+                values.append((forward + other) / 2)
+        return values, scores[1] + turned_scores[1], scores[2] + turned_scores[2]
 
     async def _ask_once(
         self, signal: FittedSignal, case: Case
@@ -134,24 +134,24 @@ class FittedJudge:
                 weighed.append(missing)
             else:
                 weighed.append((numbers, weights * (numbers - means) / scales))
-        known = [one[1] for one in weighed if not isinstance(one, Failure)]
+        successes = [entry[1] for entry in weighed if not isinstance(entry, Failure)]
         results: list[EvaluationResult | Failure] = []
-        for one in weighed:
-            if isinstance(one, Failure):
-                results.append(one)
+        for entry in weighed:
+            if isinstance(entry, Failure):
+                results.append(entry)
                 continue
-            column, parts = one
+            column, parts = entry
             if self.file.good is not None:
                 odds = float(parts.sum()) + self.file.intercept
                 text = f"probability of a grade of {self.file.good:g} or more"
-            elif len(known) == 1 < len(weighed):
+            elif len(successes) == 1 < len(weighed):
                 results.append(Failure("failed", "no other candidate has a score to compare with"))
                 continue
             else:
-                others = [other for other in known if other is not parts]
-                parts = parts - np.mean(others, axis=0) if others else parts
+                rivals = [other for other in successes if other is not parts]
+                parts = parts - np.mean(rivals, axis=0) if rivals else parts
                 odds = float(parts.sum())
-                text = f"against {'the others' if others else 'a text of average signals'}"
+                text = f"against {'the others' if rivals else 'a text of average signals'}"
             results.append(self._result(odds, text, column, parts, threshold))
         return results
 

@@ -49,12 +49,14 @@ class InstructionLikelihood(ModelJudge):
 
     async def judge(self, context: JudgeContext) -> Judgement:
         results: list[EvaluationResult | Failure] = []
-        for read in await read_likelihood(context):
-            if isinstance(read, Failure):
-                results.append(read)
+        for surprise in await read_likelihood(context):
+            if isinstance(surprise, Failure):
+                results.append(surprise)
                 continue
-            score, odds = probability(read.log_odds), read.log_odds
-            result = context.result(score, [read.feedback], log_odds=odds, surprise=asdict(read))
+            score, odds = probability(surprise.log_odds), surprise.log_odds
+            result = context.result(
+                score, [surprise.feedback], log_odds=odds, surprise=asdict(surprise)
+            )
             results.append(result)
         return context.judgement(results)
 
@@ -72,10 +74,10 @@ class Surprise:
 
     @property
     def feedback(self) -> str:
-        told = max(0.0, 1.0 - self.left / self.alone)
+        share = max(0.0, 1.0 - self.left / self.alone)
         return (
-            f"{told:.0%} of the instruction can be told from the response: it should do all that is"
-            " asked, and nothing else"
+            f"{share:.0%} of the instruction can be told from the response: it should do all that"
+            " is asked, and nothing else"
         )
 
 
@@ -97,8 +99,10 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
         return fence_with("response", sanitize(text, context.nonce)[0], context.nonce, images)
 
     async def read(candidate: int) -> Surprise:
-        left = await _surprise(context, target, shown(candidate), images_of(unasked, (candidate,)))
-        return Surprise(max(left, CERTAIN), max(alone, CERTAIN))
+        remaining = await _surprise(
+            context, target, shown(candidate), images_of(unasked, (candidate,))
+        )
+        return Surprise(max(remaining, CERTAIN), max(alone, CERTAIN))
 
     return await context.each(range(len(context.case.candidates)), read)
 
@@ -117,7 +121,7 @@ def request_read(
 ) -> Request:
     """Asks for the instruction of a response, as a fence shows it, and forces `target`. `images`:
     those of the response; `rules`: how to take them."""
-    asked = prompt("backward").render(response=response)
+    text = prompt("backward").render(response=response)
     schema = {
         "type": "object",
         "properties": {"instruction": {"type": "string", "enum": [target]}},
@@ -125,7 +129,7 @@ def request_read(
         "additionalProperties": False,
     }
     return Request(
-        messages=(Message("user", (*rules, asked), images),),
+        messages=(Message("user", (*rules, text), images),),
         schema=json.dumps(schema),
         forced=target,
         temperature=0.0,

@@ -20,19 +20,22 @@ class JudgedCase(Shown):
     usage: Usage = Usage()
 
     def __repr__(self) -> str:
-        said = f"scores {[round(one.score, 3) for one in self.scores]}"
-        said = said if self.failure is None else f"{self.failure}"
-        return f"JudgedCase({self.case.id!r}, {said}, best={self.best})"
+        text = f"scores {[round(result.score, 3) for result in self.scores]}"
+        text = text if self.failure is None else f"{self.failure}"
+        return f"JudgedCase({self.case.id!r}, {text}, best={self.best})"
 
     @property
     def failure(self) -> Failure | None:
         """The first reason why a candidate has no score; one that was not asked goes first."""
-        found = [one for one in self.result if isinstance(one, Failure)]
-        return next((one for one in found if one.kind == "skipped"), found[0] if found else None)
+        failures = [entry for entry in self.result if isinstance(entry, Failure)]
+        return next(
+            (entry for entry in failures if entry.kind == "skipped"),
+            failures[0] if failures else None,
+        )
 
     @property
     def scores(self) -> list[EvaluationResult]:
-        return [one for one in self.result if isinstance(one, EvaluationResult)]
+        return [result for result in self.result if isinstance(result, EvaluationResult)]
 
     @property
     def best(self) -> int | None:
@@ -44,8 +47,8 @@ class JudgedCase(Shown):
 
 
 def ranks_of(results: Sequence[EvaluationResult | Failure]) -> tuple[float | None, ...]:
-    """What candidates are ranked by: log-odds where all that have a score have them, for they tell
-    apart what saturates, else scores; None where there is no score."""
+    """Return the values that candidates are ranked by: log-odds if all scored results have them,
+    since they separate saturated scores, otherwise scores; None without a score."""
     odds = has_log_odds(results)
     return tuple(
         None if isinstance(r, Failure) else float(r.metadata["log_odds"] if odds else r.score)
@@ -55,6 +58,6 @@ def ranks_of(results: Sequence[EvaluationResult | Failure]) -> tuple[float | Non
 
 def has_log_odds(results: Sequence[EvaluationResult | Failure]) -> bool:
     """Whether all that have a score have log-odds, too, which are finite."""
-    scored = [one for one in results if isinstance(one, EvaluationResult)]
+    scored = [entry for entry in results if isinstance(entry, EvaluationResult)]
     odds = [r.metadata.get("log_odds") for r in scored]
-    return bool(odds) and all(isinstance(one, float) and math.isfinite(one) for one in odds)
+    return bool(odds) and all(isinstance(entry, float) and math.isfinite(entry) for entry in odds)

@@ -32,15 +32,17 @@ AskPair: TypeAlias = Callable[[JudgeContext, str, int, int], Awaitable[AnswerOdd
 the reference, empty where there is none."""
 
 
-async def ask_letters(context: JudgeContext, reference: str, first: int, second: int) -> AnswerOdds:
-    shown = prompt("two").render(
+async def ask_letters(
+    context: JudgeContext, reference: str, candidate: int, rival: int
+) -> AnswerOdds:
+    text = prompt("two").render(
         instruction=context.instruction,
         reference=context.fenced("answer", reference) if reference else "",
-        first=context.response(first),
-        second=context.response(second, (first,)),
+        first=context.response(candidate),
+        second=context.response(rival, (candidate,)),
         question=ask_better(context.options.rubric),
     )
-    messages = (context.system(), context.user(shown, candidates=(first, second)))
+    messages = (context.system(), context.user(text, candidates=(candidate, rival)))
     return AnswerOdds((await context.choose(messages, "A", "B"),))
 
 
@@ -108,17 +110,23 @@ class _Comparisons:
             strengths = bradley_terry(wins)
             shares = mean_wins(strengths)
         outcomes = [self._outcome(j, float(strengths[j]), float(shares[j])) for j in range(count)]
-        asked = [{"first": a, "second": b, "log_odds": list(o)} for (a, b), o in self.asked.items()]
-        return context.judgement(outcomes, comparisons=asked)
+        comparisons = [
+            {"first": a, "second": b, "log_odds": list(o)} for (a, b), o in self.asked.items()
+        ]
+        return context.judgement(outcomes, comparisons=comparisons)
 
     def _outcome(self, candidate: int, strength: float, share: float) -> EvaluationResult | Failure:
         if not any(candidate in pair for pair in self.asked):
             return next(f for pair, f in self.failures.items() if candidate in pair)
         score = min(max(share, 0.0), 1.0)
-        own = [one for pair, both in self.readings.items() if candidate in pair for one in both]
-        read = AnswerOdds((strength,), own[0].emulated, sum(one.cut for one in own))
+        readings = [
+            reading for pair, both in self.readings.items() if candidate in pair for reading in both
+        ]
+        odds = AnswerOdds(
+            (strength,), readings[0].emulated, sum(reading.cut for reading in readings)
+        )
         text = f"expected to win {score:.0%} of comparisons with the others"
-        return self.context.result(score, [text], read.cut, log_odds=strength, **read.told)
+        return self.context.result(score, [text], odds.cut, log_odds=strength, **odds.told)
 
 
 PRIOR = 0.1
@@ -138,8 +146,8 @@ def bradley_terry(wins: Sequence[Sequence[float]] | Array, prior: float = PRIOR)
     Raises:
         InputError: no square table, a negative count or a prior that is not above 0.
     """
-    given = np.asarray(wins, dtype=np.float64)
-    table = np.where(np.isnan(given), 0.0, given)
+    counts = np.asarray(wins, dtype=np.float64)
+    table = np.where(np.isnan(counts), 0.0, counts)
     if table.ndim != 2 or table.shape[0] != table.shape[1]:
         raise InputError(f"wins have the shape (candidates, candidates), not {table.shape}")
     if (table < 0).any() or not np.isfinite(table).all() or not prior > 0:

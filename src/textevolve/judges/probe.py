@@ -88,9 +88,11 @@ class _Criteria(BaseModel):
 
 
 async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
-    asked = prompt("criteria").render(instruction=context.lone_instruction, most=MOST_CRITERIA)
+    request_text = prompt("criteria").render(
+        instruction=context.lone_instruction, most=MOST_CRITERIA
+    )
     request = Request(
-        messages=(context.system(), context.user(asked)),
+        messages=(context.system(), context.user(request_text)),
         temperature=0.0,
         max_tokens=context.options.max_answer_tokens,
         seed=context.options.seed,
@@ -105,37 +107,40 @@ async def _examine(
     """A result for each candidate, by the questions."""
 
     async def probe(candidate: int) -> AnswerOdds:
-        shown = context.show(candidate, reference)
+        text = context.show(candidate, reference)
         if context.decides:
-            return await context.decide_all(show_state(context, shown), questions, (candidate,))
-        return await _probe(context, questions, candidate, shown)
+            return await context.decide_all(show_state(context, text), questions, (candidate,))
+        return await _probe(context, questions, candidate, text)
 
     probed = await context.each(range(len(context.case.candidates)), probe)
     return [r if isinstance(r, Failure) else _result(context, questions, r) for r in probed]
 
 
-def show_state(context: JudgeContext, shown: str) -> tuple[str, ...]:
-    """What a model that decides is shown of one candidate, after examples if they are wanted."""
+def show_state(context: JudgeContext, material: str) -> tuple[str, ...]:
+    """Return the state that a decision model sees of one candidate, after examples if the options
+    ask for them."""
     examples = (example_state(QUESTIONS[0]),) if context.options.examples else ()
-    return context.state(*examples, shown)
+    return context.state(*examples, material)
 
 
 async def _probe(
-    context: JudgeContext, questions: Sequence[str], candidate: int, shown: str
+    context: JudgeContext, questions: Sequence[str], candidate: int, material: str
 ) -> AnswerOdds:
     """The questions follow each other, so that they share the prefix of what is shown."""
     odds: list[float] = []
     for text in questions:
         shots = example_turns(text) if context.options.examples else ()
         question = prompt("question").render(question=text)
-        asked = context.user(shown, question, candidates=(candidate,))
-        odds.append(await context.choose((context.system(quoted=True), *shots, asked), "yes", "no"))
+        message = context.user(material, question, candidates=(candidate,))
+        odds.append(
+            await context.choose((context.system(quoted=True), *shots, message), "yes", "no")
+        )
     return AnswerOdds(tuple(odds))
 
 
-def _result(context: JudgeContext, questions: Sequence[str], read: AnswerOdds) -> EvaluationResult:
-    total = sum(read.log_odds) / len(read.log_odds)
-    answers = dict(zip(questions, read.log_odds, strict=True))
+def _result(context: JudgeContext, questions: Sequence[str], odds: AnswerOdds) -> EvaluationResult:
+    total = sum(odds.log_odds) / len(odds.log_odds)
+    answers = dict(zip(questions, odds.log_odds, strict=True))
     lines = [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
-    metadata: dict[str, Any] = {"log_odds": total, "answers": answers, **read.told}
-    return context.result(probability(total), lines, read.cut, **metadata)
+    metadata: dict[str, Any] = {"log_odds": total, "answers": answers, **odds.told}
+    return context.result(probability(total), lines, odds.cut, **metadata)

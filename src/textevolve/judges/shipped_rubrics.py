@@ -53,23 +53,23 @@ def load_rubric(name: str) -> Rubric:
     return Rubric(name, tuple(about), without_comment(source), source)
 
 
-def is_rubric_name(given: str) -> bool:
+def is_rubric_name(text: str) -> bool:
     """Whether it is a single word, as the names of shipped rubrics are."""
-    return _ONE_WORD.fullmatch(given.strip()) is not None
+    return _ONE_WORD.fullmatch(text.strip()) is not None
 
 
-def expand_rubric(given: str) -> str:
+def expand_rubric(rubric: str) -> str:
     """The rubric that a text names, if one is shipped by that name; else the text itself. Without
     the comment before it.
 
     Raises:
         InputError: it is empty, or a single word, and no such rubric is shipped.
     """
-    text = given.strip()
-    found = load_rubric(text).text if is_rubric_name(text) else without_comment(text)
-    if not found:
+    text = rubric.strip()
+    content = load_rubric(text).text if is_rubric_name(text) else without_comment(text)
+    if not content:
         raise InputError("the rubric is empty")
-    return found
+    return content
 
 
 def without_comment(text: str) -> str:

@@ -50,11 +50,10 @@ _BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
 
 @dataclass(frozen=True, slots=True)
 class StatementCheck:
-    """What is taken apart, and what is asked about each part.
-
-    `part`: what one is called in prompts. `shown`: the texts beside it. `answer`: whose is looked
-    at, the response, the reference, or (`either`) the reference where there is one.
-    `score`: from P(yes) of each part, in order, to the score in [0, 1].
+    """A check of a text by its parts, with the question about each part. `part`: the name of a part
+    in prompts. `shown`: the texts shown with it. `answer`: whose is looked at, the response, the
+    reference, or (`either`) the reference where there is one. `score`: from P(yes) of each part, in
+    order, to the score in [0, 1].
     """
 
     question: str
@@ -66,8 +65,8 @@ class StatementCheck:
     @property
     def needs(self) -> tuple[str, ...]:
         """The fields that a case must have."""
-        named = ["context"] if "Context" in self.shown or self.part == "Passage" else []
-        return (*named, "reference") if self.answer == "reference" else tuple(named)
+        names = ["context"] if "Context" in self.shown or self.part == "Passage" else []
+        return (*names, "reference") if self.answer == "reference" else tuple(names)
 
 
 def mean(shares: Sequence[float]) -> float:
@@ -129,8 +128,8 @@ class StatementJudge(ModelJudge):
         looked_at = [gold or text for text in case.candidates]
         distinct = tuple(dict.fromkeys(looked_at))
         outcomes = await context.each(distinct, lambda text: _examine(context, self.check, text))
-        found = dict(zip(distinct, outcomes, strict=True))
-        return context.judgement([found[text] for text in looked_at])
+        by_text = dict(zip(distinct, outcomes, strict=True))
+        return context.judgement([by_text[text] for text in looked_at])
 
 
 async def _examine(context: JudgeContext, check: StatementCheck, answer: str) -> EvaluationResult:
@@ -143,25 +142,25 @@ async def _examine(context: JudgeContext, check: StatementCheck, answer: str) ->
         parts = split_passages(context.case.context or "")
     else:
         parts = await _list_statements(context, answer)
-    read = await _probe_parts(context, check, answer, parts)
-    shares = [probability(one) for one in read.log_odds]
+    reading = await _probe_parts(context, check, answer, parts)
+    shares = [probability(odds) for odds in reading.log_odds]
     score = check.score(shares)
     lines = [f"{s:.0%} yes: {p}" for s, p in zip(shares, parts, strict=True)]
     metadata = {
         "question": check.question,
         "answers": {
-            f"{check.question} {part}": one for part, one in zip(parts, read.log_odds, strict=True)
+            f"{check.question} {part}": odds
+            for part, odds in zip(parts, reading.log_odds, strict=True)
         },
         "yes": sum(share >= CLEAR for share in shares),
         "parts": len(parts),
-        **read.told,
+        **reading.told,
     }
-    return context.result(score, lines, read.cut, **metadata)
+    return context.result(score, lines, reading.cut, **metadata)
 
 
 def split_passages(context: str) -> tuple[str, ...]:
-    """Those of a context, in their order; blank lines part them. One that comes again stands at its
-    first place only."""
+    """Split a context at blank lines into its passages, in order and without duplicates."""
     return tuple(
         dict.fromkeys(text.strip() for text in _BLANK_LINES.split(context) if text.strip())
     )
@@ -174,8 +173,8 @@ class _Statements(BaseModel):
 
 
 def _rules(context: JudgeContext, *, images: bool = True) -> Message:
-    own = image_rules(context.case) if images else ()
-    return Message("system", (prompt("statement_rules").render(), *own))
+    rules = image_rules(context.case) if images else ()
+    return Message("system", (prompt("statement_rules").render(), *rules))
 
 
 async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
@@ -188,13 +187,13 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
     sentences = tuple(dict.fromkeys(split_sentences(text)))[:MOST_STATEMENTS]
     if len(sentences) == 1:
         return sentences
-    asked = prompt("statements").render(
+    request_text = prompt("statements").render(
         instruction=context.quoted_instruction,
         text=context.quoted(text),
         most=MOST_STATEMENTS,
     )
     request = Request(
-        messages=(_rules(context), context.user(asked)),
+        messages=(_rules(context), context.user(request_text)),
         temperature=0.0,
         max_tokens=ANSWER_TOKENS,
         seed=context.options.seed,
@@ -225,20 +224,22 @@ async def _probe_parts(
     beside = [(name, texts[name]) for name in check.shown]
     sees = "Instruction" in check.shown
     rules = _rules(context, images=sees)
-    shown = prompt("material").render(material=beside)
-    own = [prompt("material").render(material=[(check.part, context.quoted(p))]) for p in parts]
+    material_text = prompt("material").render(material=beside)
+    materials = [
+        prompt("material").render(material=[(check.part, context.quoted(p))]) for p in parts
+    ]
     if context.decides:
-        state = (f"{rules.text}\n", shown)
-        asked = [text + check.question for text in own]
-        return await context.decide_all(state, asked, () if sees else None)
+        state = (f"{rules.text}\n", material_text)
+        questions = [text + check.question for text in materials]
+        return await context.decide_all(state, questions, () if sees else None)
     question = prompt("question").render(question=check.question)
 
     async def probe(part: str) -> float:
-        parts = (shown, part, question)
-        asked = context.user(*parts) if sees else Message("user", parts)
-        return await context.choose((rules, asked), "yes", "no")
+        parts = (material_text, part, question)
+        questions = context.user(*parts) if sees else Message("user", parts)
+        return await context.choose((rules, questions), "yes", "no")
 
     odds = await gather_bounded(
-        [lambda part=part: probe(part) for part in own], context.options.concurrency
+        [lambda part=part: probe(part) for part in materials], context.options.concurrency
     )
     return AnswerOdds(tuple(odds))

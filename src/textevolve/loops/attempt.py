@@ -1,5 +1,5 @@
-"""What all loops share: an attempt and its judgement, why a loop stopped, its time limit, how
-alike two texts are, the prompts; what a judgement says to a writer, and judges of the user's own.
+"""Shared parts of all loops: an attempt and its judgement, the reasons to stop, the time limit,
+text similarity, the prompts, the feedback that a writer gets, and user-defined judges.
 
 A failed attempt is recorded and has no score; it never counts as one of score 0.
 """
@@ -164,7 +164,7 @@ CLEAR = 0.9
 
 
 def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
-    """What is to be changed about a candidate, one sentence or so each.
+    """Return the instructions for changing a candidate, about one sentence each.
 
     From `metadata["instructions"]` of its result, a debate's `feedback`, a judge's questions that
     were not answered with a clear yes, or the lines of the result's feedback: the first there is.
@@ -172,13 +172,13 @@ def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
     result = evaluation.result[index]
     if isinstance(result, Failure):
         return ()
-    told = result.metadata.get("instructions")
-    if isinstance(told, Sequence) and not isinstance(told, str):
-        return _tidy(cast(Sequence[object], told))
+    instructions = result.metadata.get("instructions")
+    if isinstance(instructions, Sequence) and not isinstance(instructions, str):
+        return _tidy(cast(Sequence[object], instructions))
     by_candidate: Any = getattr(evaluation, "feedback", None)
     if by_candidate and isinstance(by_candidate, tuple):
-        told = cast(tuple[Any, ...], by_candidate)[index]
-        lines = getattr(told, "instructions", ()) or getattr(told, "weaknesses", ())
+        instructions = cast(tuple[Any, ...], by_candidate)[index]
+        lines = getattr(instructions, "instructions", ()) or getattr(instructions, "weaknesses", ())
         if lines:
             return _tidy(lines)
     answers = result.metadata.get("answers")
@@ -197,20 +197,20 @@ REASON_CHARACTERS: Mapping[str, int] = {
 
 
 def reasons_of(evaluation: Evaluation) -> str:
-    """What a judge said of a candidate, for whoever rewrites what made it: what to change first,
-    and each part within its own budget, so that none crowds out another. Of a debate the
+    """Return a judge's reasons about a candidate, for the rewriter of its prompt: the changes come
+    first, and each part has its own budget, so that none crowds out another. Of a debate the
     arguments of its last round are among it, as LLM_grad is handed them.
     """
     by_candidate: Any = getattr(evaluation, "feedback", None)
     if not (by_candidate and isinstance(by_candidate, tuple)):
         result = evaluation.result[0]
         return result.feedback if isinstance(result, EvaluationResult) else ""
-    told = cast(tuple[Any, ...], by_candidate)[0]
+    reasons = cast(tuple[Any, ...], by_candidate)[0]
     parts = {
         "Instructions": instructions_of(evaluation, 0),
-        "Weaknesses": getattr(told, "weaknesses", ()),
+        "Weaknesses": getattr(reasons, "weaknesses", ()),
         "Arguments": _arguments(evaluation),
-        "Strengths": getattr(told, "strengths", ()),
+        "Strengths": getattr(reasons, "strengths", ()),
     }
     shown = [
         f"{name}:\n{_within(lines, REASON_CHARACTERS[name])}"
@@ -221,7 +221,7 @@ def reasons_of(evaluation: Evaluation) -> str:
 
 
 def _arguments(evaluation: Evaluation) -> list[str]:
-    """What was argued in the last round of a debate."""
+    """Return the arguments of the last round of a debate."""
     turns = [turn for turn in getattr(evaluation, "turns", ()) if turn.argument]
     last = max((turn.round for turn in turns), default=0)
     return [turn.argument for turn in turns if turn.round == last]
@@ -230,10 +230,10 @@ def _arguments(evaluation: Evaluation) -> list[str]:
 def _within(lines: Sequence[str], characters: int) -> str:
     """Each line as an item; a long one is cut so that each has its share of what is left."""
     shown: list[str] = []
-    left = characters
+    remaining = characters
     for number, line in enumerate(lines):
-        text = _cut(" ".join(str(line).split()), max(left // (len(lines) - number), 1))
-        left -= len(text)
+        text = _cut(" ".join(str(line).split()), max(remaining // (len(lines) - number), 1))
+        remaining -= len(text)
         shown.append(f"- {text}")
     return "\n".join(shown)
 
@@ -277,7 +277,7 @@ async def ask_judge(judge: Evaluator, case: Case) -> Evaluation | Failure:
 
 
 def outcome_of(evaluation: Evaluation) -> EvaluationResult | Failure:
-    """What is said of a candidate; a judge of the user's own may say nothing, or no score."""
+    """Return the outcome for the candidate; a user-defined judge may return none, or no score."""
     if not evaluation.result:
         return Failure("failed", "the judge gave no result")
     return check_result(evaluation.result[0])
@@ -312,10 +312,10 @@ def as_evaluator(given: Callable[[Case], Any]) -> Evaluator:
     return judge
 
 
-def as_generator(given: Callable[..., Any]) -> Generator:
+def as_generator(generator: Callable[..., Any]) -> Generator:
     """A generator, of which plain functions are made async; an async one is given back."""
-    if is_async(given):
-        return cast(Generator, given)
+    if is_async(generator):
+        return cast(Generator, generator)
 
     async def write(
         task: str,
@@ -326,19 +326,19 @@ def as_generator(given: Callable[..., Any]) -> Generator:
         temperature: float | None = None,
     ) -> str:
         return await call_function(
-            given, task, previous=previous, feedback=feedback, temperature=temperature
+            generator, task, previous=previous, feedback=feedback, temperature=temperature
         )
 
     return write
 
 
-def _read(made: Any, case: Case) -> Evaluation:
-    whole = hasattr(made, "result")
-    listed: Any = made.result if whole else made
+def _read(returned: Any, case: Case) -> Evaluation:
+    is_evaluation = hasattr(returned, "result")
+    listed: Any = returned.result if is_evaluation else returned
     ones = cast("Sequence[Any]", listed) if isinstance(listed, list | tuple) else [listed]
     results = check_results(ones, len(case.candidates))
-    usable = whole and [*map(type, ones)] == [*map(type, results)]
-    if usable and hasattr(made, "usage") and hasattr(made, "coverage"):
-        return cast(Evaluation, made)
-    scored = sum(isinstance(one, EvaluationResult) for one in results)
-    return PlainEvaluation(results, getattr(made, "usage", Usage()), scored / len(results))
+    usable = is_evaluation and [*map(type, ones)] == [*map(type, results)]
+    if usable and hasattr(returned, "usage") and hasattr(returned, "coverage"):
+        return cast(Evaluation, returned)
+    scored = sum(isinstance(result, EvaluationResult) for result in results)
+    return PlainEvaluation(results, getattr(returned, "usage", Usage()), scored / len(results))

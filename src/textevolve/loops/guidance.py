@@ -70,8 +70,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Guided:
-    """What came of it. `plain` is the answer without the discussion, `guided` the one with it; None
-    where it was not come to. `reason` says why it did not end as `done`."""
+    """The result of a guidance. `plain` is the answer without the discussion, `guided` the one with
+    it; None if it was not reached. `reason` says why it did not end as `done`."""
 
     question: str
     candidates: tuple[str, ...]
@@ -91,7 +91,7 @@ def _template() -> Template:
 
 @dataclass
 class _Work:
-    """What there is so far."""
+    """The state of a guidance so far."""
 
     question: str
     model: UsageMeter
@@ -197,10 +197,10 @@ async def propose(
             return error  # raised when the others are done, else they would be lost
 
     drawn = await gather_bounded([lambda n=n: draw(n) for n in range(plan.proposals)], concurrency)
-    errors = [one for one in drawn if isinstance(one, Exception)]
+    errors = [draft for draft in drawn if isinstance(draft, Exception)]
     if limits := [error for error in errors if isinstance(error, BudgetError)]:
         raise limits[0]
-    texts = [one for one in drawn if isinstance(one, str) and one and "\0" not in one]
+    texts = [draft for draft in drawn if isinstance(draft, str) and draft and "\0" not in draft]
     if not texts:
         raise errors[0] if errors else AnswerError(f"{model.name}: all were empty")
     return tuple(dict.fromkeys(texts))

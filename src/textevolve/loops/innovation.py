@@ -91,12 +91,13 @@ def find_skipped(samples: Sequence[Sample]) -> Failure | None:
 
 
 def scores_of(samples: Sequence[Sample]) -> list[float]:
-    """Those that there are."""
+    """Return the scores of the samples that have one."""
     return [sample.score for sample in samples if sample.score is not None]
 
 
 def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """What is to be changed, each once: of the worst output first, and in turn from each."""
+    """Collect the requested changes without duplicates, in turn from each output, the worst one
+    first."""
     scored = sorted((s for s in samples if s.score is not None), key=lambda s: s.score or 0.0)
     turns = zip_longest(*(sample.remarks for sample in scored))
     remarks = [" ".join(remark.split()) for turn in turns for remark in turn if remark is not None]
@@ -166,8 +167,8 @@ class InnovationPlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class InnovationContext:
-    """What an innovation works with: the model that writes and refines, the judge of its outputs,
-    how many outputs are made at once, and how many seconds it may take."""
+    """The context of an innovation: the model that writes and refines, the judge of its outputs,
+    the number of outputs drawn at once, and the time limit in seconds."""
 
     model: Model
     evaluator: Evaluator
@@ -186,7 +187,7 @@ class RefinedInput(Attempt):
 
 @dataclass(frozen=True, slots=True)
 class Innovation:
-    """What came of it. `attempts`: the inputs in order, the person's own first. `before` and
+    """The result of an innovation. `attempts`: the inputs in order, the user's first. `before` and
     `after`: outputs drawn anew for the first and the best one, empty where they were not drawn: no
     input was better, or a limit was reached. `tested`: the best one has to be better on those, to
     be taken."""
@@ -258,7 +259,7 @@ def _template() -> Template:
 
 @dataclass
 class _Work:
-    """What one innovation works with, and the inputs so far."""
+    """The state of one innovation: its context and the inputs so far."""
 
     input: str
     plan: InnovationPlan
@@ -372,13 +373,13 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
     remarks = gather_remarks(best.samples)
     nonce = draw_nonce((work.input, best.output, *remarks), work.plan.seed)
     numbered = "\n".join(f"{n}. {text}" for n, text in enumerate(remarks, 1))
-    asked = _template().render(
+    request_text = _template().render(
         original=fenced("person", work.input, nonce),
         current="" if best.output == work.input else fenced("input", best.output, nonce),
         feedback=fenced("remarks", numbered or "(none: make the input as clear as can be)", nonce),
     )
     request = Request(
-        messages=(Message("user", (asked,)),),
+        messages=(Message("user", (request_text,)),),
         temperature=ANOTHER_TEMPERATURE if again else work.plan.temperature,
         max_tokens=max(800, len(best.output)),
         seed=work.plan.seed + 1000 * iteration + again,
@@ -431,7 +432,8 @@ def _keep(work: _Work, attempt: RefinedInput) -> RefinedInput:
 async def _draw_samples(
     work: _Work, text: str, number: int, seed: int, case: str
 ) -> tuple[Sample, ...]:
-    """So many outputs for the input `text`, with seeds from `seed` on. One that fails is recorded.
+    """Draw `number` outputs for the input `text`, with seeds from `seed` on. A failed output is
+    recorded.
 
     Raises:
         FatalModelError: no call can succeed.

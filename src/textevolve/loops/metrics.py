@@ -97,8 +97,8 @@ class Metric:
             raise BudgetError(outcome.reason)
         if self.missing is None:
             raise AnswerError(f"the text could not be judged: {outcome.reason}")
-        told = f"This could not be judged ({outcome.reason}); the score stands for that."
-        return EvaluationResult(self.missing, False, told, {"missing": True})
+        feedback = f"This could not be judged ({outcome.reason}); the score stands for that."
+        return EvaluationResult(self.missing, False, feedback, {"missing": True})
 
     def close(self) -> None:
         """Let go of models and store, where the metric opened them."""
@@ -134,7 +134,8 @@ def _find(value: Any, pick: Pick, role: str) -> str:
 
 
 def _fields(value: Any, role: str) -> dict[str, Any]:
-    """What an example asks, or what a prediction answers, by name: of DSPy's, of any mapping."""
+    """Return the input fields of an example or the output fields of a prediction, by name; accepts
+    DSPy's objects and any mapping."""
     if role == "input" and getattr(value, "_input_keys", None):
         value = value.inputs()
     items: Any = value.toDict() if hasattr(value, "toDict") else value

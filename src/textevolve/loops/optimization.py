@@ -78,7 +78,11 @@ def restart_reason(attempts: Sequence[Attempt], mode: OptimizationMode, least: f
     at = next((n for n, attempt in enumerate(attempts) if attempt.made == "revised"), None)
     if mode == "revise" or at is None:
         return ""
-    before = next(one for one in reversed(attempts[:at]) if one.score is not None)
+    before = next(
+        scored_attempt
+        for scored_attempt in reversed(attempts[:at])
+        if scored_attempt.score is not None
+    )
     return _find_fault(before, attempts[at], least)
 
 
@@ -105,8 +109,8 @@ def choose_best(attempts: Sequence[Attempt]) -> Attempt | None:
     """The one with the highest score, the earliest of those that tie; None where none has one. One
     that fails a gate is no better than one that does not."""
     scored = [attempt for attempt in attempts if attempt.score is not None]
-    whole = [attempt for attempt in scored if not fails_gate(attempt)]
-    return max(whole or scored, key=lambda attempt: attempt.score or 0.0, default=None)
+    passing = [attempt for attempt in scored if not fails_gate(attempt)]
+    return max(passing or scored, key=lambda attempt: attempt.score or 0.0, default=None)
 
 
 def fails_gate(attempt: Attempt) -> bool:
@@ -140,7 +144,7 @@ class Stopping(Frozen):
     def decide(
         self, scores: Sequence[float], iterations: int, *, acceptable: bool = True
     ) -> StopReason | None:
-        """What the loop ends with, or None where it goes on.
+        """Return the reason to stop, or None if the loop continues.
 
         `scores` are those of the attempts that have one, in order; `iterations` counts all.
         `acceptable` is False where the last attempt fails a gate, whatever its score.
@@ -159,8 +163,8 @@ class Stopping(Frozen):
     def _oscillates(self, scores: Sequence[float]) -> bool:
         if self.oscillation_limit is None or len(scores) < 3:
             return False
-        one, two, three = scores[-3:]
-        turned = (two - one) * (three - two) < 0
+        oldest, two, three = scores[-3:]
+        turned = (two - oldest) * (three - two) < 0
         gained = three - max(scores[:-1]) >= self.min_improvement > 0
         return turned and pvariance(scores[-3:]) > self.oscillation_limit and not gained
 
@@ -319,9 +323,9 @@ class OptimizationPlan(Stopping):
 
 @dataclass(frozen=True)
 class OptimizationContext:
-    """What an optimisation works with. `second_judge` judges beside, and nothing is optimised
-    against it. `time_limit`: of the whole loop in seconds, at which a call in flight is given up.
-    What an attempt costs is known of a generator that has a running sum `usage`."""
+    """The context of an optimisation. `second_judge` is a control: nothing is optimised against it.
+    `time_limit`: of the whole loop in seconds, at which a call in flight is given up. What an
+    attempt costs is known of a generator that has a running sum `usage`."""
 
     generator: Generator
     evaluator: Evaluator
@@ -393,8 +397,10 @@ class _Loop:
             async with within_time(self.context.time_limit):
                 while True:
                     self._begin()
-                    iteration, made = self.draft.iteration, self.draft.made
-                    with step_span("generate", "generate", iteration=iteration, made=made) as here:
+                    iteration, origin = self.draft.iteration, self.draft.made
+                    with step_span(
+                        "generate", "generate", iteration=iteration, made=origin
+                    ) as here:
                         has_output = await self._generate()
                         here.note(output=self.draft.output)
                         here.note(failure=None if has_output else self.draft.evaluation)
@@ -428,10 +434,10 @@ class _Loop:
         self.began, self.used = perf_counter(), _used(self.context.generator)
         self.ground = next((a for a in reversed(self.attempts) if a.score is not None), None)
         reason, notes = self._restart_reason(), ()
-        made: Made = "revised" if self.ground is not None and not reason else "written"
-        if made == "written" and self.attempts and self.attempts[-1].made == "revised":
+        origin: Made = "revised" if self.ground is not None and not reason else "written"
+        if origin == "written" and self.attempts and self.attempts[-1].made == "revised":
             notes = (f"written anew: {reason}",)
-        self.draft = Attempt(len(self.attempts) + 1, None, UNJUDGED, notes=notes, made=made)
+        self.draft = Attempt(len(self.attempts) + 1, None, UNJUDGED, notes=notes, made=origin)
 
     def _set(self, **changes: Any) -> None:
         self.draft = replace(self.draft, **changes)
@@ -515,7 +521,7 @@ class _Loop:
 
 
 async def _attempted(work: Callable[[], Awaitable[T]]) -> T | Failure:
-    """What `work` gives, or why it gave nothing; a callable of the user's may raise anything.
+    """Return the result of `work`, or a failure; a user's callable may raise anything.
 
     Raises:
         BudgetError: it is spent. FatalModelError, SettingsError, StoreError: nothing can go on.
@@ -526,8 +532,8 @@ async def _attempted(work: Callable[[], Awaitable[T]]) -> T | Failure:
         raise
     except Exception as error:  # noqa: BLE001
         ours = type(error).__module__.startswith("textevolve.")
-        told = str(error) if ours else f"{type(error).__name__}: {error}"
-        return Failure("failed", told or type(error).__name__)
+        reason = str(error) if ours else f"{type(error).__name__}: {error}"
+        return Failure("failed", reason or type(error).__name__)
 
 
 def _used(generator: Generator) -> Usage | None:
@@ -551,8 +557,10 @@ def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping
         return f"no attempt has a score; the last: {last.evaluation.reason}"
     number = len(attempts)
     gated = any(a.score is not None and a.score >= stopping.threshold for a in attempts)
-    kept = " with every gate kept" if gated else ""
-    return f"{number} attempt{'s' * (number != 1)} made, none reached {stopping.threshold:g}{kept}"
+    suffix = " with every gate kept" if gated else ""
+    return (
+        f"{number} attempt{'s' * (number != 1)} made, none reached {stopping.threshold:g}{suffix}"
+    )
 
 
 class _Parts(BaseModel):
@@ -609,20 +617,20 @@ class StepImprover:
             max_tokens=plan.max_answer_tokens,
             seed=plan.seed,
         )
-        made = await self._improve(step, prompt, _Begun(answer, generator), plan)
-        text = made.output or answer
-        if made.status == "accepted" or not self.splits:
-            return text, made.usage
+        improved = await self._improve(step, prompt, _Begun(answer, generator), plan)
+        text = improved.output or answer
+        if improved.status == "accepted" or not self.splits:
+            return text, improved.usage
         self.listener(StepStarted(f"{self.case}/{step}", "split", {}))
         try:
             joined = await self._split(prompt, text, model, generator)
         except AnswerError:  # the step keeps what it has
-            return text, made.usage
+            return text, improved.usage
         once = plan.model_copy(update={"max_iterations": 1})
         judged = await self._improve(step, prompt, _Begun(joined, generator), once)
-        if judged.output is not None and (judged.score or 0.0) > (made.score or 0.0):
+        if judged.output is not None and (judged.score or 0.0) > (improved.score or 0.0):
             text = judged.output
-        return text, made.usage + judged.usage
+        return text, improved.usage + judged.usage
 
     async def _improve(
         self, step: str, prompt: str, generator: Generator, plan: OptimizationPlan
@@ -633,10 +641,10 @@ class StepImprover:
             BudgetError: it is spent.
         """
         context = OptimizationContext(generator, self.judges[step], listener=self.listener)
-        made = await optimize_text(prompt, plan, context, f"{self.case}/{step}")
-        if made.status == "budget":
-            raise BudgetError(made.reason)
-        return made
+        improved = await optimize_text(prompt, plan, context, f"{self.case}/{step}")
+        if improved.status == "budget":
+            raise BudgetError(improved.reason)
+        return improved
 
     async def _split(
         self, prompt: str, previous: str, model: Model, generator: ModelGenerator
@@ -658,8 +666,8 @@ class StepImprover:
         parts = (await ask_structured(model, request, _Parts)).value.tasks
         results = [await generator(part) for part in parts]
         pairs = enumerate(zip(parts, results, strict=True), 1)
-        shown = "\n\n".join(f"{n}. {part}\n{result}" for n, (part, result) in pairs)
-        text = _prompt("steps/join").render(task=task, parts=fenced("results", shown, nonce))
+        listing = "\n\n".join(f"{n}. {part}\n{result}" for n, (part, result) in pairs)
+        text = _prompt("steps/join").render(task=task, parts=fenced("results", listing, nonce))
         response = await model(replace(request, messages=(Message("user", (text,)),)))
         if response.finish_reason == "length":
             raise AnswerError(f"the answer was cut at {self.plan.max_answer_tokens} tokens")

@@ -30,22 +30,24 @@ def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
     """The columns that the template shows, each once, in the order in which they appear."""
     if not columns:
         return ()
-    found = (match[1] or match[2] for match in _pattern(tuple(sorted(columns))).finditer(text))
-    return tuple(dict.fromkeys(found))
+    names = (match[1] or match[2] for match in _pattern(tuple(sorted(columns))).finditer(text))
+    return tuple(dict.fromkeys(names))
 
 
 def require_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
-    """As `find_placeholders`.
+    """Return the placeholders that `find_placeholders` finds, and require at least one.
 
     Raises:
         InputError: there is none, so that every row would make the same prompt.
     """
     if not text.strip():
         raise InputError("the template is blank")
-    if found := find_placeholders(text, columns):
-        return found
-    named = ", ".join(f"{{{name}}}" for name in sorted(columns)) or "none: the data has no columns"
-    raise InputError(f"the template has no placeholder; with these data there can be: {named}")
+    if placeholders := find_placeholders(text, columns):
+        return placeholders
+    listing = (
+        ", ".join(f"{{{name}}}" for name in sorted(columns)) or "none: the data has no columns"
+    )
+    raise InputError(f"the template has no placeholder; with these data there can be: {listing}")
 
 
 def check_spelling(text: str, columns: Collection[str], source: str) -> None:
@@ -55,16 +57,16 @@ def check_spelling(text: str, columns: Collection[str], source: str) -> None:
         InputError: a name is probably misspelt; suggests the column.
     """
     by_key = {_plain(column): column for column in columns}
-    others = [name for name in placeholders_of(_LATEX.sub("", text)) if name not in columns]
-    for name in others:
+    unknown = [name for name in placeholders_of(_LATEX.sub("", text)) if name not in columns]
+    for name in unknown:
         for key in get_close_matches(_plain(name), by_key, 1, _RESEMBLANCE):
             raise InputError(
                 f"{source}: {{{name}}} is not a column; write {{{by_key[key]}}}, or {{ {name} }}"
                 " with spaces if the braces are meant as text"
             )
-    if others:
-        told = "%s: no column for %s, so the model gets the braces as they stand"
-        logging.getLogger("textevolve").warning(told, source, _spell(others))
+    if unknown:
+        message = "%s: no column for %s, so the model gets the braces as they stand"
+        logging.getLogger("textevolve").warning(message, source, _spell(unknown))
 
 
 def _plain(name: str) -> str:
@@ -81,7 +83,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[str] = ()) -> str:
-    """What is wrong with the placeholders of a rewritten template; empty where nothing is.
+    """Return the fault in the placeholders of a rewritten template; empty if there is none.
 
     `names`: those of `seed`, all of which have to be kept. Others may not appear, be they columns
     or not, unless they stand in `seed` too, where they are plain text.
@@ -89,17 +91,18 @@ def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[s
     lost = [name for name in names if name not in find_placeholders(text, names)]
     if lost:
         return f"the placeholder {_spell(lost)} is missing; it has to stay, spelt exactly so"
-    others = [name for name in columns if name not in names]
-    invented = [*find_placeholders(text, others), *_similar(text)]
-    known = {*names, *_similar(seed)}
-    if new := [name for name in dict.fromkeys(invented) if name not in known]:
+    unused = [name for name in columns if name not in names]
+    invented = [*find_placeholders(text, unused), *_similar(text)]
+    allowed = {*names, *_similar(seed)}
+    if new := [name for name in dict.fromkeys(invented) if name not in allowed]:
         usable = f"only {_spell(names)}" if names else "none"
         return f"there is no placeholder {_spell(new)}; use {usable}"
     return ""
 
 
 def placeholders_of(text: str) -> tuple[str, ...]:
-    """All that looks like a placeholder, each once: for templates that any code may fill in."""
+    """List everything that looks like a placeholder, without duplicates: for templates that any
+    code may fill in."""
     return tuple(dict.fromkeys(_similar(text)))
 
 

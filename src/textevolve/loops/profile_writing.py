@@ -138,9 +138,9 @@ def check_subject(subject: str) -> None:
 def ask_draft(subject: str, plan: ProfilePlan) -> Request:
     """The request for a draft."""
     nonce = draw_nonce((subject,), plan.seed)
-    asked = _prompt().render(agents=plan.agents, subject=fenced("subject", subject, nonce))
+    text = _prompt().render(agents=plan.agents, subject=fenced("subject", subject, nonce))
     return Request(
-        messages=(Message("user", (asked,)),),
+        messages=(Message("user", (text,)),),
         temperature=0.0,
         max_tokens=MOST_TOKENS,
         seed=plan.seed,
@@ -149,7 +149,7 @@ def ask_draft(subject: str, plan: ProfilePlan) -> Request:
 
 def render_profile(draft: Draft) -> str:
     """Write the draft as a profile's YAML."""
-    whole = {
+    profile = {
         "name": draft.name,
         "description": draft.description,
         "agents": [{"name": agent.name, "persona": agent.persona} for agent in draft.agents],
@@ -164,4 +164,4 @@ def render_profile(draft: Draft) -> str:
         ],
         "weights": {part.name: part.weight for part in draft.components},
     }
-    return yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=92)
+    return yaml.safe_dump(profile, sort_keys=False, allow_unicode=True, width=92)

@@ -44,7 +44,8 @@ from textevolve.user_code import load_function
 
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
-    """What a rule says of a text: `score` in [0, 1], and what to change where it is below 1."""
+    """A rule's finding about a text: `score` in [0, 1], and the changes to make if it is below
+    1."""
 
     score: float
     instructions: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ HELD = RuleFinding(1.0)
 
 @dataclass(frozen=True, slots=True)
 class RuleSubject:
-    """What a rule is applied to: a candidate and the input it answers."""
+    """The text that a rule checks: a candidate and the input it answers."""
 
     text: str
     input: str
@@ -102,11 +103,13 @@ class Length(_Rule):
     def check(self, subject: RuleSubject) -> RuleFinding:
         size, about = self._measure(subject)
         if size < self.min:
-            said = f"Lengthen the text to at least {self.min} {self.unit} ({about}now {size})."
-            return self._broken(size / self.min, said)
+            instruction = (
+                f"Lengthen the text to at least {self.min} {self.unit} ({about}now {size})."
+            )
+            return self._broken(size / self.min, instruction)
         if self.max is not None and size > self.max:
-            said = f"Shorten the text to at most {self.max} {self.unit} ({about}now {size})."
-            return self._broken(self.max / size, said)
+            instruction = f"Shorten the text to at most {self.max} {self.unit} ({about}now {size})."
+            return self._broken(self.max / size, instruction)
         return HELD
 
     def _measure(self, subject: RuleSubject) -> tuple[int, str]:
@@ -161,8 +164,8 @@ class JsonSchema(_Rule):
             try:
                 self._read = json.loads(Path(allowed_path(path)).read_text(encoding="utf-8-sig"))
             except (OSError, ValueError, RecursionError) as error:
-                why = getattr(error, "strerror", None) or "not JSON"
-                raise InputError(f"file {path}: cannot be read ({why})") from None
+                reason = getattr(error, "strerror", None) or "not JSON"
+                raise InputError(f"file {path}: cannot be read ({reason})") from None
         check_schema(self._read, self.file or "schema")
 
     @property
@@ -197,14 +200,14 @@ class Keywords(_Rule):
         missing = [word for word in self.all if not self._has(subject.text, word)]
         unwanted = [word for word in self.none if self._has(subject.text, word)]
         lacks_any = bool(self.any) and not any(self._has(subject.text, w) for w in self.any)
-        asked = len(self.all) + len(self.none) + bool(self.any)
+        total = len(self.all) + len(self.none) + bool(self.any)
         broken = len(missing) + len(unwanted) + lacks_any
         if not broken:
             return HELD
-        said = [f"Use the word or phrase {_quote(missing)}."] if missing else []
-        said += [f"Use at least one of: {_quote(self.any)}."] if lacks_any else []
-        said += [f"Do not use {_quote(unwanted)}."] if unwanted else []
-        return self._broken(1 - broken / asked, *said)
+        instructions = [f"Use the word or phrase {_quote(missing)}."] if missing else []
+        instructions += [f"Use at least one of: {_quote(self.any)}."] if lacks_any else []
+        instructions += [f"Do not use {_quote(unwanted)}."] if unwanted else []
+        return self._broken(1 - broken / total, *instructions)
 
     def _has(self, text: str, word: str) -> bool:
         flags = 0 if self.match_case else re.IGNORECASE
@@ -234,18 +237,20 @@ class Call(_Rule):
 
     def check(self, subject: RuleSubject) -> RuleFinding:
         assert self._found is not None
-        made = self._found(*(subject.text, subject.input)[: _takes(self._found)])
-        if isinstance(made, str):
-            return self._judged(0.0, made) if made.strip() else HELD
-        outcome = check_result(made)
+        returned = self._found(*(subject.text, subject.input)[: _takes(self._found)])
+        if isinstance(returned, str):
+            return self._judged(0.0, returned) if returned.strip() else HELD
+        outcome = check_result(returned)
         if isinstance(outcome, Failure):
             raise InputError(f"{self.function}: {outcome.reason}")
         return self._judged(outcome.score, *filter(str.strip, outcome.feedback.splitlines()))
 
-    def _judged(self, score: float, *said: str) -> RuleFinding:
+    def _judged(self, score: float, *instructions: str) -> RuleFinding:
         if score >= 1:
             return HELD
-        return self._broken(score, *(said or (f"Keep to the rule {self.name or self.function}.",)))
+        return self._broken(
+            score, *(instructions or (f"Keep to the rule {self.name or self.function}.",))
+        )
 
 
 Rule = Annotated[
@@ -309,7 +314,7 @@ class RulesJudgement:
 
     @property
     def coverage(self) -> float:
-        scored = sum(isinstance(one, EvaluationResult) for one in self.result)
+        scored = sum(isinstance(outcome, EvaluationResult) for outcome in self.result)
         return scored / len(self.result)
 
 
@@ -354,16 +359,16 @@ class Rules:
         weights = [rule.weight for rule in rules]
         score = sum(f.score * w for f, w in zip(findings, weights, strict=True)) / sum(weights)
         judged = list(zip(names, rules, findings, strict=True))
-        failed = [name for name, rule, found in judged if rule.gate and not found.held]
+        failed = [name for name, rule, finding in judged if rule.gate and not finding.held]
         ordered = sorted(judged, key=lambda one: not one[1].gate)
-        lines = [line for _, _, found in ordered for line in found.instructions]
+        lines = [line for _, _, finding in ordered for line in finding.instructions]
         score = min(1.0, max(0.0, score))
         return EvaluationResult(
             score=score,
             passed=not failed and score >= self.file.threshold,
             feedback="\n".join(" ".join(line.split()) for line in lines),
             metadata={
-                "rules": {name: found.score for name, _, found in judged},
+                "rules": {name: finding.score for name, _, finding in judged},
                 FAILED_GATES: failed,
             },
         )
@@ -393,11 +398,11 @@ class Hybrid:
         """
         ruled = await self.rules(case)
         outcomes = [self._part(outcome) for outcome in ruled.result]
-        asked = [n for n, one in enumerate(ruled.result) if _passes_gates(one)]
-        if not asked:
+        places = [n for n, verdict in enumerate(ruled.result) if _passes_gates(verdict)]
+        if not places:
             return RulesJudgement(tuple(outcomes))
-        judged = await self.judge(choose_candidates(case, asked))
-        for place, n in enumerate(asked):
+        judged = await self.judge(choose_candidates(case, places))
+        for place, n in enumerate(places):
             outcomes[n] = self._join(ruled.result[n], judged, place)
         return RulesJudgement(tuple(outcomes), judged.usage)
 
@@ -414,9 +419,9 @@ class Hybrid:
         content = judged.result[place]
         if isinstance(ruled, Failure) or isinstance(content, Failure):
             return content if isinstance(content, Failure) else ruled
-        own = self.rules_weight
-        score = own * ruled.score + (1 - own) * content.score
-        told = [*ruled.feedback.splitlines(), *instructions_of(judged, place)]
+        weight = self.rules_weight
+        score = weight * ruled.score + (1 - weight) * content.score
+        instructions = [*ruled.feedback.splitlines(), *instructions_of(judged, place)]
         return EvaluationResult(
             score=min(1.0, max(0.0, score)),
             passed=ruled.passed and content.passed,
@@ -426,7 +431,7 @@ class Hybrid:
                 **ruled.metadata,
                 "rules_score": ruled.score,
                 "judge_score": content.score,
-                "instructions": told,
+                "instructions": instructions,
             },
         )
 

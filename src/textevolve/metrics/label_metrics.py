@@ -163,7 +163,7 @@ async def grade_output(
     passes: float = PASSES,
     row: Mapping[str, Any] = NO_ROW,
 ) -> EvaluationResult | Failure:
-    """As `grade`; what may take long holds nothing else up."""
+    """Grade an output as `grade` does; slow metrics run in a thread, so that they block nothing."""
     if getattr(metric, "blocks", False):
         return await search_apart(grade, metric, output, label, passes, row)
     if len(output) > GRADED_AT_ONCE:

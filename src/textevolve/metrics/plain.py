@@ -50,10 +50,10 @@ def _reads_case(name: str, argument: str) -> Callable[[str], str]:
 
 
 def _wanted(label: Any) -> str:
-    wanted = str(label).strip()
-    if not wanted:
+    expected = str(label).strip()
+    if not expected:
         raise InputError("the label is empty, and every output contains that")
-    return wanted
+    return expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,16 @@ def open_numeric(tolerance: str) -> PlainMetric:
     absolute, share = _read_tolerance(tolerance)
 
     def compare(output: str, label: Any) -> EvaluationResult:
-        wanted, found = last_number(str(label)), last_number(output)
-        if wanted is None:
+        expected, number = last_number(str(label)), last_number(output)
+        if expected is None:
             raise InputError(f"the label has no number: {str(label)[:60]!r}")
-        if found is None:
-            return EvaluationResult(0.0, False, f"There is no number; {wanted:g} was wanted.")
-        far = abs(found - wanted)
-        room = max(absolute, share * abs(wanted)) + ROUNDING * max(abs(found), abs(wanted))
+        if number is None:
+            return EvaluationResult(0.0, False, f"There is no number; {expected:g} was wanted.")
+        far = abs(number - expected)
+        room = max(absolute, share * abs(expected)) + ROUNDING * max(abs(number), abs(expected))
         right = far <= room
-        told = "" if right else f"The last number is {found:g}; {wanted:g} was wanted."
-        return EvaluationResult(float(right), right, told)
+        feedback = "" if right else f"The last number is {number:g}; {expected:g} was wanted."
+        return EvaluationResult(float(right), right, feedback)
 
     return compare
 

@@ -1,5 +1,5 @@
-"""What a metric is given and what it may return, by its shape: functions of the user's own come as
-they are written for us, for DSPy or for GEPA.
+"""The signatures that a metric may have, and the values it may return: user functions come as they
+are written for us, for DSPy or for GEPA.
 
     metric(output)                      metric(output, label)         metric(output, label, row)
     metric(example, pred, trace=None)   metric(gold, pred, trace, pred_name, pred_trace)
@@ -81,8 +81,8 @@ def check_metric(metric: Any, name: str) -> LabelMetric:
     """
     if not callable(metric):
         raise InputError(f"metric {name}: it is no function but {type(metric).__name__}")
-    own = getattr(metric, "__call__", None)  # noqa: B004  of an object, it is the method that tells
-    if inspect.iscoroutinefunction(metric) or inspect.iscoroutinefunction(own):
+    method = getattr(metric, "__call__", None)  # noqa: B004  of an object, it is the method that tells
+    if inspect.iscoroutinefunction(metric) or inspect.iscoroutinefunction(method):
         raise InputError(f"metric {name}: it is async; a metric is a plain function")
     shape = _shape_of(metric)
     if shape is not None and (shape == 0 or shape > MOST):
@@ -94,7 +94,7 @@ def check_metric(metric: Any, name: str) -> LabelMetric:
 
 
 def call_metric(metric: LabelMetric, output: str, label: Any, row: Mapping[str, Any]) -> Any:
-    """What the metric returns for an output; whatever it raises passes through."""
+    """Call the metric for an output and return its value; errors pass through."""
     shape = _shape_of(metric)
     if shape is None:
         return metric(output, label, row)
@@ -107,41 +107,41 @@ def call_metric(metric: LabelMetric, output: str, label: Any, row: Mapping[str, 
 def predict_fields(output: str) -> ExampleFields:
     """An output as a prediction: the fields of a JSON object, else the text as its only one."""
     try:
-        found: object = json.loads(output)
+        parsed: object = json.loads(output)
     except (ValueError, RecursionError):
         return OnlyField(output)
     return (
-        ExampleFields(cast("dict[str, Any]", found))
-        if isinstance(found, dict)
+        ExampleFields(cast("dict[str, Any]", parsed))
+        if isinstance(parsed, dict)
         else OnlyField(output)
     )
 
 
-def read_score(given: Any, passes: float) -> EvaluationResult:
+def read_score(value: Any, passes: float) -> EvaluationResult:
     """
     Raises:
         InputError: it is nothing that a metric may return; says what it is.
     """
-    if isinstance(given, EvaluationResult):
-        result = given
+    if isinstance(value, EvaluationResult):
+        result = value
     else:
-        number, text = _parts_of(given)
-        result = EvaluationResult(_number(number, given), False, text)
+        number, text = _parts_of(value)
+        result = EvaluationResult(_number(number, value), False, text)
         result = EvaluationResult(result.score, result.score >= passes, text)
     if isinstance(checked := check_result(result), Failure):
         raise InputError(f"the metric gave {result.score!r}, which is no score from 0 to 1")
     return checked
 
 
-def _parts_of(given: Any) -> tuple[Any, str]:
+def _parts_of(value: Any) -> tuple[Any, str]:
     """The score, and the text that says why."""
-    score: Any = given
+    score: Any = value
     text: Any = None
-    if isinstance(given, tuple | list) and len(cast("Sequence[Any]", given)) == 2:
-        score, text = cast("Sequence[Any]", given)
-    elif not isinstance(given, bool | int | float | str):
-        score, text = read_parts(given)
-        score = given if score is None else score
+    if isinstance(value, tuple | list) and len(cast("Sequence[Any]", value)) == 2:
+        score, text = cast("Sequence[Any]", value)
+    elif not isinstance(value, bool | int | float | str):
+        score, text = read_parts(value)
+        score = value if score is None else score
     if text is not None and not isinstance(text, str):
         raise InputError(
             f"the metric gave {type(text).__name__} beside the score, where a text says why"
@@ -149,13 +149,13 @@ def _parts_of(given: Any) -> tuple[Any, str]:
     return score, text or ""
 
 
-def _number(number: Any, given: Any) -> float:
+def _number(number: Any, value: Any) -> float:
     if number is None:
         raise InputError(
             "the metric gave None, which is no score from 0 to 1: is a return missing?"
         )
-    if inspect.iscoroutine(given):
-        given.close()
+    if inspect.iscoroutine(value):
+        value.close()
         raise InputError("the metric is async; a metric is a plain function")
     if not isinstance(number, str):
         try:
@@ -169,15 +169,15 @@ def _shape_of(metric: Callable[..., Any]) -> int | None:
     """How many arguments a metric is given: those that it needs; None: all that there are. Below 0:
     as many as that, in DSPy's order."""
     try:
-        given = list(inspect.signature(metric).parameters.values())
+        parameters = list(inspect.signature(metric).parameters.values())
     except (TypeError, ValueError):  # of code that is not Python's
         return 2
-    places = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    names = [one.name for one in places]
-    needed = sum(one.default is one.empty for one in places)
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [place.name for place in places]
+    needed = sum(place.default is place.empty for place in places)
     if len(names) > 1 and names[0] in GOLD and names[1] in PREDICTED:
         return -max(needed, 2)
-    if any(one.kind is one.VAR_POSITIONAL for one in given):
+    if any(place.kind is place.VAR_POSITIONAL for place in parameters):
         return None
     if needed < MOST <= len(names) and names[MOST - 1] == "row":
         return MOST

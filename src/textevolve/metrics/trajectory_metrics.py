@@ -83,8 +83,10 @@ def open_sequence(option: str) -> TrajectoryCheck:
         faults = [f"called: {', '.join(called) or 'none'}", f"expected: {', '.join(expected)}"]
         if mode == ANY_ORDER and expected:
             return (Counter(called) & Counter(expected)).total() / len(expected), faults
-        rest = iter(called)
-        is_among = mode == IN_ORDER and bool(expected) and all(name in rest for name in expected)
+        remaining = iter(called)
+        is_among = (
+            mode == IN_ORDER and bool(expected) and all(name in remaining for name in expected)
+        )
         return float(called == expected or is_among), faults
 
     return check
@@ -108,8 +110,12 @@ def open_arguments(option: str) -> TrajectoryCheck:
     def check(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
         calls = list_calls(trajectory)
         expected = () if sign else list_calls(trajectory, "expected_tools")
-        wanted = [(u.name, {"const": u.arguments}) for u in expected if u.arguments is not None]
-        own = [_find_faults(calls, *pair) for pair in ([(name, schema)] if sign else wanted)]
+        expected_calls = [
+            (u.name, {"const": u.arguments}) for u in expected if u.arguments is not None
+        ]
+        own = [
+            _find_faults(calls, *pair) for pair in ([(name, schema)] if sign else expected_calls)
+        ]
         if not own:
             raise InputError("expected_tools has no arguments to compare with")
         faults = own[0] if sign == ":" else ["" if "" in few else few[-1] for few in own]
@@ -120,11 +126,14 @@ def open_arguments(option: str) -> TrajectoryCheck:
 
 def _find_faults(calls: Sequence[ToolUse], name: str, schema: Mapping[str, Any]) -> list[str]:
     """List for each call of a tool what breaks the schema; empty if nothing does."""
-    own = [call.arguments for call in calls if call.name == name]
-    if None in own:
+    call_arguments = [call.arguments for call in calls if call.name == name]
+    if None in call_arguments:
         raise InputError(f"the arguments of {name} were not recorded")
     broken = ["not valid JSON"]
-    faults = [broken if isinstance(one, str) else find_data_faults(one, schema) for one in own]
+    faults = [
+        broken if isinstance(arguments, str) else find_data_faults(arguments, schema)
+        for arguments in call_arguments
+    ]
     return ["; ".join(few) and f"arguments of {name}: {'; '.join(few)}" for few in faults] or [
         f"{name} was not called"
     ]

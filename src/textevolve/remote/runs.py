@@ -265,7 +265,7 @@ def write_study(
     with note_files() as noted:
         spec = study.complete(spec, settings)
         _read_here(study, spec, reads_cases=cases is None)
-    named_files = [one for one in files_read(spec) if is_file(one)]
+    named_files = [named_file for named_file in files_read(spec) if is_file(named_file)]
     names = {**noted, **dict.fromkeys(named_files)}
     if len(names) > MOST_FILES:
         raise InputError(

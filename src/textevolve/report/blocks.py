@@ -90,7 +90,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """What one speaker said. `note` stands beside the name, `points` below the text, each with a
+    """A speaker's contribution. `note` stands after the name, `points` below the text, each with a
     heading; `failure` is why there is no text."""
 
     speaker: str
@@ -138,7 +138,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one variant gave for one row of a matrix: a text or a failure, and what was said of it.
+    """A variant's output for one row of a matrix: a text or a failure, with its scores and reasons.
 
     `scores` in [0, 1] and `reasons`, each by the name of the judge or metric. `failure`: why there
     is no output, or no score. `facts`: tokens, time, cost. `details`: what can be opened in place,

@@ -1,4 +1,4 @@
-"""What stands in a cell of a table, and beside the mark of a chart: figures as plain text.
+"""Figures as plain text, for the cells of tables and the marks of charts.
 
 A figure that is missing or not finite is a dash. Escaping is the business of the renderers.
 """

@@ -45,9 +45,11 @@ class IntervalMark:
 def draw_intervals(chart: IntervalChart) -> list[IntervalMark]:
     rows: list[IntervalMark] = []
     for label, estimate in chart.rows:
-        said, ends = cell_parts(estimate, chart.format)
+        text, ends = cell_parts(estimate, chart.format)
         middle = place(estimate.value)
         # An interval around no figure would be read as one.
-        left, right = (None if middle is None else place(e) for e in (estimate.low, estimate.high))
-        rows.append(IntervalMark(label, said, ends, middle, left, right))
+        left_end, right = (
+            None if middle is None else place(e) for e in (estimate.low, estimate.high)
+        )
+        rows.append(IntervalMark(label, text, ends, middle, left_end, right))
     return rows

@@ -70,7 +70,8 @@ def write_rows(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes], suffix:
 
 
 def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[FlatRow]], IO[bytes]], int]:
-    """What writes the format of a suffix, found before the work whose rows it will write.
+    """Return the writer of a suffix's format; called before the work, so that an unknown format
+    costs nothing.
 
     Raises:
         InputError: the format is not known; names those that are.
@@ -78,8 +79,8 @@ def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[FlatRow]], IO[
     """
     writer = WRITERS.get(suffix.lower())
     if writer is None:
-        known = ", ".join(WRITERS)
-        raise InputError(f"'{suffix}': rows are written as one of {known}")
+        names = ", ".join(WRITERS)
+        raise InputError(f"'{suffix}': rows are written as one of {names}")
     if writer is _write_parquet:
         _import_pyarrow()
     return writer
@@ -100,12 +101,12 @@ def flatten(row: FlatRow) -> dict[str, Scalar]:
     Raises:
         InputError: two cells would have the same name.
     """
-    found: dict[str, Scalar] = {}
+    cells: dict[str, Scalar] = {}
     for name, value in _flat(plain(row), ""):
-        if name in found:
+        if name in cells:
             raise InputError(f"two values of a row are named '{name}'; write the rows as .jsonl")
-        found[name] = value
-    return found
+        cells[name] = value
+    return cells
 
 
 def _flat(row: FlatRow, before: str) -> Iterator[tuple[str, Scalar]]:
@@ -132,19 +133,19 @@ def find_columns(rows: Iterable[FlatRow]) -> FlatColumns:
             if type(value) is int:
                 greatest[name] = max(greatest.get(name, 0), abs(value))
     columns: FlatColumns = {}
-    for name, found in kinds.items():
-        held, size = found - {type(None)}, greatest.get(name, 0)
-        columns[name] = next(iter(held)) if len(held) == 1 and size < 2**63 else str
-        if held == {int, float} and size <= EXACT:
+    for name, column_types in kinds.items():
+        types, size = column_types - {type(None)}, greatest.get(name, 0)
+        columns[name] = next(iter(types)) if len(types) == 1 and size < 2**63 else str
+        if types == {int, float} and size <= EXACT:
             columns[name] = float
     return columns
 
 
 def _cells(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
-    found = flatten(row)
-    if not found.keys() <= columns.keys():
+    cells = flatten(row)
+    if not cells.keys() <= columns.keys():
         raise InputError("the rows changed while they were written; try again")
-    return {name: found.get(name) for name in columns}
+    return {name: cells.get(name) for name in columns}
 
 
 def _write_csv(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
@@ -189,9 +190,9 @@ def _write_parquet(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> 
     columns = find_columns(rows())
     kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
-    number, found = 0, iter(rows())
+    number, iterator = 0, iter(rows())
     with parquet.ParquetWriter(target, schema, compression="zstd") as writer:
-        while batch := [_typed(row, columns) for row in islice(found, ROWS_AT_ONCE)]:
+        while batch := [_typed(row, columns) for row in islice(iterator, ROWS_AT_ONCE)]:
             writer.write_table(pa.Table.from_pylist(batch, schema=schema))
             number += len(batch)
     return number

@@ -52,9 +52,9 @@ def _compare(old: list[str], new: list[str]) -> Iterator[Piece]:
 def _shorten(text: str, *, begins: bool, ends: bool) -> Iterator[Piece]:
     """A run that both texts have, without its middle, or without the end that is next to none."""
     head, tail = "" if begins else text[:CONTEXT], "" if ends else text[-CONTEXT:]
-    left = len(text) - len(head) - len(tail)
-    if left <= CONTEXT:
+    omitted = len(text) - len(head) - len(tail)
+    if omitted <= CONTEXT:
         yield Piece("same", text)
         return
-    pieces = Piece("same", head), Piece("gap", wording.count(left, "unchanged character"))
+    pieces = Piece("same", head), Piece("gap", wording.count(omitted, "unchanged character"))
     yield from (piece for piece in (*pieces, Piece("same", tail)) if piece.text)

@@ -125,7 +125,7 @@ def _draw(block: Block, level: int, anchors: Anchors) -> Markup:
             pieces = find_differences(block.before, block.after)
             return _macro("show_diff", block, pieces, level, anchors)
         case Transcript():
-            speakers = dict.fromkeys(said.speaker for said in block.utterances)
+            speakers = dict.fromkeys(utterance.speaker for utterance in block.utterances)
             colours = {name: n % COLOURS for n, name in enumerate(speakers)}
             return _macro("show_transcript", block, colours, level, anchors)
         case Texts():

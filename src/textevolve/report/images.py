@@ -6,5 +6,5 @@ from textevolve.images import image_facts
 
 
 def say_image(url: str) -> str:
-    """What is known of an image: `png, 12 kB`."""
+    """Describe an image by its format and size: `png, 12 kB`."""
     return str(image_facts(url))

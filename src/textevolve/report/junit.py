@@ -50,12 +50,12 @@ def write_junit(suites: Sequence[JUnitSuite], target: IO[bytes]) -> None:
     target.write(b"</testsuites>\n")
 
 
-def _element(tag: str, counted: Counter[str], **given: str) -> Element:
+def _element(tag: str, counted: Counter[str], **attributes: str) -> Element:
     totals = {"tests": counted.total(), "failures": counted["failure"], "errors": counted["error"]}
     if tag == "testsuite":  # Jenkins' schema has none for all suites together
         totals["skipped"] = counted["skipped"]
-    named = {name: legal(value) for name, value in given.items()}
-    return Element(tag, {**named, **{name: str(number) for name, number in totals.items()}})
+    values = {name: legal(value) for name, value in attributes.items()}
+    return Element(tag, {**values, **{name: str(number) for name, number in totals.items()}})
 
 
 def _opening(element: Element) -> bytes:
@@ -64,10 +64,10 @@ def _opening(element: Element) -> bytes:
 
 
 def _draw(case: JUnitCase) -> Element:
-    made = Element("testcase", {"name": legal(case.name), "classname": legal(case.classname)})
+    element = Element("testcase", {"name": legal(case.name), "classname": legal(case.classname)})
     if case.outcome != "passed":
-        SubElement(made, case.outcome, {"message": legal(case.message)}).text = legal(case.text)
-    return made
+        SubElement(element, case.outcome, {"message": legal(case.message)}).text = legal(case.text)
+    return element
 
 
 def legal(text: str) -> str:

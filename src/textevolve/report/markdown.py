@@ -42,7 +42,7 @@ def escape(text: str) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """As `escape`, with line breaks kept in the way that a cell of a table can hold them."""
+    """Escape a text for the cell of a table, where line breaks become `<br>`."""
     lines = wording.visible(wording.clip(text, CELL_SHOWN)).strip().split("\n")
     return "<br>".join(_escape_marks(line.strip()) for line in lines)
 
@@ -63,10 +63,10 @@ def _escape_lines(text: str) -> str:
 
 
 def _fence(text: str) -> str:
-    shown = wording.visible(wording.clip(text, TEXT_SHOWN))
-    longest = max((len(run) for run in _FENCE.findall(shown)), default=2)
+    excerpt = wording.visible(wording.clip(text, TEXT_SHOWN))
+    longest = max((len(run) for run in _FENCE.findall(excerpt)), default=2)
     marks = "`" * (longest + 1)
-    return f"{marks}text\n{shown}\n{marks}\n"
+    return f"{marks}text\n{excerpt}\n{marks}\n"
 
 
 def _draw_report(report: Report) -> Iterator[str]:
@@ -83,8 +83,8 @@ def _draw_facts(facts: Mapping[str, str]) -> Iterator[str]:
         yield "\n".join(lines) + "\n"
 
 
-def _draw_blocks(found: Iterable[Block], level: int) -> Iterator[str]:
-    for block in found:
+def _draw_blocks(members: Iterable[Block], level: int) -> Iterator[str]:
+    for block in members:
         if isinstance(block, Section):
             yield f"{_heading(level)} {escape(block.title)}\n"
             yield from _draw_facts(block.facts)
@@ -145,13 +145,13 @@ def _grid(
     """A table; the first cell of rows that stand out is bold and has a star."""
     lines = [_row(map(escape_cell, names)), _row("---:" if flush else "---" for flush in right)]
     for n, row in enumerate(rows):
-        first, *rest = map(escape_cell, row)
-        lines.append(_row([f"★ **{first}**" if n in best and first else first, *rest]))
+        label, *cells = map(escape_cell, row)
+        lines.append(_row([f"★ **{label}**" if n in best and label else label, *cells]))
     return "\n".join(lines) + "\n"
 
 
-def _row(found: Iterable[str]) -> str:
-    return f"| {' | '.join(found)} |"
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _draw_tree(tree: blocks.Tree) -> str:
@@ -165,18 +165,20 @@ def _draw_tree(tree: blocks.Tree) -> str:
 def _draw_diff(diff: blocks.Diff) -> str:
     marks = {"removed": "[-{}-]", "added": "{{+{}+}}", "same": "{}", "gap": "[… {} …]"}
     pieces = find_differences(diff.before, diff.after)
-    shown = "".join(marks[piece.kind].format(piece.text) for piece in pieces)
-    return _fence(shown) if pieces else "No visible difference.\n"
+    text = "".join(marks[piece.kind].format(piece.text) for piece in pieces)
+    return _fence(text) if pieces else "No visible difference.\n"
 
 
 def _draw_transcript(transcript: blocks.Transcript) -> Iterator[str]:
-    for said in transcript.utterances:
-        note = f" ({escape(said.note)})" if said.note else ""
-        yield f"**{escape(said.speaker) or wording.DASH}**{note}\n"
-        if said.failure:
-            yield f"> *No answer:* {escape(said.failure)}\n"
-        if said.text:
-            yield "\n".join(f"> {line}" for line in _escape_lines(said.text).split("\n")) + "\n"
-        if said.points:
-            points = [f"- *{escape(name)}:* {escape_cell(text)}" for name, text in said.points]
+    for utterance in transcript.utterances:
+        note = f" ({escape(utterance.note)})" if utterance.note else ""
+        yield f"**{escape(utterance.speaker) or wording.DASH}**{note}\n"
+        if utterance.failure:
+            yield f"> *No answer:* {escape(utterance.failure)}\n"
+        if utterance.text:
+            yield (
+                "\n".join(f"> {line}" for line in _escape_lines(utterance.text).split("\n")) + "\n"
+            )
+        if utterance.points:
+            points = [f"- *{escape(name)}:* {escape_cell(text)}" for name, text in utterance.points]
             yield "\n".join(points) + "\n"

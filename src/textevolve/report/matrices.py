@@ -1,5 +1,5 @@
-"""What the renderers of a matrix share: an entry in a word, the first of any number of rows, and
-what can be opened of a row."""
+"""Shared parts of the renderers of a matrix: an entry in a word, the first of any number of rows,
+and the details of a row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def say_entry(entry: Entry | None) -> str:
 
 def first_text(entry: Entry) -> str:
     """The text by which an entry is known in one line."""
-    facts = ", ".join(f"{name} {said}" for name, said in entry.facts.items())
+    facts = ", ".join(f"{name} {value}" for name, value in entry.facts.items())
     return entry.failure or entry.output or "; ".join(entry.reasons.values()) or facts
 
 
@@ -38,7 +38,7 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     """The first rows in short, for renderers in which nothing can be opened; of the others none is
     held. `outputs`: the beginning of what each variant gave, too."""
     rows = iter(matrix.rows)
-    shown = [
+    table_rows = [
         (
             shorten(row.id, NAME_SHOWN),
             *(_brief(entry) if outputs else say_entry(entry) for entry in row.entries),
@@ -46,10 +46,10 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
         )
         for row in islice(rows, most)
     ]
-    left = sum(1 for _ in rows)
+    hidden = sum(1 for _ in rows)
     names = ["row", *(shorten(name, INPUT_SHOWN) for name in matrix.variants), "input"]
-    note = f"{count(left, 'more row')} not shown here; a page in HTML has them." if left else ""
-    return Table(matrix.title, [Column(name) for name in names], shown, note=note)
+    note = f"{count(hidden, 'more row')} not shown here; a page in HTML has them." if hidden else ""
+    return Table(matrix.title, [Column(name) for name in names], table_rows, note=note)
 
 
 def draw_first(
@@ -61,7 +61,7 @@ def draw_first(
     columns = [Column("case"), *([Column("variant")] if several else [])]
     columns += [Column("score"), Column("input"), Column("output"), Column("reason")]
     cells: list[Sequence[Cell]] = []
-    shown: list[str] = []
+    lines: list[str] = []
     for row, link in zip(rows, links or [""] * len(rows), strict=True):
         for n, entry in enumerate(row.entries):
             if entry is not None:
@@ -69,8 +69,8 @@ def draw_first(
                 texts = [shorten(text, WORDS_SHOWN) for text in (row.input, entry.output, reason)]
                 variant = [shorten(variants[n], NAME_SHOWN)] if several else []
                 cells.append([shorten(row.id, NAME_SHOWN), *variant, say_entry(entry), *texts])
-                shown.append(link)
-    return Table("Failures and lowest scores", columns, cells, links=shown, place=place)
+                lines.append(link)
+    return Table("Failures and lowest scores", columns, cells, links=lines, place=place)
 
 
 def draw_cell_difference(
@@ -81,9 +81,9 @@ def draw_cell_difference(
     texts = [entry.output if entry and not entry.failure else "" for entry in cells]
     if not all(texts):
         return None
-    named = [f"{shorten(variants[n], NAME_SHOWN)} {say_entry(row.entries[n])}" for n in pair]
+    titles = [f"{shorten(variants[n], NAME_SHOWN)} {say_entry(row.entries[n])}" for n in pair]
     title = f"Case {shorten(row.id, NAME_SHOWN)}, {shorten(row.input, INPUT_SHOWN)}: "
-    return Diff(f"{title}{named[0]} → {named[1]}", texts[0], texts[1])
+    return Diff(f"{title}{titles[0]} → {titles[1]}", texts[0], texts[1])
 
 
 def _brief(entry: Entry | None) -> str:
@@ -92,14 +92,14 @@ def _brief(entry: Entry | None) -> str:
 
 
 def _asked(row: MatrixRow) -> str:
-    """What was asked, or why there is no score at all."""
+    """Return the input of a row, or the reason for a missing score."""
     entries = [entry for entry in row.entries if entry is not None]
     failed = bool(entries) and all(e.failure and main_score(e) is None for e in entries)
     return entries[0].failure if failed else row.input
 
 
 def find_details(row: MatrixRow, matrix: Matrix) -> Iterator[tuple[int | None, Section]]:
-    """What can be opened of a row as a whole (None) and of its entries, by the variant's number."""
+    """Return the details of a row as a whole (None) and of its entries, by the variant's number."""
     if row.details:
         title = f"{row.id}: {shorten(row.input, 90)}"
         yield None, Section(title, row.details, row.facts, folded=True)

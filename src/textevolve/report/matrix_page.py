@@ -75,8 +75,8 @@ def draw_matrix(
             if anchors is not None and number <= LIVE_ROWS:
                 data.write(",\n" if number > 1 else "\n")
                 data.write(_json(_row(row, anchors)))
-                for n, found in matrices.find_details(row, matrix):
-                    section = replace(found, facts={}, anchor=anchors.of(n))
+                for n, cell_details in matrices.find_details(row, matrix):
+                    section = replace(cell_details, facts={}, anchor=anchors.of(n))
                     details.writelines(draw([section], level + 1))
         data.write("]}")
         yield macro("end_plain", number, PLAIN_ROWS, LIVE_ROWS if live else PLAIN_ROWS)
@@ -114,8 +114,8 @@ def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
         "id": _text(row.id),
         "input": _text(row.input),
         "entries": [
-            None if one is None else _entry(one, anchors(one, n))
-            for n, one in enumerate(row.entries)
+            None if entry is None else _entry(entry, anchors(entry, n))
+            for n, entry in enumerate(row.entries)
         ],
         **_given(reference=_text(row.reference), facts=_texts(row.facts), details=anchors(row)),
     }
@@ -123,7 +123,7 @@ def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
 
 def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
     scores = {_text(name): _finite(score) for name, score in entry.scores.items()}
-    found = _given(
+    details = _given(
         output=_text(entry.output),
         scores=scores,
         reasons=_texts(entry.reasons),
@@ -131,7 +131,7 @@ def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
         facts=_texts(entry.facts),
         details=anchor,
     )
-    return found if entry.passed is None else {**found, "passed": entry.passed}
+    return details if entry.passed is None else {**details, "passed": entry.passed}
 
 
 def _given(**fields: Any) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _finite(score: float | None) -> float | None:
 
 
 def _texts(texts: Mapping[str, str]) -> dict[str, str]:
-    return {_text(name): _text(said) for name, said in texts.items()}
+    return {_text(name): _text(text) for name, text in texts.items()}
 
 
 def _text(text: str) -> str:

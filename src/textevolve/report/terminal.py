@@ -48,13 +48,13 @@ def print_report(report: Report, console: Console) -> None:
         console.print(draw_facts(report.facts.items()))
 
 
-def _print(console: Console, what: RenderableType) -> None:
-    console.print(what, markup=False, highlight=False, emoji=False)
+def _print(console: Console, content: RenderableType) -> None:
+    console.print(content, markup=False, highlight=False, emoji=False)
 
 
-def _print_blocks(found: Iterable[Block], console: Console) -> None:
+def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
     counted = 0
-    for block in found:
+    for block in blocks:
         if not isinstance(block, Section):
             console.print()
             _print_block(block, console)
@@ -69,8 +69,8 @@ def _print_blocks(found: Iterable[Block], console: Console) -> None:
             counted += 1
     if counted:
         console.print()
-        said = f"{wording.count(counted, 'more section')} not shown here; a page in HTML has them."
-        _print(console, Text(said, "dim"))
+        note = f"{wording.count(counted, 'more section')} not shown here; a page in HTML has them."
+        _print(console, Text(note, "dim"))
 
 
 def _print_block(block: Block, console: Console) -> None:
@@ -114,28 +114,28 @@ def _draw_diff(diff: blocks.Diff) -> Text:
     """Marks beside the colours, so that it can be read without any."""
     styles = {"removed": ("[-", "-]", "red"), "added": ("{+", "+}", "green")}
     styles |= {"gap": (" [… ", " …] ", "dim"), "same": ("", "", "")}
-    shown = Text(overflow="fold")
+    text = Text(overflow="fold")
     for piece in find_differences(diff.before, diff.after):
         begin, end, style = styles[piece.kind]
-        shown.append(f"{begin}{piece.text}{end}", style)
-    return shown or Text("No visible difference.", "dim")
+        text.append(f"{begin}{piece.text}{end}", style)
+    return text or Text("No visible difference.", "dim")
 
 
 def _draw_transcript(transcript: blocks.Transcript) -> Iterator[RenderableType]:
-    speakers = list(dict.fromkeys(said.speaker for said in transcript.utterances))
-    for n, said in enumerate(transcript.utterances):
+    speakers = list(dict.fromkeys(utterance.speaker for utterance in transcript.utterances))
+    for n, utterance in enumerate(transcript.utterances):
         if n:
             yield ""
-        colour = AGENT_STYLES[speakers.index(said.speaker) % len(AGENT_STYLES)]
-        name = safe(said.speaker, f"bold {colour}", CELL_SHOWN)
-        if said.note:
-            name = Text.assemble(name, "  ", safe(said.note, "dim", CELL_SHOWN))
+        colour = AGENT_STYLES[speakers.index(utterance.speaker) % len(AGENT_STYLES)]
+        name = safe(utterance.speaker, f"bold {colour}", CELL_SHOWN)
+        if utterance.note:
+            name = Text.assemble(name, "  ", safe(utterance.note, "dim", CELL_SHOWN))
         yield name
-        if said.failure:
-            yield Padding(safe(said.failure, "red"), (0, 0, 0, 2))
-        if said.text:
-            yield Padding(safe(said.text), (0, 0, 0, 2))
-        for heading, text in said.points:
+        if utterance.failure:
+            yield Padding(safe(utterance.failure, "red"), (0, 0, 0, 2))
+        if utterance.text:
+            yield Padding(safe(utterance.text), (0, 0, 0, 2))
+        for heading, text in utterance.points:
             yield Padding(
                 Text.assemble(safe(heading, "dim", CELL_SHOWN), "  ", safe(text)), (0, 0, 0, 4)
             )

@@ -58,8 +58,8 @@ def letter(candidate: int) -> str:
     name = ""
     number = candidate + 1
     while number:
-        number, rest = divmod(number - 1, 26)
-        name = chr(ord("A") + rest) + name
+        number, remainder = divmod(number - 1, 26)
+        name = chr(ord("A") + remainder) + name
     return name
 
 
@@ -93,9 +93,9 @@ def duration(seconds: float) -> str:
     """`4.2 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
+        return f"{minutes} min {remainder:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
@@ -130,7 +130,7 @@ _VARIANT = re.compile(r"[-:]latest$|:(free|nitro|floor|online)$")
 def is_same_model(requested: str, answering: str) -> bool:
     """Whether an answer names the model that was requested: the provider before the name does not
     count, nor the version of an alias, such as a date."""
-    name, other = (re.split("[/#]", one.casefold())[-1] for one in (requested, answering))
+    name, other = (re.split("[/#]", model.casefold())[-1] for model in (requested, answering))
     alias = _VARIANT.sub("", name)
     dated = other.startswith(alias) and _VERSION.fullmatch(other, len(alias))
     return other in (name, alias) or bool(dated)
@@ -149,8 +149,8 @@ def other_models(usage: Usage) -> str:
 
 
 def saved_by_caching(usage: Usage) -> str:
-    """What prompt caching saved, as it follows a cost; nothing where nothing was cached or all is
-    free."""
+    """Describe the saving by prompt caching, to be put after a cost; empty if nothing was cached or
+    all is free."""
     if usage.saved is None:
         return " (saved by prompt caching: unknown)" if usage.cached_tokens else ""
     if usage.saved == 0:

@@ -85,12 +85,12 @@ def find_files(path: str, noun: str) -> list[tuple[str, str]]:
     if path.startswith(PREFIX):
         return fetch_files(path)
     if is_folder(path):
-        found = matching_files(os.path.join(glob.escape(path), "*"))
+        matches = matching_files(os.path.join(glob.escape(path), "*"))
     elif glob.has_magic(path) and not is_there(path):
-        found = matching_files(path)
+        matches = matching_files(path)
     else:
         return [(path, name_of(path))]
-    files = sorted(one for one in found if Path(one).suffix.lower() in SUFFIXES)
+    files = sorted(name for name in matches if Path(name).suffix.lower() in SUFFIXES)
     if not files:
         raise InputError(f"{path}: holds no files of {noun}s ({', '.join(SUFFIXES)})")
     return [(file, file) for file in files]

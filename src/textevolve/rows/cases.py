@@ -72,35 +72,39 @@ def cases_of_row(
     if isinstance(case := row.get("case"), Mapping) and "candidates" in case:
         row = cast("Mapping[str, Any]", case)  # a line of an exported evaluation
     source = _RowSource(row, where, columns, reading)
-    images, shown = source.take_images()
-    chat = None if shown else source.find_chat()
+    images, candidate_images = source.take_images()
+    chat = None if candidate_images else source.find_chat()
     trajectory = source.take_trajectory(in_chat=chat is not None)
     if chat is None:
-        pairs = [(source.take_input(), source.take_outputs() or (IMAGE_ALONE,) * len(shown))]
+        pairs = [
+            (source.take_input(), source.take_outputs() or (IMAGE_ALONE,) * len(candidate_images))
+        ]
     else:
         pairs = source.split_chat(chat)
     if trajectory is not None and not reading.answered:
         pairs = [(input, outputs or (NO_ANSWER,)) for input, outputs in pairs]
         if len(pairs) > 1 or len(pairs[0][1]) > 1:
             raise InputError(f"{where}: tool calls belong to one output, and the row has several")
-    if shown and len(shown) != len(pairs[0][1]):
+    if candidate_images and len(candidate_images) != len(pairs[0][1]):
         outputs = len(pairs[0][1])
-        raise InputError(f"{where}: has images for {len(shown)} candidates, and {outputs} outputs")
-    named = source.take_first(source.roles.ids, "id")
-    id = number if named is None else str(named)
-    known: dict[str, Any] = {
+        raise InputError(
+            f"{where}: has images for {len(candidate_images)} candidates, and {outputs} outputs"
+        )
+    case_id = source.take_first(source.roles.ids, "id")
+    id = number if case_id is None else str(case_id)
+    facts: dict[str, Any] = {
         "parameters": source.take_parameters(),
         "reference": source.take_reference(),
         "context": source.take_context(),
         "images": images,
-        "candidate_images": shown,
+        "candidate_images": candidate_images,
         "trajectory": trajectory,
     }
     columns.taken |= source.read
     columns.note_unread(row, (*source.read, "parameters"))
     if chat is not None and reading.each_reply:
-        return [Case(*pair, f"{id}.{n}", **known) for n, pair in enumerate(pairs, 1)]
-    return [Case(*pairs[0], id, **known)]
+        return [Case(*pair, f"{id}.{n}", **facts) for n, pair in enumerate(pairs, 1)]
+    return [Case(*pairs[0], id, **facts)]
 
 
 class _RowSource:
@@ -179,8 +183,8 @@ class _RowSource:
         instruction = roles.instruction
         parts = [instruction] if instruction not in ("", name) else []
         texts = [(part, self.take_first([part], "input")) for part in (*parts, name)]
-        found = [self.text(part, value) for part, value in texts if value is not None]
-        return found[0] if len(found) == 1 else _GAP.join(filter(str.strip, found))
+        written = [self.text(part, value) for part, value in texts if value is not None]
+        return written[0] if len(written) == 1 else _GAP.join(filter(str.strip, written))
 
     def take_outputs(self) -> tuple[str, ...]:
         roles = self.roles
@@ -217,8 +221,8 @@ class _RowSource:
             return read_images(value, f"{self.where}: '{name}'", self.reading.folder)
 
         cells = list_images(self.get(CANDIDATE_IMAGES), f"{self.where}: '{CANDIDATE_IMAGES}'")
-        shown = tuple(read(CANDIDATE_IMAGES, cell) for cell in cells)
-        return read(IMAGES, self.get(IMAGES)), shown
+        candidates = tuple(read(CANDIDATE_IMAGES, cell) for cell in cells)
+        return read(IMAGES, self.get(IMAGES)), candidates
 
     def take_reference(self) -> str | None:
         """Return the reference answer: a text, or a number. What else stands in a column of these
@@ -254,7 +258,7 @@ class _RowSource:
         self.read |= {name: name for name in stated}
         self.columns.has_outputs |= bool(stated)
         names = (*self.roles.chats, *self.roles.inputs) if in_chat else ()
-        messages = (found for name in names if (found := list_messages(self.get(name))))
+        messages = (listed for name in names if (listed := list_messages(self.get(name))))
         return read_trajectory({"tool_calls": next(messages, None), **stated}, self.where)
 
     def take_parameters(self) -> dict[str, Any]:
@@ -265,8 +269,8 @@ class _RowSource:
             raise InputError(f"{self.where}: 'parameters' must be a mapping")
         names = [name for name in self.reading.parameters if name in self.row]
         self.read |= dict.fromkeys(names, "parameter")
-        own = {name: self.row[name] for name in names if self.row[name] is not None}
-        return {**cast("Mapping[str, Any]", nested), **own}
+        parameters = {name: self.row[name] for name in names if self.row[name] is not None}
+        return {**cast("Mapping[str, Any]", nested), **parameters}
 
 
 def read_cases(
@@ -311,7 +315,7 @@ def check_iterable(cases: object) -> None:
 
 
 def take_cases(
-    given: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
+    sources: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
     """Take cases from Python objects: `Case`s, mappings by the rules of rows in files, and pairs of
     an input and its candidates.
@@ -319,10 +323,10 @@ def take_cases(
     Raises:
         InputError: one of them is something else; names its place.
     """
-    check_iterable(given)
+    check_iterable(sources)
     columns, reading = columns or Columns(), reading or RowReading()
     renaming = Renaming(reading.map)
-    for number, source in enumerate(given, 1):
+    for number, source in enumerate(sources, 1):
         where = f"case {number}"
         if isinstance(source, Case):
             columns.references |= {} if source.reference is None else {"reference": None}
@@ -346,8 +350,8 @@ def _read_images(case: Case, where: str, reading: RowReading) -> Case:
     if not (reading.images and (case.images or case.candidate_images)):
         return case
     images = read_images(case.images, f"{where}: images")
-    shown = tuple(
-        read_images(own, f"{where}: images of candidate {n}")
-        for n, own in enumerate(case.candidate_images, 1)
+    candidate_images = tuple(
+        read_images(urls, f"{where}: images of candidate {n}")
+        for n, urls in enumerate(case.candidate_images, 1)
     )
-    return replace(case, images=images, candidate_images=shown)
+    return replace(case, images=images, candidate_images=candidate_images)

@@ -28,8 +28,8 @@ _CONTENTS = ("content", "tool_calls", "function_call")
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """What one message says. `calls`: its calls of tools, each as a text. Parts of it that are no
-    text are named in brackets."""
+    """The content of one message. `calls`: its tool calls, each as text. Parts that are not text
+    are named in brackets."""
 
     speaker: str
     text: str
@@ -50,8 +50,8 @@ def read_texts(value: object) -> tuple[str, ...]:
     """Read a list of texts, or its JSON; empty if it is something else."""
     value = parse_text(value)
     texts = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
-    found = tuple(text for text in texts if isinstance(text, str))
-    return found if len(found) == len(texts) else ()
+    strings = tuple(text for text in texts if isinstance(text, str))
+    return strings if len(strings) == len(texts) else ()
 
 
 def list_messages(value: object) -> Sequence[RawMessage] | None:
@@ -85,16 +85,18 @@ def read_message(message: RawMessage) -> ChatTurn:
     speaker = speaker_of(str(message.get("role") or message.get("from")))
     if speaker == "Tool" and message.get("name"):
         speaker = f"Tool ({_plain(str(message['name']))})"
-    read = [_read_part(part) for part in _list(message.get("content", message.get("value")))]
-    asked = [*_list(message.get("tool_calls")), message.get("function_call")]
-    calls = [call for _, call in read if call] + [_read_call(one) for one in asked if one]
-    return ChatTurn(speaker, "\n".join(text for text, _ in read if text), tuple(calls))
+    parts = [_read_part(part) for part in _list(message.get("content", message.get("value")))]
+    raw_calls = [*_list(message.get("tool_calls")), message.get("function_call")]
+    calls = [call for _, call in parts if call] + [
+        _read_call(entry) for entry in raw_calls if entry
+    ]
+    return ChatTurn(speaker, "\n".join(text for text, _ in parts if text), tuple(calls))
 
 
 def speaker_of(role: str) -> str:
     """User, Assistant, System or Tool, by whatever name data has it; else Other with the name."""
-    known = role.strip().lower()
-    return _SPEAKERS.get(known) or f"Other ({_plain(known)})"
+    name = role.strip().lower()
+    return _SPEAKERS.get(name) or f"Other ({_plain(name)})"
 
 
 def _read_part(part: object) -> tuple[str, str]:
@@ -114,11 +116,11 @@ def _read_part(part: object) -> tuple[str, str]:
 
 def _read_call(call: object) -> str:
     """A call of a tool as NAME(ARGUMENTS), in one line."""
-    found = _object(call)
-    function = _object(found.get("function")) or found
-    given = function.get("arguments", function.get("input", ""))
-    said = write_text(given)
-    return f"{_plain(str(function.get('name', '')))}({' '.join(said.split())})"
+    fields = _object(call)
+    function = _object(fields.get("function")) or fields
+    raw = function.get("arguments", function.get("input", ""))
+    arguments = write_text(raw)
+    return f"{_plain(str(function.get('name', '')))}({' '.join(arguments.split())})"
 
 
 def _plain(name: str) -> str:

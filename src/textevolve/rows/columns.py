@@ -99,8 +99,8 @@ def find_roles(columns: tuple[object, ...], *, letters: bool = False) -> Roles:
     """Find what each column holds, by the names of all of them. `letters`: `a` and `b` are outputs
     if no other column is."""
     folded: dict[str, str] = {}
-    named = [column for column in columns if isinstance(column, str)]
-    for column in named:
+    names = [column for column in columns if isinstance(column, str)]
+    for column in names:
         folded.setdefault(fold_name(column), column)
     lists = _named(LISTS, folded)
     outputs = next(filter(None, (_family(stem, folded) for stem in OUTPUTS)), ())
@@ -131,20 +131,20 @@ def _named(names: Iterable[str], folded: Mapping[str, str]) -> tuple[str, ...]:
 def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of a family: the bare one and those with numbers, by number; else all others."""
     numbered: list[tuple[int, str]] = [(-1, folded[stem])] if stem in folded else []
-    others: list[str] = []
+    members: list[str] = []
     for name, column in folded.items():
-        if found := re.fullmatch(rf"{stem}_?(\d+)", name):
-            numbered.append((int(found[1]), column))
+        if match := re.fullmatch(rf"{stem}_?(\d+)", name):
+            numbered.append((int(match[1]), column))
         elif name.startswith(f"{stem}_") and name.rpartition("_")[2] not in _MEASURES:
-            others.append(column)
-    return tuple(column for _, column in sorted(numbered)) or tuple(others)
+            members.append(column)
+    return tuple(column for _, column in sorted(numbered)) or tuple(members)
 
 
 def is_text_column(column: str, *, letters: bool = False) -> bool:
     """Whether a cell of a table is to be read as it stands, and not as JSON."""
     name = fold_name(column)
-    others = _LETTERS if letters else ()
-    if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, "id", "text", *others):
+    allowed = _LETTERS if letters else ()
+    if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, "id", "text", *allowed):
         return True
     return name not in LISTS and any(re.fullmatch(rf"{stem}(_.*|\d+)?", name) for stem in OUTPUTS)
 
@@ -157,7 +157,7 @@ def join_passages(value: object) -> str:
         joined = "" if isinstance(parsed, str) else join_passages(parsed)
         return joined or (value if value.strip() else "")
     listed = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
-    texts = [_BLANK.sub("\n", one.strip()) for one in listed if isinstance(one, str)]
+    texts = [_BLANK.sub("\n", passage.strip()) for passage in listed if isinstance(passage, str)]
     return "\n\n".join(filter(None, texts)) if len(texts) == len(listed) else ""
 
 
@@ -167,7 +167,7 @@ NAMED = 12
 
 @dataclass
 class Columns:
-    """What the columns of cases were read as, over all rows.
+    """The roles in which the columns of cases were read, over all rows.
 
     `header`: the columns of a table, which may be empty in a row. `taken`: the role of each column
     that was read; `unread`: the others that hold something; `references`: those with a reference
@@ -208,16 +208,16 @@ class Columns:
         self.has_outputs = self.has_outputs or roles.has_outputs
         return roles
 
-    def note_unread(self, row: Mapping[str, Any], read: Iterable[str]) -> None:
+    def note_unread(self, row: Mapping[str, Any], read_names: Iterable[str]) -> None:
         """Note the columns of a row that hold something and were not read."""
-        known = set(read)
-        unread = (str(k) for k, v in row.items() if v not in (None, "") and k not in known)
+        names = set(read_names)
+        unread = (str(k) for k, v in row.items() if v not in (None, "") and k not in names)
         self.unread |= dict.fromkeys(unread)
 
     def note_id(self, id: str) -> None:
-        if (known := hash(id)) in self._ids:
+        if (digest := hash(id)) in self._ids:
             self._doubles[id] = None
-        self._ids.add(known)
+        self._ids.add(digest)
 
     def line(self) -> str:
         """Describe in one line what each column was read as."""
@@ -254,6 +254,6 @@ class Columns:
 
 def list_names(names: Iterable[object]) -> str:
     """List the first of some names, each on one line and short."""
-    known = [" ".join(str(name).split())[:40] for name in names]
-    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-    return ", ".join(known[:NAMED]) + more or "no columns"
+    shortened = [" ".join(str(name).split())[:40] for name in names]
+    more = f" and {len(shortened) - NAMED} more" if len(shortened) > NAMED else ""
+    return ", ".join(shortened[:NAMED]) + more or "no columns"

@@ -57,7 +57,7 @@ def open_text(path: str, errors: str = "strict") -> Generator[IO[str]]:
 
 
 def _standard_input(errors: str) -> IO[str]:
-    """As UTF-8, like the files, whatever the terminal's encoding is."""
+    """Read standard input as UTF-8, like files, and ignore the terminal's encoding."""
     check_stdin()
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed from the start
         raise InputError("standard input: is closed")

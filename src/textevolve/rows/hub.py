@@ -28,7 +28,7 @@ _CONVERTED = re.compile(r"(?:(?P<config>[^/]+)/)(?:partial-)?(?P<split>[^/]+)/\d
 
 @dataclass(frozen=True, slots=True)
 class HubSet:
-    """What `hf:OWNER/NAME[/CONFIG][:SPLIT]` names; empty where nothing was said."""
+    """The dataset that `hf:OWNER/NAME[/CONFIG][:SPLIT]` names; omitted parts are empty."""
 
     name: str
     config: str
@@ -56,7 +56,7 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
         InputError: there is no such set or split, or several of which none is named; or the hub
             cannot be reached. SettingsError: huggingface_hub is not installed.
     """
-    wanted = parse_name(text)
+    dataset = parse_name(text)
     check_address(text)
     try:
         from huggingface_hub import HfApi, errors
@@ -66,60 +66,60 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
         ) from None
     api: Any = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
     about: dict[str, Any] = {
-        "repo_id": wanted.name,
+        "repo_id": dataset.name,
         "repo_type": "dataset",
         "revision": CONVERTED,
     }
     try:
-        files = choose_converted(wanted, api.list_repo_files(**about))
+        files = choose_converted(dataset, api.list_repo_files(**about))
         paths = [api.hf_hub_download(**about, filename=file) for file in files]
     except InputError:
         raise
     except errors.RevisionNotFoundError:
-        raise InputError(f"{wanted}: {NOT_CONVERTED}") from None
+        raise InputError(f"{dataset}: {NOT_CONVERTED}") from None
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(f"{text}: cannot be read from the hub ({reason})") from error
-    return [(path, f"{wanted} ({file})") for path, file in zip(paths, files, strict=True)]
+    return [(path, f"{dataset} ({file})") for path, file in zip(paths, files, strict=True)]
 
 
-def choose_converted(wanted: HubSet, files: Sequence[str]) -> list[str]:
+def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
     """The files of the split in the branch of converted files.
 
     Raises:
         InputError: nothing is there or has that name, or several are there and none is named.
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    configs: dict[str, dict[str, list[str]]] = {}
     for file in sorted(files):
         if at := _CONVERTED.fullmatch(file):
-            found.setdefault(at["config"], {}).setdefault(at["split"], []).append(file)
-    if not found:
-        raise InputError(f"{wanted}: {NOT_CONVERTED}")
-    config = _choose(wanted, "configuration", wanted.config, found, "default")
-    split = _choose(wanted, "split", wanted.split, found[config], "")
-    if any("/partial-" in file for file in found[config][split]):
+            configs.setdefault(at["config"], {}).setdefault(at["split"], []).append(file)
+    if not configs:
+        raise InputError(f"{dataset}: {NOT_CONVERTED}")
+    config = _choose(dataset, "configuration", dataset.config, configs, "default")
+    split = _choose(dataset, "split", dataset.split, configs[config], "")
+    if any("/partial-" in file for file in configs[config][split]):
         logging.getLogger("textevolve").warning(
             "%s: the hub has converted only the first part of this split, which is what is read",
-            wanted,
+            dataset,
         )
-    return found[config][split]
+    return configs[config][split]
 
 
 def _choose(
-    wanted: HubSet, what: str, named: str, found: Mapping[str, object], default: str
+    dataset: HubSet, kind: str, name: str, choices: Mapping[str, object], default: str
 ) -> str:
     """The one that is named, the only one, or the default.
 
     Raises:
         InputError: there is none of that name, or it has to be said which.
     """
-    if named in found:
-        return named
-    if not named and len(found) == 1:
-        return next(iter(found))
-    if not named and default in found:
+    if name in choices:
+        return name
+    if not name and len(choices) == 1:
+        return next(iter(choices))
+    if not name and default in choices:
         return default
-    names = ", ".join(found)
-    said = f"has no {what} '{named}'" if named else f"has several of the kind {what}"
-    form = "hf:NAME:SPLIT" if what == "split" else "hf:NAME/CONFIG:SPLIT"
-    raise InputError(f"{wanted}: {said}; there are: {names}; write {form}")
+    names = ", ".join(choices)
+    problem = f"has no {kind} '{name}'" if name else f"has several of the kind {kind}"
+    form = "hf:NAME:SPLIT" if kind == "split" else "hf:NAME/CONFIG:SPLIT"
+    raise InputError(f"{dataset}: {problem}; there are: {names}; write {form}")

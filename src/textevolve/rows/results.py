@@ -68,7 +68,7 @@ def _read_sample(sample: Row) -> Row:
         "input": write_chat(chat) if chat else sample.get("input"),
         "output": output.get("completion"),
         "reference": "\n".join(target) if isinstance(target, list) else target,
-        "tool_calls": messages if any(one.get("tool_calls") for one in messages) else None,
+        "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
     }
     return {name: value for name, value in row.items() if value}
 
@@ -80,7 +80,7 @@ def read_result(row: Row) -> Row:
         return row
     output = (row.get("response") or {}).get("output")
     checks = (row["testCase"] or {}).get("assert") or ()
-    values = (one.get("value") for one in checks if one.get("type") in _EQUALITY)
+    values = (check.get("value") for check in checks if check.get("type") in _EQUALITY)
     result = {
         "id": f"{row['testIdx']}-{row['promptIdx']}-{(row.get('provider') or {}).get('id', '')}",
         "input": (row.get("prompt") or {}).get("raw"),
@@ -97,8 +97,8 @@ def has_outputs(columns: Iterable[str]) -> bool:
 
 def read_cells(row: Row) -> Iterator[Row]:
     """Read a row for each output in a row of promptfoo's table; any other stays as it is."""
-    outputs = {name: found for name in row if (found := _PROVIDER.fullmatch(name))}
-    for name, (_, prompt) in ((name, found.groups()) for name, found in outputs.items()):
+    outputs = {name: match for name in row if (match := _PROVIDER.fullmatch(name))}
+    for name, (_, prompt) in ((name, match.groups()) for name, match in outputs.items()):
         for variable, value in row.items():
             text = write_text(value)
             prompt = re.sub(rf"{{{{\s*{re.escape(variable)}\s*}}}}", lambda _, t=text: t, prompt)

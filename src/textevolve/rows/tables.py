@@ -55,15 +55,15 @@ def read_csv(
     between cells: the one of `DELIMITERS` that is most often in it. Cells of our own exports are
     those that were written: the apostrophes of `defuse` go."""
     csv.field_size_limit(sys.maxsize)
-    first = next(iter(file), "")
-    lines = itertools.chain([first] if first else [], file)
-    reader = csv.DictReader(lines, delimiter=find_delimiter(first), strict=True)
+    header_line = next(iter(file), "")
+    lines = itertools.chain([header_line] if header_line else [], file)
+    reader = csv.DictReader(lines, delimiter=find_delimiter(header_line), strict=True)
     begins = 1  # the line in which the row begins that is being read
     try:
         columns = list(reader.fieldnames or ())
         restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
         reader.fieldnames = columns = [restore(name) for name in columns]
-        double = [one for one in columns if one.strip() and columns.count(one) > 1]
+        double = [column for column in columns if column.strip() and columns.count(column) > 1]
         if double and not has_outputs(columns):
             raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
         header(columns)
@@ -84,7 +84,7 @@ def read_csv(
 
 
 def find_delimiter(header: str) -> str:
-    """What stands between the cells of a header, outside quotes; the comma where nothing does."""
+    """Return the delimiter of a header outside quotes; the comma if there is none."""
     bare = re.sub(r'"[^"]*"', "", header)
     return max(DELIMITERS, key=bare.count)
 

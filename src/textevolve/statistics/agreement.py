@@ -102,12 +102,12 @@ def area_under_curve(
     characteristic (ROC) curve".
     """
     ours, labels = paired(scores, passed)
-    known = ~np.isnan(ours + labels)
-    names, numbers = np.unique(group_numbers(groups, known.size)[known], return_inverse=True)
+    present = ~np.isnan(ours + labels)
+    names, numbers = np.unique(group_numbers(groups, present.size)[present], return_inverse=True)
     drawn = draw_weights(names.size, DRAWS, seed) if names.size else [np.ones((1, 0))]
-    each = (weighted_area(ours[known], labels[known], weights[:, numbers]) for weights in drawn)
+    each = (weighted_area(ours[present], labels[present], weights[:, numbers]) for weights in drawn)
     interval = resampling_interval(np.concatenate(list(each)))
-    value = float(weighted_area(ours[known], labels[known], np.ones(numbers.size)))
+    value = float(weighted_area(ours[present], labels[present], np.ones(numbers.size)))
     return clip_interval(Statistic(value, interval))
 
 
@@ -129,10 +129,10 @@ def best_threshold(scores: Array, passed: Array) -> float:
     """Return the score from which to pass items so that Cohen's kappa with their labels (NaN: none)
     is highest: halfway between two scores, and of equals that nearest to one half. NaN if there is
     none."""
-    known = ~np.isnan(scores + passed)
-    values, places = np.unique(scores[known], return_inverse=True)
+    present = ~np.isnan(scores + passed)
+    values, places = np.unique(scores[present], return_inverse=True)
     counts = np.zeros((2, values.size))
-    np.add.at(counts, (passed[known].astype(np.intp), places), 1.0)
+    np.add.at(counts, (passed[present].astype(np.intp), places), 1.0)
     failed = np.cumsum(counts, axis=1)[:, :-1].T
     tables = np.stack([failed, counts.sum(axis=1) - failed], axis=1)
     kappas = np.nan_to_num(kappa_of(tables), nan=-math.inf)

@@ -86,28 +86,28 @@ def measure_calibration(
         InputError: a number lies outside [0, 1], there is not one outcome for each probability, or
             not one bin.
     """
-    said, came = paired(probabilities, outcomes)
-    present = ~np.isnan(said + came)
+    predicted, came = paired(probabilities, outcomes)
+    present = ~np.isnan(predicted + came)
     clusters = group_numbers(groups, present.size)[present]
-    said, came = said[present], came[present]
-    for name, side in (("probability", said), ("outcome", came)):
+    predicted, came = predicted[present], came[present]
+    for name, side in (("probability", predicted), ("outcome", came)):
         if side.size and not (side.min() >= 0 and side.max() <= 1):
             raise InputError(f"each {name} must lie in [0, 1]")
-    numbers = _numbers_of_bins(said, bins)
+    numbers = _numbers_of_bins(predicted, bins)
     bin_masks = [numbers == number for number in np.unique(numbers)]
     names = clusters.tolist()
-    gaps, base = _gaps(said, came, numbers), mean_present(came)
+    gaps, base = _gaps(predicted, came, numbers), mean_present(came)
     ends = bootstrap_interval(gaps, _error_of, names, draws=draws, seed=seed, bounds=UNIT)
-    squares = (said - came) ** 2
+    squares = (predicted - came) ** 2
     spread = mean_interval(squares, names, draws=draws, seed=seed, bounds=UNIT)
     return Calibration(
-        items=int(said.size),
+        items=int(predicted.size),
         brier=Statistic(mean_present(squares), spread),
         ece=Statistic(float(_error_of(gaps.sum(axis=0))), ends),
-        ece_by_chance=_error_by_chance(said, numbers),
+        ece_by_chance=_error_by_chance(predicted, numbers),
         base_rate=base,
         base_brier=mean_present((base - came) ** 2),
-        curve=tuple(_bin(said[b], came[b], clusters[b]) for b in bin_masks),
+        curve=tuple(_bin(predicted[b], came[b], clusters[b]) for b in bin_masks),
     )
 
 
@@ -116,23 +116,23 @@ def bins_for(items: int) -> int:
     return max(2, min(BINS, items // LEAST_IN_BIN))
 
 
-def _numbers_of_bins(said: Array, bins: int | None) -> NDArray[np.intp]:
+def _numbers_of_bins(predicted: Array, bins: int | None) -> NDArray[np.intp]:
     """The bin of each probability: that of the middle of its equals when all are ranked."""
-    wanted = bins_for(said.size) if bins is None else bins
-    if wanted < 1:
-        raise InputError(f"a calibration error needs at least one bin, not {wanted}")
-    if not said.size:
+    number = bins_for(predicted.size) if bins is None else bins
+    if number < 1:
+        raise InputError(f"a calibration error needs at least one bin, not {number}")
+    if not predicted.size:
         return np.zeros(0, dtype=np.intp)
-    ranked = np.sort(said)
-    below, within = (np.searchsorted(ranked, said, side) for side in ("left", "right"))
-    return wanted * (below + within) // (2 * said.size)
+    ranked = np.sort(predicted)
+    below, within = (np.searchsorted(ranked, predicted, side) for side in ("left", "right"))
+    return number * (below + within) // (2 * predicted.size)
 
 
-def _gaps(said: Array, came: Array, numbers: NDArray[np.intp]) -> Array:
-    """What each pair adds to the sums: what was said less what came true, in the column of its bin,
-    and 1 to the count in the last column, (pairs, bins + 1)."""
-    features = np.zeros((said.size, int(numbers.max(initial=0)) + 2))
-    features[np.arange(said.size), numbers] = said - came
+def _gaps(predicted: Array, came: Array, numbers: NDArray[np.intp]) -> Array:
+    """Return each pair's contribution to the sums: prediction minus outcome in the column of its
+    bin, and 1 in the last column, the count; (pairs, bins + 1)."""
+    features = np.zeros((predicted.size, int(numbers.max(initial=0)) + 2))
+    features[np.arange(predicted.size), numbers] = predicted - came
     features[:, -1] = 1.0
     return features
 
@@ -142,20 +142,21 @@ def _error_of(sums: Array) -> Array:
     return ratio(np.abs(sums[..., :-1]).sum(axis=-1), sums[..., -1])
 
 
-def _error_by_chance(said: Array, numbers: NDArray[np.intp]) -> float:
-    """Of independent outcomes that follow the probabilities: what comes true in a bin lies about a
-    normal distance from what was said, of which the mean is sqrt(2 / pi) deviations."""
-    if not said.size:
+def _error_by_chance(predicted: Array, numbers: NDArray[np.intp]) -> float:
+    """Return the calibration error expected by chance if the outcomes follow the probabilities: in
+    each bin, outcome and prediction differ by a normal error, whose mean size is sqrt(2 / pi)
+    deviations."""
+    if not predicted.size:
         return math.nan
-    variances = np.bincount(numbers, weights=said * (1 - said))
-    return float(np.sqrt(2 / math.pi * variances).sum() / said.size)
+    variances = np.bincount(numbers, weights=predicted * (1 - predicted))
+    return float(np.sqrt(2 / math.pi * variances).sum() / predicted.size)
 
 
-def _bin(said: Array, came: Array, groups: NDArray[np.intp]) -> ReliabilityBin:
+def _bin(predicted: Array, came: Array, groups: NDArray[np.intp]) -> ReliabilityBin:
     return ReliabilityBin(
-        low=float(said.min()),
-        high=float(said.max()),
-        count=int(said.size),
-        probability=float(said.mean()),
+        low=float(predicted.min()),
+        high=float(predicted.max()),
+        count=int(predicted.size),
+        probability=float(predicted.mean()),
         observed=cluster_share(came, groups.tolist()),
     )

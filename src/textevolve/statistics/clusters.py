@@ -34,17 +34,17 @@ def cluster_mean(
     freedom; without groups it is Student's interval. NaN counts as missing. No interval where fewer
     than two groups have data, or where nothing varies.
     """
-    given = vector(values)
-    present = ~np.isnan(given)
-    numbers = group_numbers(groups, given.size)[present]
-    given = given[present]
-    if not given.size:
+    array = vector(values)
+    present = ~np.isnan(array)
+    numbers = group_numbers(groups, array.size)[present]
+    array = array[present]
+    if not array.size:
         return Statistic()
-    mean = float(given.mean())
-    sums = sum_groups(given - mean, np.unique(numbers, return_inverse=True)[1])
+    mean = float(array.mean())
+    sums = sum_groups(array - mean, np.unique(numbers, return_inverse=True)[1])
     if sums.size < 2:
         return Statistic(mean, Interval(math.nan, math.nan, "one group only"))
-    error = _error(sums, given.size)
+    error = _error(sums, array.size)
     if error <= TIE:
         return Statistic(mean, Interval(math.nan, math.nan, "no variation between the groups"))
     half = t_quantile(level, sums.size - 1) * error
@@ -74,17 +74,17 @@ def cluster_share(
     as by Franco et al. (2019), "Comparative study of confidence intervals for proportions in
     complex sample surveys". Where each is its own group it is Wilson's interval itself.
     """
-    given = vector(successes)
-    numbers = group_numbers(groups, given.size)
-    trials, clusters = given.size, len(np.unique(numbers))
+    array = vector(successes)
+    numbers = group_numbers(groups, array.size)
+    trials, clusters = array.size, len(np.unique(numbers))
     if not trials:
         return Statistic()
-    share = float(given.mean())
+    share = float(array.mean())
     if clusters < 2:
         return Statistic(share, Interval(math.nan, math.nan, "one group only"))
     effective = float(clusters)
     if 0 < share < 1:
-        sums = sum_groups(given - share, np.unique(numbers, return_inverse=True)[1])
+        sums = sum_groups(array - share, np.unique(numbers, return_inverse=True)[1])
         alone = share * (1 - share) / (trials - 1)
         design = _error(sums, trials) ** 2 / alone
         effective = min(float(trials), max(float(clusters), trials / max(design, TIE)))

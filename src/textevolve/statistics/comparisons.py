@@ -51,8 +51,8 @@ class PairedTest:
 
 
 def sign_flip_test(
-    first: Numbers,
-    second: Numbers,
+    treatment: Numbers,
+    control: Numbers,
     groups: Groups | None = None,
     *,
     draws: int = FLIPS,
@@ -66,43 +66,43 @@ def sign_flip_test(
     after Phipson and Smyth (2010), "Permutation p-values should never be zero". p is 1 where
     nothing differs and NaN where there is no item.
     """
-    ours, theirs = paired(first, second)
+    ours, theirs = paired(treatment, control)
     difference = ours - theirs
     present = ~np.isnan(difference)
     numbers = group_numbers(groups, difference.size)
-    kept = difference[present]
-    better, worse = int((kept > TIE).sum()), int((kept < -TIE).sum())
-    sums = sum_groups(kept, numbers[present])
+    differences = difference[present]
+    better, worse = int((differences > TIE).sum()), int((differences < -TIE).sum())
+    sums = sum_groups(differences, numbers[present])
     sums = sums[np.abs(sums) > TIE]
     exact = sums.size <= EXACT_UNITS
-    if not kept.size:
+    if not differences.size:
         p = float("nan")
     elif exact:
         p = _share_as_far(sums, _all_signs(sums.size))
     else:
         beyond = _count_as_far(sums, _random_signs(sums.size, draws, seed))
         p = (1 + beyond) / (1 + draws)
-    return PairedTest(p, int(kept.size), better, worse, exact)
+    return PairedTest(p, int(differences.size), better, worse, exact)
 
 
-def permutation_p(first: Sequence[float], second: Sequence[float]) -> float:
-    """One-sided p that the mean of `first` is no higher: how often a random parting of all numbers
-    into two such samples puts them at least as far apart.
+def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float:
+    """One-sided p that the mean of `treatment` is no higher: how often a random parting of all
+    numbers into two such samples puts them at least as far apart.
 
     Two samples without pairs, after Pitman (1937), "Significance tests which may be applied to
     samples from any populations". Exact where there are at most `FLIPS` partings; else random ones
     and p = (1 + b) / (1 + m) as in `sign_flip_test`. NaN where a sample is empty.
     """
-    pooled = np.array([*first, *second], dtype=float)
-    if not len(first) or not len(second):
+    pooled = np.array([*treatment, *control], dtype=float)
+    if not len(treatment) or not len(control):
         return float("nan")
-    reach = float(np.sum(first)) - TIE * max(1.0, float(np.abs(pooled).sum()))
-    if math.comb(pooled.size, len(first)) <= FLIPS:
-        sums = [sum(chosen) for chosen in combinations(pooled.tolist(), len(first))]
+    reach = float(np.sum(treatment)) - TIE * max(1.0, float(np.abs(pooled).sum()))
+    if math.comb(pooled.size, len(treatment)) <= FLIPS:
+        sums = [sum(chosen) for chosen in combinations(pooled.tolist(), len(treatment))]
         return float(np.mean(np.array(sums) >= reach))
     generator = np.random.default_rng(0)
     shuffled = generator.permuted(np.tile(pooled, (FLIPS, 1)), axis=1)
-    as_far = int((shuffled[:, : len(first)].sum(axis=1) >= reach).sum())
+    as_far = int((shuffled[:, : len(treatment)].sum(axis=1) >= reach).sum())
     return (1 + as_far) / (1 + FLIPS)
 
 
@@ -112,18 +112,18 @@ def holm(p_values: Sequence[float] | Array) -> Array:
     Holm (1979), "A simple sequentially rejective multiple test procedure". A NaN stays NaN and is
     not counted as a test.
     """
-    given = vector(p_values)
-    adjusted = np.full(given.shape, np.nan)
-    order = np.argsort(given)  # NaN goes last
-    order = order[~np.isnan(given[order])]
-    steps = given[order] * np.arange(order.size, 0, -1)
+    raw = vector(p_values)
+    adjusted = np.full(raw.shape, np.nan)
+    order = np.argsort(raw)  # NaN goes last
+    order = order[~np.isnan(raw[order])]
+    steps = raw[order] * np.arange(order.size, 0, -1)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
     return adjusted
 
 
 def difference_interval(
-    first: Numbers,
-    second: Numbers,
+    treatment: Numbers,
+    control: Numbers,
     groups: Groups | None = None,
     *,
     level: float = 0.95,
@@ -138,7 +138,7 @@ def difference_interval(
     mean. With 5 groups or fewer no test reaches the level of 95 %, and there is no interval.
     """
     quantile(level)  # refuses one that is none
-    ours, theirs = paired(first, second)
+    ours, theirs = paired(treatment, control)
     present = ~np.isnan(ours - theirs)
     numbers = np.unique(group_numbers(groups, ours.size)[present], return_inverse=True)[1]
     pairs = np.stack([(ours - theirs)[present], np.ones(int(present.sum()))], axis=1)
@@ -165,8 +165,8 @@ def difference_interval(
 
 
 def holm_interval(
-    first: Numbers,
-    second: Numbers,
+    treatment: Numbers,
+    control: Numbers,
     groups: Groups | None = None,
     *,
     p: float,
@@ -177,18 +177,18 @@ def holm_interval(
     as much wider as the correction is stricter, so that 0 lies within it where the corrected p is
     above 0.05 and only there."""
     level = 1 - ALPHA * (p / corrected if corrected > 0 else 1.0)
-    found = difference_interval(first, second, groups, level=level, draws=FLIPS, seed=seed)
-    low, high = found.low, found.high
-    if found.reason:
-        return found
+    interval = difference_interval(treatment, control, groups, level=level, draws=FLIPS, seed=seed)
+    low, high = interval.low, interval.high
+    if interval.reason:
+        return interval
     if corrected > ALPHA:  # of random patterns the two are not always the same ones
         return Interval(min(low, 0.0), max(high, 0.0))
     return Interval(max(low, 0.0), high) if low + high > 0 else Interval(low, min(high, 0.0))
 
 
 def items_needed(
-    first: Numbers,
-    second: Numbers,
+    treatment: Numbers,
+    control: Numbers,
     *,
     size: float | None = None,
     power: float = 0.8,
@@ -206,7 +206,7 @@ def items_needed(
     d is the mean difference and d2 the mean of its square, which for verdicts right or wrong is
     the share of items on which the judges differ.
     """
-    difference = _differences(first, second)
+    difference = _differences(treatment, control)
     mean = mean_present(difference) if size is None else size
     if not difference.size or abs(mean) <= TIE:
         return float("nan")
@@ -220,8 +220,8 @@ def items_needed(
     return float(math.ceil(max(z**2 / mean**2, reach) - TIE))
 
 
-def _differences(first: Numbers, second: Numbers) -> Array:
-    ours, theirs = paired(first, second)
+def _differences(treatment: Numbers, control: Numbers) -> Array:
+    ours, theirs = paired(treatment, control)
     difference = ours - theirs
     return difference[~np.isnan(difference)]
 
@@ -278,8 +278,8 @@ def compare_pairs(
     """Several pairs of such lists, corrected for their number (`holm`)."""
     p_values = [sign_flip_test(*pair, seed=seed).p for pair in pairs]
     compared: list[PairedDifference] = []
-    for (first, second), p, corrected in zip(pairs, p_values, holm(p_values), strict=True):
-        ours, theirs = paired(first, second)
+    for (variant, baseline), p, corrected in zip(pairs, p_values, holm(p_values), strict=True):
+        ours, theirs = paired(variant, baseline)
         interval = holm_interval(ours, theirs, p=p, corrected=float(corrected), seed=seed)
         needed = items_needed(ours, theirs, tests=len(pairs))
         low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))

@@ -51,9 +51,9 @@ class Statistic:
 
 def mean_present(values: Numbers) -> float:
     """The mean of what is there; NaN of nothing."""
-    given = vector(values)
-    given = given[~np.isnan(given)]
-    return float(given.mean()) if given.size else float("nan")
+    present = vector(values)
+    present = present[~np.isnan(present)]
+    return float(present.mean()) if present.size else float("nan")
 
 
 def quantile(level: float) -> float:
@@ -127,13 +127,13 @@ def mean_interval(
     """Interval of the mean of one figure an item; see `bootstrap_interval`. Figures within `UNIT`
     have Wilson's, with groups as trials, where all are the same, or where there are fewer than 30
     groups and each is 0, 1 or half of it."""
-    given = vector(values)
-    present = ~np.isnan(given)
-    features = np.stack([np.where(present, given, 0.0), present.astype(np.float64)], axis=1)
+    array = vector(values)
+    present = ~np.isnan(array)
+    features = np.stack([np.where(present, array, 0.0), present.astype(np.float64)], axis=1)
     trials = len(_sum_by_group(features, groups))
-    shares = trials < FEW and np.isin(given[present], (0.0, 0.5, 1.0)).all()
-    if bounds == UNIT and trials > 1 and (shares or np.ptp(given[present]) <= TIE):
-        return wilson_interval(mean_present(given) * trials, trials, level)
+    shares = trials < FEW and np.isin(array[present], (0.0, 0.5, 1.0)).all()
+    if bounds == UNIT and trials > 1 and (shares or np.ptp(array[present]) <= TIE):
+        return wilson_interval(mean_present(array) * trials, trials, level)
     return bootstrap_interval(
         features,
         lambda totals: ratio(totals[..., 0], totals[..., 1]),
@@ -233,8 +233,12 @@ def bootstrap_interval(
     if len(sums) < 2:
         return Interval(float("nan"), float("nan"), "one group only" if len(sums) else "no item")
     values = [statistic(weights @ sums) for weights in draw_weights(len(sums), draws, seed)]
-    found = resampling_interval(np.concatenate(values), level)
-    return found if found.reason else Interval(*np.clip((found.low, found.high), *bounds).tolist())
+    interval = resampling_interval(np.concatenate(values), level)
+    return (
+        interval
+        if interval.reason
+        else Interval(*np.clip((interval.low, interval.high), *bounds).tolist())
+    )
 
 
 def resampling_interval(values: Array, level: float = 0.95) -> Interval:
@@ -248,9 +252,9 @@ def resampling_interval(values: Array, level: float = 0.95) -> Interval:
     if values.size > FEW:
         low, high = np.quantile(defined, [_tail(level), 1 - _tail(level)])
         return Interval(float(low), float(high))
-    others = defined[1:]
-    error = math.sqrt((others.size - 1) * float(others.var()))
-    half = t_quantile(level, others.size - 1) * error
+    resampled = defined[1:]
+    error = math.sqrt((resampled.size - 1) * float(resampled.var()))
+    half = t_quantile(level, resampled.size - 1) * error
     return Interval(float(values[0]) - half, float(values[0]) + half)
 
 
@@ -265,8 +269,8 @@ def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:
     if len(groups) != items:
         raise InputError(f"{len(groups)} groups were given for {items} items")
     numbers: dict[Hashable, int] = {}
-    named = [g if g not in ("", None) else (i,) for i, g in enumerate(groups)]
-    return np.array([numbers.setdefault(g, len(numbers)) for g in named], dtype=np.intp)
+    labels = [g if g not in ("", None) else (i,) for i, g in enumerate(groups)]
+    return np.array([numbers.setdefault(g, len(numbers)) for g in labels], dtype=np.intp)
 
 
 def sum_groups(values: Array, numbers: NDArray[np.intp]) -> Array:
@@ -276,10 +280,10 @@ def sum_groups(values: Array, numbers: NDArray[np.intp]) -> Array:
     return sums
 
 
-def ratio(part: Array, whole: Array) -> Array:
+def ratio(part: Array, total: Array) -> Array:
     """part / whole, NaN where the whole is 0."""
-    shape = np.broadcast_shapes(np.shape(part), np.shape(whole))
-    return np.divide(part, whole, out=np.full(shape, np.nan), where=np.asarray(whole) != 0)
+    shape = np.broadcast_shapes(np.shape(part), np.shape(total))
+    return np.divide(part, total, out=np.full(shape, np.nan), where=np.asarray(total) != 0)
 
 
 def _tail(level: float) -> float:
@@ -304,8 +308,8 @@ def vector(values: Numbers) -> Array:
     return vector
 
 
-def paired(first: Numbers, second: Numbers) -> tuple[Array, Array]:
-    ours, theirs = vector(first), vector(second)
+def paired(values: Numbers, references: Numbers) -> tuple[Array, Array]:
+    ours, theirs = vector(values), vector(references)
     if ours.size != theirs.size:
         raise InputError(f"{ours.size} and {theirs.size} verdicts cannot be compared item by item")
     return ours, theirs

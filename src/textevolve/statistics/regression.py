@@ -66,8 +66,8 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
 
 
 def minimise(slopes: Callable[[Array], Slopes], start: Array) -> Array:
-    """Where a strictly convex function is lowest: Newton's steps, halved until each lowers it by a
-    share of what its slope promises (Armijo)."""
+    """Minimise a strictly convex function by Newton's method, with steps halved until each lowers
+    it by a share of what its slope promises (Armijo)."""
     here, (value, gradient, curvature) = start, slopes(start)
     for _ in range(STEPS):
         step = -np.linalg.solve(curvature, gradient)
@@ -77,11 +77,11 @@ def minimise(slopes: Callable[[Array], Slopes], start: Array) -> Array:
         size = 1.0
         for _ in range(HALVINGS):
             there = here + size * step
-            found = slopes(there)
-            if found[0] <= value + 1e-4 * size * promise:
+            gradient_there = slopes(there)
+            if gradient_there[0] <= value + 1e-4 * size * promise:
                 break
             size /= 2
         else:
             break  # nothing lower can be told apart in floating point
-        here, (value, gradient, curvature) = there, found
+        here, (value, gradient, curvature) = there, gradient_there
     return here

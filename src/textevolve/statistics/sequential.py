@@ -25,8 +25,9 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class LookOutcome:
-    """What the units up to here say. `p`: the chance, if nothing is gained, of a stop at an earlier
-    look or of as much as is seen at this one; `accepted` if that is within what may be spent."""
+    """The result of one look at the units so far. `p`: the chance, if nothing is gained, of a stop
+    at an earlier look or of as much as is seen at this one; `accepted` if that is within what may
+    be spent."""
 
     units: int
     p: float

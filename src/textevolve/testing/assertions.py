@@ -110,8 +110,12 @@ async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
         assertions = await run.judge([_demand(session, text) for text in texts])
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
         raise _hide_frames(error) from error.__cause__
-    results = [one.result for one in assertions if isinstance(one.result, EvaluationResult)]
-    failed = any(one.passed is False for one in assertions)
+    results = [
+        assertion.result
+        for assertion in assertions
+        if isinstance(assertion.result, EvaluationResult)
+    ]
+    failed = any(assertion.passed is False for assertion in assertions)
     if not failed and len(results) == len(assertions):
         return results
     from textevolve.testing.messages import describe_failures
@@ -123,8 +127,8 @@ async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
 def _demand(session: JudgingSession, text: Mapping[str, Any]) -> tuple[Case, Demand]:
     """The case that a text is, and what is demanded of it."""
     name, place = session.name_next()
-    given = text.get("reference"), text.get("context")
-    case = Case(text.get("input"), (text.get("output"),), name, {}, *given)  # pyright: ignore[reportArgumentType]  checked next
+    values = text.get("reference"), text.get("context")
+    case = Case(text.get("input"), (text.get("output"),), name, {}, *values)  # pyright: ignore[reportArgumentType]  checked next
     try:
         check_case(case)
     except InputError as error:

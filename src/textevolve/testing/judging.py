@@ -75,7 +75,7 @@ class AssertionRun:
         """
         name = self._objects.name(judge) or self._judge
         check_absolute(name)
-        demand = Demand(_fit_judge(name, case, named=judge is not None), **demanded)
+        demand = Demand(_fit_judge(name, case, is_named=judge is not None), **demanded)
         if demand.min_score is not None and not 0 <= demand.min_score <= 1:
             raise InputError(f"min_score must be from 0 to 1, not {demand.min_score!r:.40}")
         return demand
@@ -129,24 +129,26 @@ class AssertionRun:
             if isinstance(cause, Exception):  # the test shows where in the user's code
                 raise cause from None
             assertion = Assertion(case, demand, failure_of(error))
-        own = demand.judge.startswith(OWN) and isinstance(assertion.result, EvaluationResult)
+        is_own = demand.judge.startswith(OWN) and isinstance(assertion.result, EvaluationResult)
         # No journal has the answers of the program's own evaluators.
-        parameters = write_demand(replace(demand, given=assertion.result if own else None))
-        kept = replace(case, parameters=parameters)
+        parameters = write_demand(replace(demand, given=assertion.result if is_own else None))
+        stripped = replace(case, parameters=parameters)
         record = keep_record(STUDY, assertion, STUDY.row(assertion))
-        await asyncio.shield(asyncio.to_thread(opened.store.append, opened.run.id, kept, record))
+        await asyncio.shield(
+            asyncio.to_thread(opened.store.append, opened.run.id, stripped, record)
+        )
         return assertion
 
     async def _find_model(self, name: str) -> str:
         """The full name of a model, or of the session's own."""
         async with self._choosing:
             if name not in self._models:
-                named = name or self._settings.model
-                self._models[name] = (await choose_model(self._settings, named, asks=False))[0]
+                chosen = name or self._settings.model
+                self._models[name] = (await choose_model(self._settings, chosen, asks=False))[0]
         return self._models[name]
 
 
-def _fit_judge(judge: str, case: Case, *, named: bool) -> str:
+def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
     """The judge, which looks at the reference and the context that the case has. One that nobody
     `named` is made to look at the reference.
 
@@ -161,7 +163,7 @@ def _fit_judge(judge: str, case: Case, *, named: bool) -> str:
     if case.context is not None and "context" not in parsed.needs:
         missing, other = "context", "faithfulness"
     elif case.reference is not None and not parsed.reads_reference:
-        if not named and "reference" in parsed.kind.options:
+        if not is_named and "reference" in parsed.kind.options:
             name, at, model = judge.partition("@")
             return f"{name}+reference{at}{model}"
         missing, other = "reference", "probe+rules+reference"

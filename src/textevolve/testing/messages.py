@@ -30,10 +30,10 @@ def end_session(session: JudgingSession) -> list[str]:
         run = store.get_run(session.run_id)
         totals = store.run_totals(run.id)
         counts = describe_counts(STUDY.summarise(AssertionsSpec(), read_records(store, run)()))
-    asked = totals.spent.calls + totals.failed
+    calls = totals.spent.calls + totals.failed
     return [
         counts,
-        f"{wording.count(asked, 'call')} asked, {totals.reused.calls:,} from the journal;"
+        f"{wording.count(calls, 'call')} asked, {totals.reused.calls:,} from the journal;"
         f" {wording.count(totals.spent.tokens, 'token')}, {wording.money(totals.spent.cost)}",
         f"run {run.id} (textevolve runs show {run.id})",
     ]
@@ -41,32 +41,34 @@ def end_session(session: JudgingSession) -> list[str]:
 
 def describe_failures(assertions: Sequence[Assertion], run: str) -> str:
     """Each text that is not good enough, or has no score; the first line says the most."""
-    wrong = [one for one in assertions if one.passed is not True]
+    wrong = [assertion for assertion in assertions if assertion.passed is not True]
     lines: list[str] = []
     if len(assertions) > 1:
-        below = sum(one.passed is False for one in wrong)
+        below = sum(assertion.passed is False for assertion in wrong)
         unjudged = len(wrong) - below
         parts = [f"{below} of {len(assertions)} texts are not good enough"] * bool(below)
         parts += [f"{unjudged} of {len(assertions)} could not be judged"] * bool(unjudged)
         lines.append(", and ".join(parts))
-    for one in wrong[:SHOWN]:
-        lines += _describe_text(one)
+    for assertion in wrong[:SHOWN]:
+        lines += _describe_text(assertion)
     if len(wrong) > SHOWN:
         lines.append(f"and {len(wrong) - SHOWN} more")
     return "\n".join([*lines, f"  run:    {run} (textevolve runs show {run})"])
 
 
-def _describe_text(one: Assertion) -> Iterator[str]:
-    least = one.demand.min_score
-    if one.score is None:
-        yield f"could not be judged: {wording.shorten(one.reason, OUTPUT)}"
+def _describe_text(assertion: Assertion) -> Iterator[str]:
+    least = assertion.demand.min_score
+    if assertion.score is None:
+        yield f"could not be judged: {wording.shorten(assertion.reason, OUTPUT)}"
     elif least is None:
-        yield f"score {one.score:.3f}, which the judge does not let pass"
+        yield f"score {assertion.score:.3f}, which the judge does not let pass"
     else:
-        yield f"score {one.score:.3f} is below {least:g}"
-    yield f"  input:  {wording.shorten(one.case.input, INPUT)}"
-    yield f"  output: {wording.shorten(one.case.candidates[0], OUTPUT)}"
-    for number, line in enumerate(one.reason.splitlines() if one.score is not None else ()):
+        yield f"score {assertion.score:.3f} is below {least:g}"
+    yield f"  input:  {wording.shorten(assertion.case.input, INPUT)}"
+    yield f"  output: {wording.shorten(assertion.case.candidates[0], OUTPUT)}"
+    for number, line in enumerate(
+        assertion.reason.splitlines() if assertion.score is not None else ()
+    ):
         yield f"  {'' if number else 'said:':<7} {wording.shorten(line, INPUT)}"
-    model = f" ({one.demand.model})" if one.demand.model else ""
-    yield f"  judge:  {one.demand.judge}{model}"
+    model = f" ({assertion.demand.model})" if assertion.demand.model else ""
+    yield f"  judge:  {assertion.demand.judge}{model}"

@@ -52,20 +52,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
     """Each of `workers` processes may spend its share."""
-    read: dict[str, str | None] = {
+    options: dict[str, str | None] = {
         name: config.getoption(f"--textevolve-{name}")
         or config.getini(f"textevolve_{name.replace('-', '_')}")
         or None
         for name in OPTIONS
     }
-    cost, store = _read_number("max-cost", read["max-cost"], float("inf")), read["store"]
+    cost, store = _read_number("max-cost", options["max-cost"], float("inf")), options["store"]
     start = config.invocation_params.dir
     base = start if config.getoption("--textevolve-store") else config.rootpath
     return SessionOptions(
         start=start,
-        judge=read["judge"],
-        model=read["model"],
-        min_score=_read_number("min-score", read["min-score"], 1.0),
+        judge=options["judge"],
+        model=options["model"],
+        min_score=_read_number("min-score", options["min-score"], 1.0),
         max_cost=None if cost is None else cost / workers,
         store=store if store is None or "://" in store else str(base / Path(store).expanduser()),
     )

@@ -1,2 +1,2 @@
-"""What can be told of a text without a model: words and language, whether a pattern is found in it,
-where JSON breaks its schema. Rules that are made of it live in the rooms above."""
+"""Properties of a text that need no model: words and language, matches of a pattern, faults of JSON
+by its schema. The rules built on them live in the packages above."""

@@ -28,14 +28,14 @@ _MILLISECONDS = 1e11
 def parse_time(text: str) -> float | None:
     """Seconds since 1970 of a date, a date with a time, or a number of seconds or milliseconds;
     in UTC where it names no zone. None where it is none of these."""
-    said = " ".join(text.split())
-    if re.fullmatch(r"\d{9,14}(\.\d{1,9})?", said):
-        number = float(said)
+    words = " ".join(text.split())
+    if re.fullmatch(r"\d{9,14}(\.\d{1,9})?", words):
+        number = float(words)
         return number / 1000 if number >= _MILLISECONDS else number
-    for read in (datetime.fromisoformat, *map(_reader, _FORMATS), parsedate_to_datetime):
+    for reader in (datetime.fromisoformat, *map(_reader, _FORMATS), parsedate_to_datetime):
         try:
-            found = read(said)
-            return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+            parsed = reader(words)
+            return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError, IndexError, TypeError):
             continue
     return None

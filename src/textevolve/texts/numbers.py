@@ -1,5 +1,5 @@
-"""What counts as a number where one comes as text. Python's own reading is too kind for that: it
-takes `1_0`, `nan`, `inf` and the digits of every script.
+"""Numbers in texts. Python's own `float` and `int` are too lenient: they accept `1_0`, `nan`, `inf`
+and the digits of every script.
 
 Which numbers are in range is for whoever asks.
 """

@@ -92,7 +92,7 @@ async def search_apart(search: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 
 @cache
 def _threads(_process: int) -> ThreadPoolExecutor:
-    """By process, since a fork has no threads of the process that it comes from."""
+    """Return the thread pool of this process; a fork has none of its parent's threads."""
     return ThreadPoolExecutor(AT_ONCE, "textevolve-pattern")
 
 
@@ -107,11 +107,11 @@ def is_found(pattern: re.Pattern[str], text: str) -> bool:
     text = text[:TEXT_SEARCHED]
     if not may_be_slow(pattern.pattern, len(text)) or not sys.executable:
         return pattern.search(text) is not None
-    given = f"{pattern.pattern}\0{int(pattern.flags)}\0{text}".encode("utf-8", "surrogatepass")
+    key = f"{pattern.pattern}\0{int(pattern.flags)}\0{text}".encode("utf-8", "surrogatepass")
     try:
         ran = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _SCRIPT],
-            input=given,
+            input=key,
             capture_output=True,
             timeout=SECONDS,
             check=True,

@@ -75,7 +75,7 @@ def check_schema(schema: object, where: str = "the schema") -> None:
 
 
 def find_faults(text: str, schema: Schema) -> list[str]:
-    """What is wrong with a text that is to be JSON by the schema; empty where nothing is."""
+    """List the faults of a text that must be JSON by the schema; empty if there is none."""
     body = text.strip()
     try:
         data = json.loads(body)
@@ -83,9 +83,9 @@ def find_faults(text: str, schema: Schema) -> list[str]:
         return ["The JSON is nested too deeply."]
     except ValueError as error:
         hint = " Leave out the code fence around it." if body.startswith("```") else ""
-        told = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
         line = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        return [f"Answer with valid JSON alone, nothing around it ({told}{line}).{hint}"]
+        return [f"Answer with valid JSON alone, nothing around it ({reason}{line}).{hint}"]
     return find_data_faults(data, schema)
 
 
@@ -106,5 +106,5 @@ def find_data_faults(data: object, schema: Schema) -> list[str]:
 
 def _describe(error: Any) -> str:
     limit = error.validator_value
-    shown = f" ({error.validator}: {limit})" if isinstance(limit, int | float | str) else ""
-    return f"{error.json_path}: {error.message[:MOST_SHOWN]}{shown}."
+    limit_note = f" ({error.validator}: {limit})" if isinstance(limit, int | float | str) else ""
+    return f"{error.json_path}: {error.message[:MOST_SHOWN]}{limit_note}."

@@ -25,8 +25,8 @@ def split_text(text: str, size: int) -> Iterator[str]:
     if size < 3:
         raise ValueError("size must be 3 or more")
     start, third = 0, size // 3
-    while (left := len(text) - start) > size:
-        end = _find_seam(text, start + third, start + min(size, left - third))
+    while (remaining := len(text) - start) > size:
+        end = _find_seam(text, start + third, start + min(size, remaining - third))
         yield text[start:end]
         start = end
     if start < len(text):
@@ -36,12 +36,12 @@ def split_text(text: str, size: int) -> Iterator[str]:
 def _find_seam(text: str, low: int, high: int) -> int:
     """The last place from `low` to `high` behind a seam of the strongest kind that there is."""
     for seam in _SEAMS:
-        found = 0
+        seam_end = 0
         # One character before, so that a seam that ends just at `low` is seen.
         for match in seam.finditer(text, low - 1, high):
-            found = match.end()
-        if found >= low:
-            return found
+            seam_end = match.end()
+        if seam_end >= low:
+            return seam_end
     return high
 
 
@@ -54,8 +54,8 @@ def cut_at_seam(text: str, size: int) -> str:
         # The space behind the last sentence may lie behind the last character that fits.
         ends = [match.end() for match in seam.finditer(text, 0, size + 1)]
         for end in reversed(ends):
-            if 0 < len(kept := text[:end].rstrip()) <= size:
-                return kept
+            if 0 < len(head := text[:end].rstrip()) <= size:
+                return head
     return text[:size]
 
 
@@ -70,9 +70,11 @@ def excerpt(text: str, most: int, focus: int | None = None) -> str:
     if focus is not None:
         start = min(max(focus - part, part), len(text) - 3 * part)
         spans.insert(1, (start, start + 2 * part))
-    shown, end = "", 0
+    result, end = "", 0
     for start, stop in spans:
-        left = start - end
-        shown += (f"\n[... {left} characters left out ...]\n" if left else "") + text[start:stop]
+        omitted = start - end
+        result += (f"\n[... {omitted} characters left out ...]\n" if omitted else "") + text[
+            start:stop
+        ]
         end = stop
-    return shown
+    return result

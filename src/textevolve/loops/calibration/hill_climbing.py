@@ -61,20 +61,22 @@ async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Propo
     where there is one template, in two where there are several."""
     work: list[Callable[[], Awaitable[Rewritten]]] = []
     names = search.nodes[parent].templates.names
-    shown: list[tuple[str, tuple[int, ...]]] = []
+    drawn: list[tuple[str, tuple[int, ...]]] = []
     for k in range(width):
         rows = search.faults(parent)
         shuffle(rows, search.plan.seed, "reflect", search.rounds, k)
         known = [search.outcomes[parent, row] for row in rows[:MOST_SHOWN]]
         outcomes = fit_outcomes(known, search.context.shown)
         part = names[(search.rounds + k - 1) % len(names)]
-        shown.append((part, tuple(rows[: len(outcomes)])))
+        drawn.append((part, tuple(rows[: len(outcomes)])))
         sample = search.rounds * 1000 + k
         work.append(partial(_reflect_once, search, parent, outcomes, part, sample))
-    made = await search.rewrite_all("reflections", work)
-    stop_if_skipped(made)
+    rewrites = await search.rewrite_all("reflections", work)
+    stop_if_skipped(rewrites)
     demos = search.nodes[parent].demos
-    return [Proposal(new, part, rows, demos) for new, (part, rows) in zip(made, shown, strict=True)]
+    return [
+        Proposal(new, part, rows, demos) for new, (part, rows) in zip(rewrites, drawn, strict=True)
+    ]
 
 
 async def _reflect_once(
@@ -97,14 +99,14 @@ async def _reflect_once(
 async def demonstrate(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
     """Sets of labelled rows: drawn anew, or the parent's with one row changed."""
     body = search.nodes[parent].text.removeprefix(front(demos_of(search, parent)))
-    made: list[Proposal] = []
+    proposals: list[Proposal] = []
     for k in range(width):
         demos = draw_demos(search, parent, k)
         new = Rewritten(front(demos) + body, (f"{len(demos)} rows as demonstrations",))
         faults = search.faults(parent)
         shuffle(faults, search.plan.seed, "demos", search.rounds, k, "faults")
-        made.append(Proposal(new, shown=tuple(faults), demos=tuple(one.id for one in demos)))
-    return made
+        proposals.append(Proposal(new, shown=tuple(faults), demos=tuple(demo.id for demo in demos)))
+    return proposals
 
 
 def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
@@ -120,20 +122,20 @@ def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
     usable = [training[row] for row in (*aside, *played) if can_show(training[row], rules)]
     had = demos_of(search, parent)
     if had and rng.random() < 0.5:
-        others = [one for one in usable if one not in had]
-        kept = list(had)
-        if len(kept) > 1 and rng.random() < 2 / 3:
-            kept.pop(rng.randrange(len(kept)))
-        return _within_room([*kept, *others[:1]])
+        unused = [demo for demo in usable if demo not in had]
+        demos = list(had)
+        if len(demos) > 1 and rng.random() < 2 / 3:
+            demos.pop(rng.randrange(len(demos)))
+        return _within_room([*demos, *unused[:1]])
     labels = dict[str, int]()
     ranked: list[tuple[int, int, Example]] = []
-    for place, one in enumerate(usable):
-        seen = labels[str(one.label)] = labels.get(str(one.label), 0) + 1
-        ranked.append((seen, place, one))
+    for place, demo in enumerate(usable):
+        seen = labels[str(demo.label)] = labels.get(str(demo.label), 0) + 1
+        ranked.append((seen, place, demo))
     classes = len(labels) if len(labels) <= min(MOST_CLASSES, len(usable) // 2) else 0
     shots = min(max(rng.choice(SHOTS), classes), max(1, len(training) // 3))
     ranked.sort(key=lambda entry: entry[:2])
-    return _within_room([one for _, _, one in ranked[:shots]])
+    return _within_room([demo for _, _, demo in ranked[:shots]])
 
 
 def demos_of(search: TemplateSearch, node: int) -> list[Example]:
@@ -147,7 +149,7 @@ def can_demonstrate(search: TemplateSearch) -> bool:
     if search.context.program is not None or search.context.metric is None:
         return False
     rules = search.editor.rules[PROMPT]
-    return sum(can_show(one, rules) for one in search.material.training) >= FEWEST_LABELLED
+    return sum(can_show(example, rules) for example in search.material.training) >= FEWEST_LABELLED
 
 
 async def remove(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
@@ -177,19 +179,19 @@ def _without_rows(
     search: TemplateSearch, parent: int, demos: Sequence[Example]
 ) -> Iterator[Proposal]:
     """Without all demonstrations, each half, and each single one."""
-    body, ids = search.nodes[parent].text.removeprefix(front(demos)), [one.id for one in demos]
+    body, ids = search.nodes[parent].text.removeprefix(front(demos)), [demo.id for demo in demos]
     half = len(demos) // 2
-    groups = [ids, ids[:half], ids[half:], *([one] for one in ids)]
+    groups = [ids, ids[:half], ids[half:], *([demo] for demo in ids)]
     for group in filter(None, dict.fromkeys(map(tuple, groups))):
-        left = [one for one in demos if one.id not in group]
-        new = Rewritten(front(left) + body, (f"without the rows {', '.join(group)}",))
-        yield Proposal(new, demos=tuple(one.id for one in left))
+        remaining = [demo for demo in demos if demo.id not in group]
+        new = Rewritten(front(remaining) + body, (f"without the rows {', '.join(group)}",))
+        yield Proposal(new, demos=tuple(demo.id for demo in remaining))
 
 
 def _without_text(
     search: TemplateSearch, parent: int, demos: Sequence[Example]
 ) -> Iterator[Proposal]:
-    ids = tuple(one.id for one in demos)
+    ids = tuple(demo.id for demo in demos)
     for name, text in search.nodes[parent].templates.parts:
         body, rules = text.removeprefix(front(demos)), search.editor.rules[name]
         pieces = sorted(_PIECE.finditer(body), key=lambda piece: len(piece[0]), reverse=True)
@@ -202,7 +204,7 @@ def _without_text(
 
 
 def _within_room(demos: list[Example]) -> list[Example]:
-    while len(demos) > 1 and sum(len(show_demo(one)) for one in demos) > MOST_CHARACTERS:
+    while len(demos) > 1 and sum(len(show_demo(demo)) for demo in demos) > MOST_CHARACTERS:
         demos = demos[:-1]
     return demos
 
@@ -347,26 +349,32 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
     """New templates of one operator, which pass the gate or not, and race; the best may lead."""
     search, old, equals = climb.search, climb.search.leader, dict(climb.equals)
     search.rounds += 1
-    shown = dict[int, tuple[int, ...]]()
+    proposal_rows = dict[int, tuple[int, ...]]()
     proposals = await OPERATORS[operator](search, parent, width)
-    for one in proposals:
-        node = search.add(parent, one.new, one.part, operator=operator, demos=one.demos)
+    for proposal in proposals:
+        node = search.add(
+            parent, proposal.new, proposal.part, operator=operator, demos=proposal.demos
+        )
         if node is not None:
-            shown[node] = one.shown
-    await race(climb, await pass_gate(climb, parent, shown), operator)
+            proposal_rows[node] = proposal.shown
+    await race(climb, await pass_gate(climb, parent, proposal_rows), operator)
     won = search.leader != old
     moved = won or climb.equals != equals
     climb.idle = 0 if moved else climb.idle + max(1, len(proposals))
-    known = [search.statistics(node) for node in (old, *shown)]
-    search.place(ROUND, [one for one in known if one.scores], [search.leader])
+    tried = [search.statistics(node) for node in (old, *proposal_rows)]
+    search.place(ROUND, [proposal for proposal in tried if proposal.scores], [search.leader])
     search.show()
 
 
-async def pass_gate(climb: Climb, parent: int, shown: dict[int, tuple[int, ...]]) -> list[int]:
+async def pass_gate(
+    climb: Climb, parent: int, proposal_rows: dict[int, tuple[int, ...]]
+) -> list[int]:
     """Return the templates that do better than the parent on a few rows, the best first. One that
     does as well is tried on as many rows more, and then is good enough."""
     search, size = climb.search, climb.gate
-    rows = {node: gate_rows(climb, parent, node, read) for node, read in shown.items()}
+    rows = {
+        node: gate_rows(climb, parent, node, rows_read) for node, rows_read in proposal_rows.items()
+    }
     gains = dict[int, float]()
     for part in (slice(size), slice(size, 2 * size)):
         undecided = [node for node in rows if abs(gains.get(node, 0.0)) <= EQUAL]
@@ -376,19 +384,19 @@ async def pass_gate(climb: Climb, parent: int, shown: dict[int, tuple[int, ...]]
     return sorted((n for n, gain in gains.items() if gain >= -EQUAL), key=lambda n: (-gains[n], n))
 
 
-def gate_rows(climb: Climb, parent: int, node: int, shown: Sequence[int]) -> list[int]:
+def gate_rows(climb: Climb, parent: int, node: int, rows_read: Sequence[int]) -> list[int]:
     """Rows twice as many as a gate has: of each half most are such that the parent failed on, first
     those by which the template was written; the others it did not, so that losses show."""
     search, size = climb.search, climb.gate
     usable, faults = search.in_play(parent, node), search.faults(parent)
-    bad = list(dict.fromkeys(row for row in (*shown, *faults) if row in usable))
+    bad = list(dict.fromkeys(row for row in (*rows_read, *faults) if row in usable))
     good = [row for row in usable if row not in faults]
     shuffle(good, search.plan.seed, "gate", node)
     ordered: list[int] = []
     while bad or good:
-        kept = min(len(good), max(size // 4, size - len(bad)))
-        ordered += [*bad[: size - kept], *good[:kept]]
-        bad, good = bad[size - kept :], good[kept:]
+        good_rows = min(len(good), max(size // 4, size - len(bad)))
+        ordered += [*bad[: size - good_rows], *good[:good_rows]]
+        bad, good = bad[size - good_rows :], good[good_rows:]
     return ordered[: 2 * size]
 
 
@@ -435,5 +443,5 @@ def reserve_less(search: TemplateSearch) -> None:
     net = sum(signs) / max(1, len(signs))
     sure = net - math.sqrt(sum((sign - net) ** 2 for sign in signs)) / max(1, len(signs))
     rows = max(FEWEST_ROWS, CERTAINTY / sure**2) if sure > 0 else math.inf
-    whole = spending.reserve(spending.cost("output")) / spending.cost("output")
-    spending.most_reserved = max(2 * rows, KEPT * whole)
+    budget = spending.reserve(spending.cost("output")) / spending.cost("output")
+    spending.most_reserved = max(2 * rows, KEPT * budget)

@@ -92,7 +92,10 @@ async def expand(
     any instructions, and the new nodes."""
     plan, number, editor = search.plan, search.rounds, search.editor
     templates = {parent: search.nodes[parent].templates for parent in seen}
-    parts = {n: own.names[(number - 1 + n) % len(own.names)] for n, own in templates.items()}
+    parts = {
+        n: node_templates.names[(number - 1 + n) % len(node_templates.names)]
+        for n, node_templates in templates.items()
+    }
     written = await search.rewrite_all(
         "instructions",
         [partial(write_instructions, editor, templates[n], seen[n], parts[n]) for n in seen],
@@ -106,28 +109,28 @@ async def expand(
             continue
         shares = share_out(instructions, plan.successors, plan.seed + number)
         orders += [(parent, share, number * 1000 + k) for k, share in enumerate(shares)]
-    made = await search.rewrite_all(
+    rewrites = await search.rewrite_all(
         "successors",
         [partial(rewrite, editor, templates[n], share, parts[n], k) for n, share, k in orders],
     )
     added = [
         search.add(parent, new, parts[parent], instructions=share)
-        for (parent, share, _), new in zip(orders, made, strict=True)
+        for (parent, share, _), new in zip(orders, rewrites, strict=True)
     ]
-    stop_if_skipped(made)
+    stop_if_skipped(rewrites)
     return bool(orders), [node for node in added if node is not None]
 
 
 def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
     """Which instructions each of `count` successors applies: the first all, the others seeded parts
     of them of every smaller size, so that what one instruction is worth can show."""
-    made = [tuple(instructions)]
+    shares = [tuple(instructions)]
     for n in range(1, count):
         size = 1 + (n - 1) % max(1, len(instructions) - 1)
         order = list(range(len(instructions)))
         shuffle(order, seed, "instructions", n, *instructions)
-        made.append(tuple(instructions[k] for k in sorted(order[:size])))
-    return made[:count]
+        shares.append(tuple(instructions[k] for k in sorted(order[:size])))
+    return shares[:count]
 
 
 async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
@@ -287,10 +290,10 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
     or where half of the rows show none."""
     blocks, outcomes = cut_looks(rows), list[tuple[TrialOutcome, TrialOutcome]]()
     for number in range(1, len(blocks) + 1):
-        asked = blocks[number - 1]
-        pairs = [(node, example) for node in (search.leader, SEED) for example in asked]
+        block = blocks[number - 1]
+        pairs = [(node, example) for node in (search.leader, SEED) for example in block]
         tried = await search.try_nodes(pairs)
-        outcomes += zip(tried[: len(asked)], tried[len(asked) :], strict=True)
+        outcomes += zip(tried[: len(block)], tried[len(block) :], strict=True)
         ours, theirs = ([_number(pair[side].score) for pair in outcomes] for side in (0, 1))
         search.gain = _weigh(search, ours, theirs, blocks, number)
         if search.gain.significant or not search.gain.difference > 0:
@@ -300,13 +303,15 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
         judged = await search.runner.judge_outputs(search.context.second_judge, listed)
         scores = [_number(score) for score in judged]
         ours, theirs = scores[: len(outcomes)], scores[len(outcomes) :]
-        search.second = _weigh(search, ours, theirs, [[one.example for one, _ in outcomes]], 1)
+        search.second = _weigh(
+            search, ours, theirs, [[outcome.example for outcome, _ in outcomes]], 1
+        )
 
 
 def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
     """The rows of each look: half of them first, if that could be enough. Those of a group, which
     stand together, are not parted."""
-    groups = [list(found) for _, found in groupby(rows, hash_group)]
+    groups = [list(members) for _, members in groupby(rows, hash_group)]
     if len(groups) // 2 < fewest_units(FIRST_LOOK):
         return [list(rows)]
     halves = groups[: len(groups) // 2], groups[len(groups) // 2 :]
@@ -334,8 +339,8 @@ def _weigh(
 def _sum_groups(rows: Sequence[Example], scores: Iterator[tuple[float, float]]) -> Iterator[float]:
     """The sum of the differences in each group, of those rows that have both scores."""
     placed = [(hash_group(example), next(scores)) for example in rows]
-    for _, found in groupby(placed, lambda pair: pair[0]):
-        gaps = [first - second for _, (first, second) in found if not math.isnan(first - second)]
+    for _, pairs in groupby(placed, lambda pair: pair[0]):
+        gaps = [ours - theirs for _, (ours, theirs) in pairs if not math.isnan(ours - theirs)]
         if gaps:
             yield sum(gaps)
 

@@ -313,8 +313,8 @@ class CalibrationResult:
 
 def describe_outcome(result: CalibrationResult) -> str:
     """Whether there is a better template, in plain words."""
-    ended = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
-    ended = " The search was stopped." if result.stopped == "stopped" else ended
+    ending = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
+    ending = " The search was stopped." if result.stopped == "stopped" else ending
     gain = result.gain
     if result.stopped == "failed":
         return f"Nothing could be scored ({result.reason}). The original is kept."
@@ -327,15 +327,15 @@ def describe_outcome(result: CalibrationResult) -> str:
         faults = [node.fault for node in result.nodes if node.parent is not None]
         notes = [note for node in result.nodes for note in node.notes]
         if not all(faults):
-            kept = "the original is kept"
-            return f"No rewritten template did better on the training rows: {kept}.{ended}"
+            fallback = "the original is kept"
+            return f"No rewritten template did better on the training rows: {fallback}.{ending}"
         reason = next(iter([*faults, *notes]), "none was made")
-        return f"No new template could be written ({reason}): the original is kept.{ended}"
+        return f"No new template could be written ({reason}): the original is kept.{ending}"
     if gain is None:
         few = f" {describe_power(result.rows[1])}".rstrip()
         return (
             f"Template {result.leader} leads on the training rows, but was not validated, so the"
-            f" original is kept.{few}{ended}"
+            f" original is kept.{few}{ending}"
         )
     if result.accepted:
         verdict = f"The gain is significant: template {result.leader} is taken."
@@ -353,7 +353,7 @@ def describe_outcome(result: CalibrationResult) -> str:
     else:
         verdict = "The gain is not significant: the original is kept."
         verdict = f"{verdict} {describe_power(result.rows[1])}".rstrip()
-    return f"{_compared(result.leader, gain)} {verdict}{_second(result.second)}{ended}"
+    return f"{_compared(result.leader, gain)} {verdict}{_second(result.second)}{ending}"
 
 
 def describe_power(rows: int) -> str:

@@ -166,11 +166,11 @@ def _answer_type(most: int) -> type[_Instructions]:
     """With the greatest number in the schema, so that a server that follows it stops there. Of a
     longer list, or one with long texts or empty ones, what can be used is taken all the same."""
 
-    def usable(given: Any) -> Any:
-        if not isinstance(given, list):
-            return given
+    def usable(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
         texts = [
-            shorten_instruction(one) for one in cast("list[Any]", given) if isinstance(one, str)
+            shorten_instruction(item) for item in cast("list[Any]", value) if isinstance(item, str)
         ]
         return [text for text in texts if text][:most]
 
@@ -193,14 +193,14 @@ async def write_instructions(
     scored = fit_outcomes(worst_first(outcomes), editor.shown)
     nonce, examples = _fence_outcomes(scored, editor, [text for _, text in templates.parts])
     if len(templates.names) == 1 and editor.rules[part].names:
-        asked = prompt("calibrate_instructions").render(
+        request_text = prompt("calibrate_instructions").render(
             placeholders=editor.rules[part].placeholders,
             template=fenced("template", templates[part], nonce),
             examples=examples,
             most=editor.most,
         )
     else:
-        asked = prompt("calibrate_program").render(
+        request_text = prompt("calibrate_program").render(
             about="",
             templates=[
                 {
@@ -215,7 +215,7 @@ async def write_instructions(
             most=editor.most,
         )
     request = Request(
-        messages=(Message("user", (asked,)),),
+        messages=(Message("user", (request_text,)),),
         temperature=0.0,
         max_tokens=INSTRUCTIONS_TOKENS,
         seed=editor.seed,
@@ -243,14 +243,14 @@ def _fence_outcomes(
     """A nonce that neither these nor other `texts` of the prompt hold, and the outcomes as a prompt
     shows them: the score, and the parts, each in a fence."""
     room = _text_room(outcomes, editor.shown)
-    shown = [_list_parts(one, room) for one in outcomes]
-    nonce = draw_nonce([*texts, *(text for parts in shown for _, text in parts)], editor.seed)
+    listings = [_list_parts(entry, room) for entry in outcomes]
+    nonce = draw_nonce([*texts, *(text for parts in listings for _, text in parts)], editor.seed)
     examples = [
         {
             "score": f"{outcome.score:.2f}",
             "text": "".join(fenced(name, text, nonce) for name, text in parts),
         }
-        for outcome, parts in zip(outcomes, shown, strict=True)
+        for outcome, parts in zip(outcomes, listings, strict=True)
     ]
     return nonce, examples
 
@@ -261,18 +261,18 @@ def characters_shown(context: int) -> int:
     return 3 * min(context, LARGEST_CONTEXT) // 2
 
 
-def fit_outcomes(outcomes: Sequence[TrialOutcome], shown: int) -> list[TrialOutcome]:
+def fit_outcomes(outcomes: Sequence[TrialOutcome], limit: int) -> list[TrialOutcome]:
     """Return as many of the first outcomes as an editor is shown at once; one at least."""
-    room = _text_room(outcomes[:FEWEST_SHOWN], shown)
-    sizes = accumulate(_count_characters(one, room) for one in outcomes[:MOST_SHOWN])
-    return list(outcomes[: max(1, sum(size <= shown for size in sizes))])
+    room = _text_room(outcomes[:FEWEST_SHOWN], limit)
+    sizes = accumulate(_count_characters(outcome, room) for outcome in outcomes[:MOST_SHOWN])
+    return list(outcomes[: max(1, sum(size <= limit for size in sizes))])
 
 
-def _text_room(outcomes: Sequence[TrialOutcome], shown: int) -> int:
-    """Characters of one text, with which these outcomes keep to `shown` together."""
-    rooms = [shown // share for share in TEXT_SHARES]
-    sums = (sum(_count_characters(one, room) for one in outcomes) for room in rooms)
-    return next((room for room, size in zip(rooms, sums, strict=True) if size <= shown), rooms[-1])
+def _text_room(outcomes: Sequence[TrialOutcome], limit: int) -> int:
+    """Return the characters of one text with which these outcomes keep to `limit` together."""
+    rooms = [limit // share for share in TEXT_SHARES]
+    sums = (sum(_count_characters(outcome, room) for outcome in outcomes) for room in rooms)
+    return next((room for room, size in zip(rooms, sums, strict=True) if size <= limit), rooms[-1])
 
 
 def _count_characters(outcome: TrialOutcome, room: int) -> int:
@@ -287,10 +287,10 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
     pairs = enumerate(zip_longest(answer, expected))
     differs = next((n for n, pair in pairs if pair[0] != pair[1]), None) if expected else None
     values = outcome.example.values
-    whole = sum(map(len, values.values()))
+    total = sum(map(len, values.values()))
     lines = [
         # Each has its share, and what others leave of theirs.
-        f"{name}: {excerpt(value, max(most // len(values), most - whole + len(value)))}"
+        f"{name}: {excerpt(value, max(most // len(values), most - total + len(value)))}"
         for name, value in values.items()
     ]
     problem = outcome.failure.reason if outcome.failure else ""
@@ -305,7 +305,7 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
     return [part for part in parts if part[1]]
 
 
-def _list_steps(outcome: TrialOutcome, shown: int) -> list[tuple[str, str]]:
+def _list_steps(outcome: TrialOutcome, limit: int) -> list[tuple[str, str]]:
     """Each step's prompt and output; those of steps before the last `STEPS_SHOWN` are left out."""
     steps = outcome.trace[-STEPS_SHOWN:]
     texts = list[tuple[str, str]]()
@@ -313,7 +313,7 @@ def _list_steps(outcome: TrialOutcome, shown: int) -> list[tuple[str, str]]:
         texts.append((f"prompt of {step.name}", step.prompt))
         if step.output != outcome.output:
             texts.append((f"output of {step.name}", step.output))
-    most = shown // max(1, 2 * len(steps))
+    most = limit // max(1, 2 * len(steps))
     return [(name, excerpt(text, most)) for name, text in texts if text]
 
 
@@ -330,8 +330,8 @@ async def rewrite(
         ModelError, BudgetError: as the model raises them.
     """
     text, rules = templates[part], editor.rules[part]
-    made = await write_successor(editor.model, text, instructions, rules, sample)
-    return made if made.text else append_instructions(text, made, rules)
+    rewritten = await write_successor(editor.model, text, instructions, rules, sample)
+    return rewritten if rewritten.text else append_instructions(text, rewritten, rules)
 
 
 async def write_successor(
@@ -343,9 +343,9 @@ async def write_successor(
         ModelError, BudgetError: as the model raises them.
     """
     nonce = draw_nonce((template, *instructions), rules.seed)
-    asked = Message("user", (_ask_successor(template, instructions, rules.placeholders, nonce),))
+    message = Message("user", (_ask_successor(template, instructions, rules.placeholders, nonce),))
     request = _rewriting_request(
-        (*_example(), asked), _Template, rules.seed, sample, rules.max_tokens
+        (*_example(), message), _Template, rules.seed, sample, rules.max_tokens
     )
 
     def read(response: Response) -> Rewritten:
@@ -367,13 +367,13 @@ async def write_reflection(
     """
     rules = editor.rules[part]
     nonce, examples = _fence_outcomes(worst_first(outcomes), editor, [template])
-    asked = prompt("calibrate_reflection").render(
+    request_text = prompt("calibrate_reflection").render(
         placeholders=rules.placeholders,
         template=fenced("template", template, nonce),
         examples=examples,
         most=editor.most,
     )
-    messages, tokens = (Message("user", (asked,)),), rules.max_tokens + INSTRUCTIONS_TOKENS
+    messages, tokens = (Message("user", (request_text,)),), rules.max_tokens + INSTRUCTIONS_TOKENS
     request = _rewriting_request(messages, _Reflection, editor.seed, sample, tokens)
 
     def read(response: Response) -> Rewritten:
@@ -383,10 +383,10 @@ async def write_reflection(
         text = read_template(answer.template, nonce, template)
         return Rewritten(text, changes, template_fault(text, template, rules))
 
-    made = await _ask_rewrite(editor.model, request, read)
-    if made.text or not made.instructions:
-        return made
-    return append_instructions(template, made, rules)
+    rewritten = await _ask_rewrite(editor.model, request, read)
+    if rewritten.text or not rewritten.instructions:
+        return rewritten
+    return append_instructions(template, rewritten, rules)
 
 
 def _rewriting_request(
@@ -411,20 +411,20 @@ async def _ask_rewrite(
 
     def read_or_fault(response: Response) -> Rewritten:
         try:
-            made = read(response)
+            rewritten = read(response)
         except AnswerError as error:
             return Rewritten(None, (), str(error))
-        return replace(made, text=None) if made.fault else made
+        return replace(rewritten, text=None) if rewritten.fault else rewritten
 
     answer = await model(request)
-    first = read_or_fault(answer)
-    if not first.fault:
-        return first
-    asked = Message("user", (prompt("calibrate_again").render(fault=first.fault),))
-    shown = Message("assistant", (excerpt(answer.text, ANSWER_SHOWN) or "(nothing)",))
-    again = replace(request, messages=(*request.messages, shown, asked))
-    second = read_or_fault(await model(again))
-    return replace(second, instructions=second.instructions or first.instructions)
+    attempt = read_or_fault(answer)
+    if not attempt.fault:
+        return attempt
+    retry = Message("user", (prompt("calibrate_again").render(fault=attempt.fault),))
+    reply = Message("assistant", (excerpt(answer.text, ANSWER_SHOWN) or "(nothing)",))
+    again = replace(request, messages=(*request.messages, reply, retry))
+    repaired = read_or_fault(await model(again))
+    return replace(repaired, instructions=repaired.instructions or attempt.instructions)
 
 
 def _number(instructions: Sequence[str]) -> str:
@@ -445,9 +445,9 @@ def _ask_successor(
 def _example() -> tuple[Message, Message]:
     """A rewrite that was done well, as turns before the question: without one, small models repeat
     the marks, or give the placeholder alone."""
-    asked = _ask_successor(EXAMPLE[0], EXAMPLE[1], "{review}", EXAMPLE_NONCE)
+    question = _ask_successor(EXAMPLE[0], EXAMPLE[1], "{review}", EXAMPLE_NONCE)
     answer = json.dumps({"template": EXAMPLE[2]})
-    return Message("user", (asked,)), Message("assistant", (answer,))
+    return Message("user", (question,)), Message("assistant", (answer,))
 
 
 def append_instructions(template: str, failed: Rewritten, rules: RewritingRules) -> Rewritten:
@@ -467,7 +467,9 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
     mark = re.compile(rf"\[\[/?{re.escape(nonce)}[^\]\n]*\]\]")
     lines = list[str]()
     for line in answer.replace("\u2060", "" if "\u2060" not in parent else "\u2060").splitlines():
-        lines += [one for one in mark.split(line) if one.strip()] if mark.search(line) else [line]
+        lines += (
+            [part for part in mark.split(line) if part.strip()] if mark.search(line) else [line]
+        )
     echoes = (nonce,) if OWN_WORDS in parent else (nonce, OWN_WORDS)
     lines = [line for line in lines if not any(echo in line for echo in echoes)]
     while lines and not lines[0].strip():

@@ -106,8 +106,8 @@ async def try_fast(
 ) -> list[ArmStatistics]:
     """Every arm on every one of the same rows, all in one batch."""
     trials = [(arm, row) for arm in arms for row in rows]
-    found = dict(zip(trials, await try_all(trials), strict=True))
-    return [ArmStatistics(arm, {row: found[arm, row] for row in rows}) for arm in arms]
+    outcomes = dict(zip(trials, await try_all(trials), strict=True))
+    return [ArmStatistics(arm, {row: outcomes[arm, row] for row in rows}) for arm in arms]
 
 
 async def try_ucb(
@@ -121,12 +121,12 @@ async def try_ucb(
     chooses its beam by such bandits, too, one arm at a time.
     """
     seen: dict[int, dict[int, float | None]] = {arm: {} for arm in arms}
-    chosen, left = list(arms), max(pulls, len(arms))
-    while chosen and left > 0:
-        trials = [(arm, rows[len(seen[arm])]) for arm in chosen[:left]]
+    chosen, remaining = list(arms), max(pulls, len(arms))
+    while chosen and remaining > 0:
+        trials = [(arm, rows[len(seen[arm])]) for arm in chosen[:remaining]]
         for (arm, row), score in zip(trials, await try_all(trials), strict=True):
             seen[arm][row] = score
-        left -= len(trials)
+        remaining -= len(trials)
         chosen = _most_promising(seen, len(rows), width)
     return [ArmStatistics(arm, scores) for arm, scores in seen.items()]
 
@@ -255,7 +255,7 @@ class TemplateSearch:
         for node in self.nodes:
             if not fault and not node.fault and node.templates.alike(templates):
                 fault = f"the same text as template {node.number}"
-        made = Node(
+        child = Node(
             len(self.nodes),
             templates,
             parent,
@@ -266,8 +266,8 @@ class TemplateSearch:
             operator=operator,
             demos=demos,
         )
-        self.nodes.append(made)
-        return None if fault else made.number
+        self.nodes.append(child)
+        return None if fault else child.number
 
     def length_of(self, node: int) -> int:
         return len(self.nodes[node].text)
@@ -285,12 +285,12 @@ class TemplateSearch:
         Raises:
             SearchSpent: there is no budget left for it.
         """
-        named = self.named(pairs)
-        new = len({(t, e.id) for t, e in named} - self.runner.outputs.keys())
+        trials = self.named(pairs)
+        new = len({(t, e.id) for t, e in trials} - self.runner.outputs.keys())
         self.spending.require(new)
         before = self.spending.spent
         self.runner.round = max(1, self.rounds)
-        outcomes = await self.runner.try_all(named)
+        outcomes = await self.runner.try_all(trials)
         if not self.spending.deciding:
             self.spending.learn("output", self.spending.spent - before, new)
         for outcome in outcomes:
@@ -312,9 +312,9 @@ class TemplateSearch:
         self.spending.require(0, len(work))
         before = self.spending.spent
         self.runner.round = max(1, self.rounds)
-        made = await self.runner.ask_all(name, work)
+        rewrites = await self.runner.ask_all(name, work)
         self.spending.learn("rewrite", self.spending.spent - before, len(work))
-        return made
+        return rewrites
 
     def named(self, pairs: Sequence[tuple[int, Example]]) -> list[tuple[Templates, Example]]:
         return [(self.nodes[node].templates, example) for node, example in pairs]
@@ -322,8 +322,8 @@ class TemplateSearch:
     def in_play(self, *nodes: int) -> list[int]:
         """Rows that are no demonstration in any of the templates: there a row says nothing."""
         training = self.material.training
-        shown = {row for node in nodes for row in self.nodes[node].demos}
-        return [row for row in self.order[: self.count] if training[row].id not in shown]
+        demo_rows = {row for node in nodes for row in self.nodes[node].demos}
+        return [row for row in self.order[: self.count] if training[row].id not in demo_rows]
 
     def unknown(self, trials: Iterable[Trial]) -> list[Trial]:
         """Return the trials whose outcome is not known yet."""
@@ -355,8 +355,8 @@ class TemplateSearch:
 
     def statistics(self, node: int) -> ArmStatistics:
         rows = self.in_play(node)
-        known = {row: self.score(node, row) for row in rows if (node, row) in self.outcomes}
-        return ArmStatistics(node, known)
+        scores = {row: self.score(node, row) for row in rows if (node, row) in self.outcomes}
+        return ArmStatistics(node, scores)
 
     def place(self, where: Stage, tried: Sequence[ArmStatistics], kept: Sequence[int]) -> None:
         """Note how templates did in a selection, and which of them were `kept`."""

@@ -130,18 +130,18 @@ def take_examples(
         check_spelling(template, columns, "the template")
     names = require_names(template, columns, program)
     inputs = names if program is None else program.inputs
-    others = tuple(name for name in columns if name != label)
-    needed = others if inputs is None else inputs
+    inputs_default = tuple(name for name in columns if name != label)
+    needed = inputs_default if inputs is None else inputs
     if label in needed:
         raise InputError(f"the template shows the label {{{label}}} to the model; take it out")
     examples = dict[str, Example]()
     for where, row in placed:
-        given = [n for n in needed if row.get(n) is not None] if inputs is None else needed
-        example = _example(row, where, given, label, keep_rows)
+        inputs_present = [n for n in needed if row.get(n) is not None] if inputs is None else needed
+        example = _example(row, where, inputs_present, label, keep_rows)
         key = example.id if keep_rows else json.dumps([example.values, str(example.label)])
         examples.setdefault(key, example)
-    shown = tuple(name for name in columns if name != label or name in names)
-    return list(examples.values()), shown
+    visible = tuple(name for name in columns if name != label or name in names)
+    return list(examples.values()), visible
 
 
 def part_examples(
@@ -179,17 +179,17 @@ def require_names(
 
 
 def _example(
-    row: Mapping[str, Any], where: str, names: Sequence[str], label: str | None, whole: bool
+    row: Mapping[str, Any], where: str, names: Sequence[str], label: str | None, keep_row: bool
 ) -> Example:
     values = {name: _text(row.get(name), name, where) for name in names}
     if label is not None and row.get(label) is None:
         raise InputError(f"{where}: the label '{label}' is missing")
-    given = None if label is None else row[label]
-    kept = json.loads(json.dumps(dict(row), default=str)) if whole else None
-    counted = [values, str(given)] if kept is None else [values, str(given), kept]
+    answer = None if label is None else row[label]
+    stored_row = json.loads(json.dumps(dict(row), default=str)) if keep_row else None
+    counted = [values, str(answer)] if stored_row is None else [values, str(answer), stored_row]
     key = json.dumps(counted, sort_keys=True, ensure_ascii=False)
     id = hashlib.sha256(_encoded(key, where)).hexdigest()[:12]
-    return Example(id, values, given, row=kept)
+    return Example(id, values, answer, row=stored_row)
 
 
 def _text(value: object, name: str, where: str) -> str:
@@ -222,11 +222,11 @@ def split_examples(
         groups.setdefault(hash_group(example), []).append(example)
     if len(groups) < 2:
         raise InputError("the data must have at least two different rows, one for validation")
-    wanted = min(max(round(share * len(examples)), 1), len(examples) - 1)
+    size = min(max(round(share * len(examples)), 1), len(examples) - 1)
     held_out: set[str] = set()
     count = 0
     for key in sorted(groups):
-        if count >= wanted or len(held_out) == len(groups) - 1:
+        if count >= size or len(held_out) == len(groups) - 1:
             break
         held_out.add(key)
         count += len(groups[key])
@@ -278,7 +278,7 @@ class Templates:
 
     def alike(self, other: Templates) -> bool:
         """Whether they are the same but for white space around each."""
-        texts = [[text.strip() for _, text in one.parts] for one in (self, other)]
+        texts = [[text.strip() for _, text in templates.parts] for templates in (self, other)]
         return texts[0] == texts[1]
 
     @property
@@ -296,7 +296,7 @@ def plain_prompt(text: str) -> Templates:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOutput:
-    """What a program gives for a row. `trace`: how it came about, where a program has steps."""
+    """A program's output for a row. `trace`: its steps, if the program has any."""
 
     response: Response
     trace: tuple[PromptUse, ...] = ()
@@ -321,8 +321,8 @@ class Program(Protocol):
     async def ask(
         self, templates: Templates, example: Example, count: Callable[[Usage], None], /
     ) -> ProgramOutput:
-        """What the program gives for a row with these templates in place of its own. `count` hears
-        what was used, also by a program that failed.
+        """Run the program on a row with these templates instead of its own. `count` is called with
+        the usage, also of a program that failed.
 
         Raises:
             AnswerError: it gave nothing that can be used. ModelError, BudgetError: as its models.
@@ -330,7 +330,7 @@ class Program(Protocol):
         ...
 
     def show(self, templates: Templates, example: Example, /) -> str:
-        """What judges see as the input, under these templates."""
+        """Return the input that judges see, under these templates."""
         ...
 
 
@@ -443,8 +443,8 @@ class TrialRunner:
         work = [partial(self._try, *pair) for pair in pairs]
         tried = await self.ask_all("outputs", work, judged=self.evaluator)
         outcomes = [
-            TrialOutcome(example, None, made) if isinstance(made, Failure) else made
-            for (_, example), made in zip(pairs, tried, strict=True)
+            TrialOutcome(example, None, output) if isinstance(output, Failure) else output
+            for (_, example), output in zip(pairs, tried, strict=True)
         ]
         stop_if_skipped([outcome.result for outcome in outcomes])
         return outcomes
@@ -457,12 +457,14 @@ class TrialRunner:
         Raises:
             BudgetError, FatalModelError: as `try_all`.
         """
-        texts = [(one.example, one.output) for one in outcomes if one.output is not None]
+        texts = [
+            (outcome.example, outcome.output) for outcome in outcomes if outcome.output is not None
+        ]
         work = [partial(self._judge, judge, example, text) for example, text in texts]
         judged = await self.ask_all("judge", work)
         stop_if_skipped(judged)
-        left = iter(judged)
-        results = [None if one.output is None else next(left) for one in outcomes]
+        remaining = iter(judged)
+        results = [None if outcome.output is None else next(remaining) for outcome in outcomes]
         return [r.score if isinstance(r, EvaluationResult) else None for r in results]
 
     async def _try(self, templates: Templates, example: Example) -> TrialOutcome:
