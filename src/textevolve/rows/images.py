@@ -38,13 +38,13 @@ def folder_of(file: str) -> str:
     return "" if elsewhere else os.path.dirname(file)
 
 
-def read_image(image: ImageLike) -> str:
+def read_image(given: ImageLike) -> str:
     """The data URL of an image: of a file by its path, of its bytes, or of a data URL, checked.
 
     Raises:
         InputError: it cannot be read, is too large, or is no PNG, JPEG, GIF or WebP.
     """
-    (url,) = read_images([image], "image")
+    (url,) = read_images([given], "image")
     return url
 
 
