@@ -2,7 +2,7 @@
 
     TextEvolveError
     ├── InputError            a text, file or parameter that the caller gave cannot be used
-    │   ├── NotFoundError     there is nothing of the name that was given
+    │   ├── NotFoundError     nothing has the name that was given
     │   └── TakenError        there is something of that name already
     ├── SettingsError         configuration, a key or a model's name is wrong or missing
     ├── ModelError            a call to a model gave no usable answer

@@ -1,7 +1,7 @@
 """The nouns of judging: a `Case` is judged by an `Evaluator`, and out comes an `Evaluation`.
 
-Whatever judges in this project, from a rule to a debate, is an `Evaluator`, so that one can stand
-where another stood. How a score is found lives in the rooms; nothing here calls a model.
+Whatever judges in this project, from a rule to a debate, is an `Evaluator`, and they are
+interchangeable. How a score is found lives in the rooms; nothing here calls a model.
 """
 
 from __future__ import annotations

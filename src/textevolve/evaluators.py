@@ -30,7 +30,7 @@
 Each judge is a line of `KINDS`. `rubric=FILE` is an option of each that takes a rubric: what to
 judge by instead of the shipped question, criteria or components. `NAME=VALUE` sets a parameter of
 the profile (`rounds=1`, `readout=decide`, `decider=local/julia-1`), or `decider=MODEL` of checklist
-and of those that take a text apart: the model that judges what the judge's own model wrote down.
+and of the judges of statements: the model that judges what the judge's own model wrote down.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class EvaluatorSpec:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Which of `context` and `reference` a case must have, so that there is a score at all."""
+        """Which of `context` and `reference` a case must have, for a score to be possible."""
         if self.name == METRIC:
             return ("reference",) if needs_label(self.profile or "") else ()
         of_parts = (need for judge in self.judges for need in judge.needs)
@@ -190,7 +190,7 @@ def read_plain(text: str) -> EvaluatorSpec:
 
 
 def _read_argument(form: str, check: Callable[[str], object], text: str) -> EvaluatorSpec:
-    """Read a judge of which all that follows the colon is its argument."""
+    """Read a judge that takes all that follows the colon as its argument."""
     name, _, argument = text.partition(":")
     if not argument:
         raise InputError(f"judge '{text}': write {form}")
@@ -389,7 +389,7 @@ def check_absolute(text: str) -> None:
 
 
 def describe_judge(text: str) -> Mapping[str, Any]:
-    """The files behind a judge's text, as JSON. They make a run what it is, too."""
+    """Return the files behind a judge's text, as JSON. They are part of a run's identity."""
     spec = parse_evaluator(text)
     return spec.kind.describe(spec)
 
@@ -446,7 +446,7 @@ class Judges:
     tracing: Span = NO_SPAN
 
     def open(self, text: str, rubric: str = "") -> Evaluator:
-        """The judge that a text names. `rubric`: what it is to judge by.
+        """Open the judge that a text names. `rubric`: the rubric that it judges by.
 
         Raises:
             InputError: there is no such judge, file or profile, or an option cannot be used.
@@ -456,7 +456,7 @@ class Judges:
         return trace_judge(text, judge, self.tracing)
 
     def open_parts(self, spec: EvaluatorSpec, rubric: str) -> list[Evaluator]:
-        """The judges that a judge asks; the rubric goes to those that take one."""
+        """The judges that a judge asks; the rubric goes to the judges that take one."""
         rubrics = [rubric if judge.takes_rubric else "" for judge in spec.judges]
         return [keep_whole(self.open(*part)) for part in zip(spec.parts, rubrics, strict=True)]
 
@@ -532,8 +532,8 @@ def trace_judge(name: str, judge: Evaluator, root: Span = NO_SPAN) -> Evaluator:
 
 
 def keep_whole(judge: Evaluator) -> Evaluator:
-    """The judge, but a debate that the limits cut short is missing: its scores so far are not those
-    that it ends with when the run is gone on with."""
+    """The judge, but a debate that the limits cut short is missing: its scores so far are not
+    final, as the run may be resumed."""
 
     async def judge_whole(case: Case, /) -> Evaluation:
         evaluation = await judge(case)

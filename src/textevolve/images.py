@@ -100,8 +100,8 @@ def image_facts(url: str) -> ImageFacts:
 
 
 def image_reference(url: str) -> str:
-    """A short name in the place of a data URL, which says what is known of the image: what records
-    and exports have. It is a data URL without data, so that nothing is shown for it by mistake."""
+    """A short name instead of a data URL, which gives the facts of the image: what records and
+    exports have. It is a data URL without data, so that nothing is shown for it by mistake."""
     if _URL.match(url) is None:
         return url
     facts = image_facts(url)

@@ -2,8 +2,8 @@
 recall from them.
 
 A run pins the agents that its profiles name, and the version of each collection that its debaters
-recall from, so that it goes on with who they were and what they knew at its beginning; another
-version makes another run. How memories are found is in `memory`; what is kept of them, in `store`.
+recall from, so that a resumed run has the agents and memories of its beginning; another version
+makes another run. How memories are found is in `memory`; their storage is in `store`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 class PinnedAgent(Frozen):
     """A stored agent as it stood at a version. `memory`: how it recalls, with the full names of its
-    collections; None where it has none."""
+    collections; None if it has none."""
 
     version: int
     persona: str

@@ -27,9 +27,9 @@ object it is bound to (or None), and its arguments."""
 class Patch:
     """A change to one attribute of an installed package.
 
-    `package`: its name as it is installed. `versions`: those that the patch was written for, such
-    as `>=2.1,<2.4`. `target`: what is wrapped, `package.module:Class.method`. `why`: what is wrong
-    there, with the address of its report if there is one.
+    `package`: its name as it is installed. `versions`: the versions that the patch was written for,
+    such as `>=2.1,<2.4`. `target`: what is wrapped, `package.module:Class.method`. `why`: what is
+    wrong there, with the address of its report if there is one.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """Limits on what a text can make this process reach: files, code, addresses, models, namespaces.
 
-On the command line and in Python a specification may name whatever its user can reach, so nothing
-is asked here. A server confines what its clients send: within `confine` files are those that came
-with the study, and all else is what the operator allows. Whatever opens a file, imports code or
-asks an address by a name from outside passes through here; who may name what is the business of
-`server`.
+On the command line and in Python a specification may name anything that its user can reach, so
+nothing is asked here. A server confines what its clients send: within `confine` only files sent
+with the study can be read, and all else is what the operator allows. Whatever opens a file, imports
+code or asks an address by a name from outside passes through here; who may name what is the
+business of `server`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def note_files() -> Generator[dict[str, None]]:
 
 def add_files(folder: Path) -> None:
     """From now on, whoever may reach everything finds what was sent into this folder, too, by the
-    names that it was sent by: a client's run is gone on with, or shown, by the operator."""
+    names that it was sent by: the operator may resume or show a client's run."""
 
     def whatever(_name: str) -> bool:
         return True
@@ -102,7 +102,7 @@ def allowed_path(path: str | Path) -> str:
     """Return the path of a file or a folder of this name.
 
     Raises:
-        InputError: it is none of those that may be read.
+        InputError: it may not be read.
     """
     if (noted := _noted.get()) is not None:
         noted[str(path)] = None
@@ -235,7 +235,7 @@ def check_known_model(spec: str, is_known: bool) -> None:
 def allow_namespace(name: str) -> None:
     """
     Raises:
-        InputError: it is not seen; as where there is none.
+        InputError: it is not visible; the same error as for a missing one.
     """
     reach = _reach.get()
     if reach is not None and not reach.namespaces(name):

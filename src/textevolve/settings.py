@@ -325,8 +325,8 @@ def read_settings(**overrides: Any) -> Settings:
 
 
 def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
-    """Read the current settings, and for each that was set where it came from. Overrides win, but
-    for those that are None.
+    """Read the current settings, and for each that was set where it came from. Overrides win,
+    unless they are None.
 
     Raises:
         SettingsError: a file cannot be read, or a value is not allowed; names the source.

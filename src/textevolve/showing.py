@@ -1,7 +1,7 @@
 """How a result shows itself: in a notebook as HTML, and as a data frame.
 
-What is shown of a type of result is said by the floors above (`show_as`), so that a result knows
-nothing of pages; here is only what all results have in common.
+What is shown of a type of result is said by the floors above (`show_as`), so that a result does not
+depend on pages; here is only what all results have in common.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _as_several(value: Any) -> Any:
 
 
 Several: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
-"""Texts of which a single one may stand without brackets, as in a YAML file."""
+"""Texts; a single one needs no brackets, as in a YAML file."""
 
 
 def files_read(spec: BaseModel) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def files_read(spec: BaseModel) -> tuple[str, ...]:
 
 
 def identity_of(spec: BaseModel) -> dict[str, Any]:
-    """The part of a specification that makes a run what it is, as JSON."""
+    """Return the part of a specification that identifies a run, as JSON."""
     fields = type(spec).model_fields
     aside = {name for name, field in fields.items() if noted_of(field).get("aside")}
     return spec.model_dump(mode="json", exclude=aside)

@@ -1,4 +1,4 @@
-"""Words of papers and other tools, and what they are called here.
+"""Words of papers and other tools, with our names for them.
 
 Apart from specifications, so that the command line looks one up without loading pydantic.
 """

@@ -166,7 +166,7 @@ def name_object(value: object) -> str:
 def own_object(name: str, objects: Mapping[str, object]) -> object:
     """
     Raises:
-        InputError: it was not put in, as where a run is gone on with from the command line.
+        InputError: it was not put in, for example if a run is resumed from the command line.
     """
     if name not in objects:
         raise InputError(

@@ -189,7 +189,7 @@ class Workbench(Setting):
         return embed_with(self.model_of, made_up=self.mode == "rehearsed")
 
     def whole_judge_of(self, text: str, rubric: str = "") -> Evaluator:
-        """The same judge, of which a debate that the limits cut short counts as not asked."""
+        """Return the same judge, for which a debate cut short by the limits counts as not asked."""
         return keep_whole(self.judge_of(text, rubric))
 
     def metric_of(self, name: str) -> LabelMetric:
@@ -232,7 +232,7 @@ async def open_workbench(
     batches: BatchLedger | None = None,
 ) -> AsyncGenerator[Workbench]:
     """The models and judges of a run; `models` take the place of those of the settings. `batches`:
-    what is kept of its batch jobs, where there may be any."""
+    the store of its batch jobs, if batches are allowed."""
     # A model that embeds has no slots and holds nothing up, so the others decide.
     chat_models = [name for name in setting.models if embedder_of(name) is None]
     local = bool(chat_models) and all(name.startswith("local/") for name in chat_models)
@@ -328,8 +328,8 @@ async def open_models(
     deadline: float | None = None,
 ) -> AsyncGenerator[ModelOf]:
     """Gives a function from a model's spec to the model; all of them share one budget. With
-    `batches` they ask in batch jobs where the settings say so, and wait for those that are open, up
-    to the `deadline` as `time.monotonic` counts."""
+    `batches` they ask in batch jobs where the settings say so, and wait for open ones, up to the
+    `deadline` as `time.monotonic` counts."""
     budget, models = make_budget(limits), dict[str, Model]()
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
     async with AsyncExitStack() as stack:
@@ -356,7 +356,7 @@ async def open_models(
 
 
 def _journaled(model: Model, halt: Halt, journal: Journal, listener: Listener) -> Model:
-    """Put the journal around a model that may be halted: what it has is answered even then."""
+    """Put the journal around a model that may be halted: stored answers are returned even then."""
     return Journaled(model if halt is never else _Haltable(model, halt), journal, listener)
 
 

@@ -41,9 +41,9 @@ class Payoff:
 
     It pays where it is better (interval above 0 and p at most 5 %); it does not where a gain of
     `minimum_effect` or more is ruled out by the interval. Else it cannot be told, and
-    `items_needed` is how many it would take for the difference seen or, where that is smaller, for
-    one of that size. `tokens`: how many times as many as the rival's a single verdict of the
-    debate takes.
+    `items_needed` is how many it would take for the difference seen or, if that is smaller, for one
+    of that size. `tokens`: how many times as many as the rival's a single verdict of the debate
+    takes.
     """
 
     answer: PayoffAnswer

@@ -87,9 +87,9 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class PassFigures:
-    """Verdicts on single responses compared with people's. `precision`: of the responses that the
-    judge fails, the share that people fail; `recall`: of those that people fail, the share that the
-    judge fails. `alpha`: Krippendorff's, of the judge and people's majority."""
+    """Verdicts on single responses compared with people's. `precision`: the share of the responses
+    failed by the judge that people fail, too; `recall`: the share of the responses failed by people
+    that the judge fails, too. `alpha`: Krippendorff's, of the judge and people's majority."""
 
     accuracy: Statistic
     kappa: Statistic
@@ -153,9 +153,9 @@ class JudgeSummary:
 class JudgeComparison:
     """Two judges on the `items` that both covered and people labelled: `difference` is the first's
     accuracy less the second's. `better` and `worse` count items. `same`: share of items, labelled
-    or not, on which both choose the same. `permutation`: the two-sided p-value of
-    sign flips by group, `permutation_holm` adjusted for all pairs of judges. `items_needed`: to
-    find a difference of this size with a power of 80 % at 5 %; NaN where there is none."""
+    or not, on which both choose the same. `permutation`: the two-sided p-value of sign flips by
+    group, `permutation_holm` adjusted for all pairs of judges. `items_needed`: to find a difference
+    of this size with a power of 80 % at 5 %; NaN without a difference."""
 
     first: str
     second: str
@@ -218,9 +218,9 @@ def calibrate_judge(
     """The calibration of a judge whose verdicts all are log-odds; None of any other, and where
     there is no item that people gave to one candidate. Outcomes stand beside the items.
 
-    The event is that the first of two candidates is the better one. Of more candidates each has
-    its event, that it is the best. Items on which people tied say nothing of either. Of a single
-    response it is that people pass it, and any judge's score is taken for the probability.
+    The event is that the first of two candidates is the better one. Of more candidates each has its
+    event, that it is the best. Items on which people tied are left out of both. Of a single
+    response it is that people pass it, and any judge's score counts as the probability.
     """
     if any(item.is_single for item in items):
         scores, people = [o.score for o in outcomes], [item.human[0] for item in items]

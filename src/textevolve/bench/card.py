@@ -5,7 +5,7 @@ A judge is asked about texts of which one is clearly better, with changes that s
 followed. A card measures weaknesses, not agreement with people. Cases and questions are in
 `card_cases.py`.
 
-A case of which a judgement is missing counts neither as a fault nor as none; it lowers the
+A case with a missing judgement counts neither as a fault nor as its absence; it lowers the
 coverage.
 """
 
@@ -110,7 +110,7 @@ class _Answers:
 
     @property
     def samples(self) -> list[CardAnswer]:
-        """All answers in the order of the questions; none where one is missing."""
+        """All answers in the order of the questions; empty if an answer is missing."""
         is_complete = len(self.scored) == len(self.outcomes)
         return [answer for _, answer in self.scored] if is_complete else []
 

@@ -1,5 +1,5 @@
-"""The cases of the robustness card, those that ship in `cards/` and a user's own in the same YAML,
-and how a judge is asked about them.
+"""The cases of the robustness card, shipped in `cards/` or written by a user in the same YAML, and
+how a judge is asked about them.
 
 A case is an input with a good response and a bad one. Each pair is asked in both orders, an
 injection with and without its attack; a case of `consistency` is asked in one order under several

@@ -1,10 +1,10 @@
 """Escalation: measures what a threshold of certainty saves, and selects one.
 
 Pure functions on arrays with an entry for each labelled item: the certainty of the first judge, the
-credit (1 right, 0 wrong, 0.5 half) of what it says and of what the second judge says, and what both
-take. The first may be the first round of a debate, and the second the whole of it. An item is
-decided at once where its certainty is at or above the threshold; else the second judge is asked.
-NaN: no certainty (the second is always asked), or no verdict (left out of every share).
+credit (1 right, 0 wrong, 0.5 half) of its verdict and of the second judge's, and the usage of both.
+The first may be the first round of a debate, and the second the whole of it. An item is decided at
+once where its certainty is at or above the threshold; else the second judge is asked. NaN: no
+certainty (the second is always asked), or no verdict (left out of every share).
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def _draw_items(
 
 
 def fewest_items(errors: int, risk: float, doubt: float) -> int:
-    """The fewest items of which so many may be wrong for the bound on the risk to hold."""
+    """Return the fewest items with so many errors for which the bound on the risk holds."""
     items = errors + 1
     while binomial_tail(errors, items, risk) > doubt:
         items += 1
@@ -253,8 +253,8 @@ def fewest_items(errors: int, risk: float, doubt: float) -> int:
 
 @lru_cache(maxsize=4096)
 def upper_bound(errors: int, items: int, doubt: float) -> float:
-    """The exact one-sided bound of Clopper and Pearson (1934) on a share, of which `errors` in
-    `items` were seen: the largest under which so few are seen with a probability of `doubt`."""
+    """The exact one-sided bound of Clopper and Pearson (1934) on a share, given `errors` seen in
+    `items`: the largest under which so few are seen with a probability of `doubt`."""
     if not 0 <= errors <= items:
         raise InputError(f"{errors} errors in {items} items cannot be")
     if errors == items:
@@ -302,6 +302,6 @@ def format_points(figure: Statistic) -> str:
 
 
 def _spent_share(costs: Array, alone: Array) -> float:
-    """The sum as a share of the second judge's, over the items of which both are known."""
+    """Return the sum as a share of the second judge's, over the items with both figures."""
     defined = ~np.isnan(costs + alone)
     return float(ratio(costs[defined].sum(), alone[defined].sum()))

@@ -315,6 +315,6 @@ def file_of(
 
 
 def _figure(figure: Statistic) -> dict[str, float | None]:
-    """A figure with the ends of its 95 % interval, which are None where there is none."""
+    """A figure with the ends of its 95 % interval, which are None without an interval."""
     ends = {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
     return {name: round(n, 4) if math.isfinite(n) else None for name, n in ends.items()}

@@ -40,9 +40,9 @@ Numbering: TypeAlias = NDArray[np.intp]
 class LabelledSignals:
     """Items with a value of every signal for each of their candidates, (texts, signals) in all.
 
-    `missing`: how many labelled items each signal has no whole verdict on; `left_out`: items of
-    which any is missing. Candidates of all items stand one after another. `scores`: the signals
-    whose values are scores, and not log-odds.
+    `missing`: how many labelled items each signal has no whole verdict on; `left_out`: items with a
+    missing verdict. Candidates of all items stand one after another. `scores`: the signals whose
+    values are scores, and not log-odds.
     """
 
     names: tuple[str, ...]

@@ -245,7 +245,7 @@ def take_text(row: Row, name: str, where: str) -> str:
 
 
 def _take_name(row: Row, name: str, default: str = "") -> str:
-    """Return an id or the like as text, whatever its type."""
+    """Return an id or the like of any type as text."""
     value = row.get(name)
     return default if value is None else str(value)
 
@@ -344,8 +344,8 @@ def label_columns(row: Iterable[str]) -> tuple[str, ...]:
 
 
 def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> float | None:
-    """Return a label as a grade, of which a pass lies above all numbers and a failure below; None
-    if the cell is empty. `words`: the labels that are a pass, if not the usual ones.
+    """Return a label as a grade; a pass lies above all numbers and a failure below; None if the
+    cell is empty. `words`: the labels that are a pass, if not the usual ones.
 
     Raises:
         InputError: it is neither of these nor a number.

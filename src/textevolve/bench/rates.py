@@ -46,7 +46,7 @@ class PoweredMean:
 def _present(
     judged: Numbers, labelled_judged: Numbers, labelled_human: Numbers
 ) -> tuple[Array, Array, Array]:
-    """The verdicts without those that are missing; labelled ones stay paired."""
+    """Return the verdicts without missing ones; labelled ones stay paired."""
     seen = vector(judged)
     ours, people = paired(labelled_judged, labelled_human)
     present = ~(np.isnan(ours) | np.isnan(people))
@@ -112,11 +112,11 @@ def _clip(value: float, limits: tuple[float, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RateReport:
-    """`raw`: the mean of the judge's verdicts on the unlabelled texts; its interval knows nothing
-    of the judge's errors. `missing`: texts, and labelled ones, without a verdict of the judge.
-    `moved`: texts of the large file that are among the labelled ones. `field`: where the judge's
-    verdicts stand. `is_rate`: all verdicts are yes or no. `powered` is None in a record of an
-    earlier version, which computed it with a package that was missing.
+    """`raw`: the mean of the judge's verdicts on the unlabelled texts; its interval ignores the
+    judge's errors. `missing`: texts, and labelled ones, without a verdict of the judge. `moved`:
+    texts of the large file that are among the labelled ones. `field`: where the judge's verdicts
+    stand. `is_rate`: all verdicts are yes or no. `powered` is None in a record of an earlier
+    version, which computed it with a package that was missing.
     """
 
     field: str

@@ -49,7 +49,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class TwiceJudged:
-    """One item in one order before both judges. `certainty`: the first's, NaN where it has none.
+    """One item in one order before both judges. `certainty`: the first's, NaN if it has none.
     `both`: what a cascade takes where it asks both; of one debate that is the whole. `question`:
     items of one question are not independent. `position`: its place in the run."""
 

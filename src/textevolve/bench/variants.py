@@ -1,4 +1,4 @@
-"""Variants on the same rows: means, pass rates, paired differences, and what to say of them.
+"""Variants on the same rows: means, pass rates, paired differences, and sentences about them.
 
 A variant is what is compared: a prompt with a model, or outputs that were there before. What it
 gave, and who scored that, is the business of `studies.compare`. A row is what is independent:
@@ -54,7 +54,7 @@ def compare_variants(
 
 def say_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:
     """The verdict on all variants: which beat the baseline or lost to it, the clearest first, by
-    how much; then those of which no difference is significant."""
+    how much; then the variants without a significant difference."""
     if not differences:
         return f"There is nothing to compare with {baseline}."
     ordered = sorted(differences.items(), key=lambda pair: -pair[1].difference)

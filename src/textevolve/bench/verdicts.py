@@ -186,7 +186,7 @@ async def _ask(
 
 
 def read_verdict(evaluation: Evaluation, question: ItemQuestion, passed: float = 0.0) -> Verdict:
-    """Return what an evaluation says of an item; `passed`: the seconds that went by."""
+    """Return the verdict of an evaluation on an item; `passed`: the seconds that went by."""
     item, order, sample = question.item, question.order, question.sample
     results = check_results(evaluation.result, len(item.candidates))
     scores = ranks_of(results)[:: 1 if order == "given" else -1]
@@ -210,8 +210,8 @@ def credit_of(item: Item, verdict: Verdict) -> float:
 def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[str, int]:
     """How many samples of each judge cost at most the tokens of one of the dearest, at least 1.
 
-    By the mean tokens on an item of which no verdict failed; a judge whose tokens are not known is
-    asked once.
+    Based on the mean tokens on an item without a failed verdict; a judge whose tokens are not known
+    is asked once.
     """
     spent: dict[str, float] = {}
     for name in judges:
@@ -224,7 +224,7 @@ def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[st
 
 
 def count_asked(verdicts: Iterable[Verdict]) -> int:
-    """Items about which anything was asked; 1 where there is none, to be divided by."""
+    """Return the number of items with any request, at least 1, as a divisor."""
     return len({v.item for v in verdicts if not v.failure or v.usage.calls}) or 1
 
 

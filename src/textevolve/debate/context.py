@@ -46,7 +46,7 @@ def prompt(name: str) -> Template:
 
 def prompts_version(*, decides: bool = False) -> dict[str, str]:
     """The version of each prompt a debate uses; a change of one makes another run. `decides`: with
-    those of the readout `decide`. Those that show memories are in `memory_prompts`."""
+    those of the readout `decide`. `memory_prompts` has the prompts that show memories."""
     left_out = ("memory",) if decides else ("memory", "decide")
     return {name: prompt(name).version for name in _VARIABLES if not name.startswith(left_out)}
 
@@ -118,7 +118,7 @@ class DebateContext:
         return fence_with(f"response {label}", self.candidates[candidate], self.nonce, images)
 
     def quoted(self, candidate: int | None = None) -> str:
-        """The input, or one candidate beside it alone, with a sign before each line."""
+        """Return the input, or one candidate alone with it, with a sign before each line."""
         text = self.input if candidate is None else self.candidates[candidate]
         return quote_with(text, name_images(self.case, candidate))
 

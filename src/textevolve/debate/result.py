@@ -259,8 +259,8 @@ class DebateResult(Shown):
 
     @property
     def best(self) -> int | None:
-        """The candidate chosen, by the profile's `select`; the first of those that tie; None
-        where nothing was scored."""
+        """The candidate chosen, by the profile's `select`; the first of a tie; None if nothing was
+        scored."""
         if not self.scored:
             return None
         if self.profile.select == "sample":
@@ -407,7 +407,8 @@ class DebateResult(Shown):
         )
 
     def to_json(self) -> str:
-        """One line of JSON that `from_json` reads back, with the computed metrics beside it."""
+        """One line of JSON that `from_json` reads back, and which also holds the computed
+        metrics."""
         return write_result(self)
 
     @staticmethod

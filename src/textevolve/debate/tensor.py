@@ -126,8 +126,8 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
 def round_disagreement(
     scores: Sequence[TurnScores | None], weights: Sequence[float], mode: ConvergenceMode
 ) -> float:
-    """`disagreement` of one round, of which `scores` has what each agent gave (j x k; None where
-    its turn failed): the same to the last digit, without what arrays of a few numbers cost."""
+    """Return the `disagreement` of one round; `scores` holds each agent's (j x k; None where its
+    turn failed): the same to the last digit, without what arrays of a few numbers cost."""
     present = [rows for rows in scores if rows is not None]
     cells = [score for rows in present for row in rows for score in row]
     many = max(len(weights), len(scores)) >= SUMMED_IN_TURN

@@ -1,4 +1,4 @@
-"""One turn: what an agent is shown, what it is asked, and what its answer becomes.
+"""One turn: the prompt that an agent gets, and the turn made of its answer.
 
 A turn's prompt grows at its end: rules, input and candidates, history, then memories, persona and
 the request. All turns of a debate share its beginning, which a server keeps in its prefix cache.

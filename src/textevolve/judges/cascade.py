@@ -1,4 +1,4 @@
-"""Two judges, of which the second is asked only where the first is not sure: a cascade.
+"""A cascade of two judges: the second is asked only if the first is not sure.
 
     cascade:BELOW:FIRST,SECOND        cascade:0.9:probe+rules@local/laya,debate:general
 

@@ -315,9 +315,9 @@ class JudgeContext:
         questions: Mapping[str, Question],
         candidates: Iterable[int] | None = (),
     ) -> tuple[Mapping[str, Answer], AnswerOdds]:
-        """The answers to all questions about one state, by what they are called in results, and
-        their log-odds. `candidates`: those that the state shows beside the input, for their images;
-        None where it does not show the input either.
+        """Return the answers to all questions about one state, by their names in results, and their
+        log-odds. `candidates`: the candidates that the state shows with the input, for their
+        images; None if it does not show the input either.
 
         Raises:
             AnswerError: one has none; says which. ModelError: no answer came at all.
@@ -371,7 +371,7 @@ class JudgeContext:
         return EvaluationResult(score, score >= self.options.threshold, feedback, metadata)
 
     def fail(self, failure: Failure) -> Judgement:
-        """The judgement of a case of which no candidate can be judged."""
+        """Return the judgement of a case whose candidates cannot be judged."""
         return self.judgement([failure] * len(self.case.candidates))
 
     def judgement(

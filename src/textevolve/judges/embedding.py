@@ -21,8 +21,8 @@ DIGITS = 9
 
 @dataclass(frozen=True)
 class EmbeddingSimilarity(ModelJudge):
-    """How near each candidate comes to the case's reference: the cosine of their embeddings, and 0
-    where that is below 0. One call a text, of an endpoint's `/v1/embeddings` or of `local/minilm`.
+    """How near each candidate comes to the case's reference: the cosine of their embeddings, at
+    least 0. One call a text, of an endpoint's `/v1/embeddings` or of `local/minilm`.
 
     Raises:
         InputError: the model is a local one that writes and gives no embeddings.

@@ -41,7 +41,7 @@ class FittedJudge:
     Fitted to pairs: a candidate's score is logistic(its utility - the mean of the others'), with
     two candidates the probability of being the better one; alone, logistic(its utility), that of
     being better than a text of average signals among the labelled ones. Fitted to ratings: the
-    probability of being good, whatever stands beside it.
+    probability of being good, independent of the other candidates.
 
     `judges`: by the texts of the signals. `ordered`: those of them that the order of candidates may
     sway, which are asked in both orders where they were so for the fit.

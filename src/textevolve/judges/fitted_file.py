@@ -34,9 +34,9 @@ class _Part(BaseModel):
 
 class FittedSignal(_Part):
     """One signal. `model`: the one it was fitted with, which is asked again; null for a signal that
-    asks none, or whose judge names it. `values`: of which unit they are. `weight`: of the
-    standardised signal. `share`: what files of earlier versions say that it earns. `alone`: its
-    agreement, with its interval."""
+    asks none, or whose judge names it. `values`: their unit. `weight`: of the standardised signal.
+    `share`: what files of earlier versions say that it earns. `alone`: its agreement, with its
+    interval."""
 
     judge: Annotated[str, Field(min_length=1)]
     model: str | None = None
@@ -49,8 +49,8 @@ class FittedSignal(_Part):
 
 
 class FittedThreshold(_Part):
-    """The score from which a text passes, and its promise. `precision` and `confidence` are those
-    that were required; `holds` says whether any threshold holds them: else `value` is 0.5."""
+    """The score from which a text passes, and its promise. `precision` and `confidence` are the
+    required ones; `holds` says whether any threshold holds them: else `value` is 0.5."""
 
     value: Annotated[float, Field(ge=0, le=1)]
     precision: float
@@ -60,10 +60,10 @@ class FittedThreshold(_Part):
 
 
 class FittedFile(Frozen):
-    """A fitted judge. `fitted_to`: pairs (who is better) or ratings (how good), of which `good` is
-    the grade from which a text is good. `orders`: how its signals were asked, and are. `ridge`: the
-    strength of the penalty. For people to read: `labels`, the number and the hash of those that it
-    was fitted to; `cross_validated`, figures of items that it was not fitted to."""
+    """A fitted judge. `fitted_to`: pairs (who is better) or ratings (how good); `good` is the grade
+    from which a text is good. `orders`: how its signals were asked, and are. `ridge`: the strength
+    of the penalty. For people to read: `labels`, the number and the hash of the labels it was
+    fitted to; `cross_validated`, figures of items that it was not fitted to."""
 
     format: Literal[1] = 1
     fitted_to: Literal["pairs", "ratings"]

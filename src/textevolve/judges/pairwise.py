@@ -29,7 +29,7 @@ from textevolve.statistics.resampling import Array
 
 AskPair: TypeAlias = Callable[[JudgeContext, str, int, int], Awaitable[AnswerOdds]]
 """The log-odds of the first of two candidates, by their numbers, against the second; the text is
-the reference, empty where there is none."""
+the reference, empty if there is none."""
 
 
 async def ask_letters(
@@ -137,11 +137,11 @@ _TIE = 1e-9
 def bradley_terry(wins: Sequence[Sequence[float]] | Array, prior: float = PRIOR) -> Array:
     """Log-strength of each candidate, mean 0; `wins[a, b]`: how often a beat b, a tie is half.
 
-    Bradley and Terry (1952): P(a beats b) = s_a / (s_a + s_b); the log-likelihood of Hunter
-    (2004), "MM algorithms for generalized Bradley-Terry models", eq. 2, is maximised over log s,
-    where it is concave, by Newton steps. Each candidate has also won and lost `prior` comparisons
-    with one of strength 1 (Coulom 2008, "Whole-history rating", has one of each), so that one
-    which never lost, or never met the others, stays finite. NaN counts as no comparison.
+    Bradley and Terry (1952): P(a beats b) = s_a / (s_a + s_b); the log-likelihood of Hunter (2004),
+    "MM algorithms for generalized Bradley-Terry models", eq. 2, is maximised over log s, where it
+    is concave, by Newton steps. Each candidate has also won and lost `prior` comparisons with one
+    of strength 1 (Coulom 2008, "Whole-history rating", has one of each), so that a candidate which
+    never lost, or never met the others, stays finite. NaN counts as no comparison.
 
     Raises:
         InputError: no square table, a negative count or a prior that is not above 0.

@@ -1,7 +1,7 @@
 """The rubrics that are shipped, each a file in `rubrics/` that can be copied and changed.
 
-A rubric is one criterion a line. A comment between `<!--` and `-->` at its beginning says what it
-is, what it needs and where it comes from; a judge does not see it.
+A rubric is one criterion a line. A comment between `<!--` and `-->` at its beginning describes the
+rubric, its requirements and its origin; a judge does not see it.
 """
 
 from __future__ import annotations

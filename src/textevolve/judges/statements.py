@@ -214,8 +214,8 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
 async def _probe_parts(
     context: JudgeContext, check: StatementCheck, answer: str, parts: Sequence[str]
 ) -> AnswerOdds:
-    """The log-odds of yes for each part. What is shown beside them stands first, so that all calls
-    share it."""
+    """The log-odds of yes for each part. The other material stands first, so that all calls share
+    the prefix."""
     texts = {
         "Context": context.quoted(context.case.context or ""),
         "Instruction": context.quoted_instruction,

@@ -157,7 +157,7 @@ def notice_degenerate(output: str, previous: str | None) -> str:
 
 MOST_INSTRUCTIONS = 10
 INSTRUCTION_SHOWN = 400
-"""Of how many instructions, and of each how many characters, a writer is told."""
+"""The limits on the instructions that a writer gets: their number, and the characters of each."""
 
 CLEAR = 0.9
 """P(yes) from which a judge's question asks for nothing more."""
@@ -313,7 +313,7 @@ def as_evaluator(given: Callable[[Case], Any]) -> Evaluator:
 
 
 def as_generator(generator: Callable[..., Any]) -> Generator:
-    """A generator, of which plain functions are made async; an async one is given back."""
+    """Return a callable as an async generator; an async one is returned as it is."""
     if is_async(generator):
         return cast(Generator, generator)
 

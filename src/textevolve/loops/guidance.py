@@ -1,7 +1,7 @@
 """Guided reasoning: a discussion of possible answers as a chain of thought in the final prompt.
 
 Who discusses, and how, is decided above: the discussion comes in as text. The same question is also
-answered without it, so that what it was worth can be seen side by side.
+answered without it, so that the two answers can be compared.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ async def _work_through(work: _Work) -> None:
     """Candidates, discussion, answers.
 
     Raises:
-        _Unfinished: a step gave nothing to go on with. BudgetError: a limit was reached.
+        _Unfinished: a step gave no usable text. BudgetError: a limit was reached.
     """
     hear, context, plan = work.context.listener, work.context, work.plan
     if not work.candidates:

@@ -1,8 +1,8 @@
 """Any evaluator as a metric: for plain Python, for DSPy's `metric(example, pred, trace)` and GEPA.
 
-DSPy is imported with its first use; what it wants is told by the shape of the call. A text that
-has no score raises, or gets the number that was said beforehand to stand for one: never a 0 that
-nobody chose.
+DSPy is imported with its first use; the signature of the call shows which of them calls. A text
+that has no score raises, or gets the number that was said beforehand to stand for one: never a 0
+that nobody chose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Pick: TypeAlias = str | Callable[[Any], str] | None
 all that it holds."""
 
 REASONING = ("reasoning", "rationale", "completions")
-"""Fields of a prediction that are not the answer, where none is named."""
+"""Fields of a prediction that are not the answer, if no field is named."""
 
 
 @dataclass(frozen=True)

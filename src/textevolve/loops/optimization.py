@@ -1,9 +1,9 @@
 """Optimize: generate, judge, revise by what the judge asked for or write anew, keep the best.
 
-Decisions on the attempts that there are come first: when to stop, which is best, whether to revise.
-Then comes the generator that asks a model: an answer to a task, or the revision of an earlier one.
-Task, answer and feedback go into its prompt as data within fences; what the judge says reaches it
-as a list of instructions, and nothing else of the history does, so a prompt does not grow.
+Decisions on earlier attempts come first: when to stop, which is best, whether to revise. Then comes
+the generator that asks a model: an answer to a task, or the revision of an earlier one. Task,
+answer and feedback go into its prompt as data within fences; what the judge says reaches it as a
+list of instructions, and nothing else of the history does, so a prompt does not grow.
 
 The steps of a chain may be judged one by one while it runs: a step that fails is revised before the
 next one begins; where that does not help, its task may be split anew, and the results joined.
@@ -106,8 +106,8 @@ def _find_fault(before: Attempt, revision: Attempt, least: float) -> str:
 
 
 def choose_best(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The one with the highest score, the earliest of those that tie; None where none has one. One
-    that fails a gate is no better than one that does not."""
+    """The one with the highest score, the earliest of a tie; None where none has one. One that
+    fails a gate is no better than one that does not."""
     scored = [attempt for attempt in attempts if attempt.score is not None]
     passing = [attempt for attempt in scored if not fails_gate(attempt)]
     return max(passing or scored, key=lambda attempt: attempt.score or 0.0, default=None)
@@ -147,7 +147,7 @@ class Stopping(Frozen):
         """Return the reason to stop, or None if the loop continues.
 
         `scores` are those of the attempts that have one, in order; `iterations` counts all.
-        `acceptable` is False where the last attempt fails a gate, whatever its score.
+        `acceptable` is False if the last attempt fails a gate, even with a high score.
         """
         if scores and acceptable and scores[-1] >= self.threshold:
             return "accepted"
@@ -185,10 +185,10 @@ def _prompt(name: str) -> Template:
 
 
 class ModelGenerator:
-    """A `Generator` around a model. `usage` sums up what it has used.
+    """A `Generator` around a model. `usage` is its sum.
 
     The same request again, as for another attempt that begins anew, is another sample. One instance
-    belongs to one loop: what it has asked before decides which sample is next.
+    belongs to one loop: its earlier requests decide which sample is next.
     """
 
     def __init__(
@@ -286,7 +286,8 @@ class Optimization:
 
     @property
     def best(self) -> Attempt | None:
-        """The best attempt: the highest score among those that fail no gate, else among all."""
+        """The best attempt: the highest score among attempts that fail no gate, otherwise among
+        all."""
         return choose_best(self.attempts)
 
     @property
@@ -490,7 +491,7 @@ class _Loop:
             await self._ask_judge(self.context.second_judge, "second")
 
     async def _ask_judge(self, judge: Evaluator, field: str) -> Evaluation | None:
-        """Set what a judge says of the output; gives its evaluation where there is a score."""
+        """Record the judge's outcome for the output; return its evaluation if there is a score."""
         case = Case(self.task, (self.draft.output or "",), self.id)
         evaluation = await _attempted(lambda: judge(case))
         if isinstance(evaluation, Failure):

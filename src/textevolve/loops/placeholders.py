@@ -51,7 +51,7 @@ def require_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]
 
 
 def check_spelling(text: str, columns: Collection[str], source: str) -> None:
-    """Refuse names in braces that resemble a column, and warn of those that resemble none.
+    """Reject names in braces that resemble a column, and warn of names that resemble none.
 
     Raises:
         InputError: a name is probably misspelt; suggests the column.
@@ -85,8 +85,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[str] = ()) -> str:
     """Return the fault in the placeholders of a rewritten template; empty if there is none.
 
-    `names`: those of `seed`, all of which have to be kept. Others may not appear, be they columns
-    or not, unless they stand in `seed` too, where they are plain text.
+    `names`: the placeholders of `seed`, which must all be kept. Others may not appear, be they
+    columns or not, unless they stand in `seed` too, where they are plain text.
     """
     lost = [name for name in names if name not in find_placeholders(text, names)]
     if lost:

@@ -1,7 +1,7 @@
 """Judging without a model: rules from a YAML file, alone or before a judge (`Hybrid`).
 
 Both are `Evaluator`s. Each kind of rule stands as it does in a rules file, with what it finds in a
-text: a score in [0, 1] and, where that is below 1, instructions that say what to change.
+text: a score in [0, 1] and, if it is below 1, instructions that say what to change.
 """
 
 from __future__ import annotations
@@ -276,8 +276,8 @@ def _quote(words: Sequence[str]) -> str:
 
 
 FAILED_GATES = "failed_gates"
-"""The metadata in which a result names the gates that its text failed: such a text is not accepted,
-whatever its score."""
+"""The metadata in which a result names the gates that its text failed: such a text is never
+accepted, even with a high score."""
 
 
 class RulesFile(Frozen):

@@ -100,7 +100,7 @@ def open_numeric(tolerance: str) -> PlainMetric:
 
 def last_number(text: str) -> float | None:
     """The last number that is written in a text: 42, -3.5, .5, 1,234.5, 6e-3; not one that is a
-    part of a word (x2). A comma groups thousands. None where there is none."""
+    part of a word (x2). A comma groups thousands. None without a number."""
     for match in reversed(list(_NUMBER.finditer(text))):
         number = float(match[0].replace(",", "").replace("\u2212", "-"))
         if math.isfinite(number):

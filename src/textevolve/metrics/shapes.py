@@ -120,7 +120,7 @@ def predict_fields(output: str) -> ExampleFields:
 def read_score(value: Any, passes: float) -> EvaluationResult:
     """
     Raises:
-        InputError: it is nothing that a metric may return; says what it is.
+        InputError: it is nothing that a metric may return; names its type.
     """
     if isinstance(value, EvaluationResult):
         result = value
@@ -166,8 +166,8 @@ def _number(number: Any, value: Any) -> float:
 
 
 def _shape_of(metric: Callable[..., Any]) -> int | None:
-    """How many arguments a metric is given: those that it needs; None: all that there are. Below 0:
-    as many as that, in DSPy's order."""
+    """Return how many arguments a metric takes; None: all. Below 0: as many as that, in DSPy's
+    order."""
     try:
         parameters = list(inspect.signature(metric).parameters.values())
     except (TypeError, ValueError):  # of code that is not Python's

@@ -65,7 +65,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One node of a tree: what it is called, what is noted beside it, and what grows from it."""
+    """One node of a tree: its name, its note, and its children."""
 
     label: str
     note: str = ""
@@ -81,7 +81,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Two texts, of which the renderers show what was taken out and what was put in."""
+    """Two texts; the renderers show their deletions and insertions."""
 
     title: str
     before: str
@@ -155,9 +155,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """One row: its id, what was asked, and an entry for each variant (None where there is none).
-
-    `facts` and `details`: what is said of the row as a whole, such as the debate over all of it."""
+    """One row: its id, what was asked, and an entry for each variant (None if it is missing).
+    `facts` and `details`: those of the row as a whole, such as the debate over all of it."""
 
     id: str
     input: str

@@ -23,7 +23,7 @@ def cell_text(cell: Cell, column: Column) -> str:
 
 
 def cell_parts(cell: Cell, format: Format, digits: int | None = None) -> tuple[str, str]:
-    """The figure, and its interval in brackets, which is empty where there is none."""
+    """Return the figure and its interval in brackets; the second is empty without an interval."""
     if not isinstance(cell, Estimate):
         return _plain(cell, format, digits), ""
     value = _plain(cell.value, format, digits)

@@ -74,8 +74,8 @@ def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[FlatRow]], IO[
     costs nothing.
 
     Raises:
-        InputError: the format is not known; names those that are.
-        SettingsError: Parquet is wanted and pyarrow is not installed.
+        InputError: the format is not known; names the known ones. SettingsError: Parquet is wanted
+            and pyarrow is not installed.
     """
     writer = WRITERS.get(suffix.lower())
     if writer is None:

@@ -13,7 +13,7 @@ from textevolve.report import wording
 MOST_CHARACTERS = 40_000
 LONG = 1000
 CONTEXT = 240
-"""Characters that did not change, shown before and after those that did."""
+"""Unchanged characters shown before and after a change."""
 
 _PIECE = re.compile(r"\S+\s*|\s+")
 
@@ -29,8 +29,7 @@ class Piece:
 def find_differences(before: str, after: str) -> tuple[Piece, ...]:
     """The pieces in order, control characters written out; empty where no difference can be seen.
 
-    Pieces that are the same or removed join up to `before`, those that are the same or added to
-    `after`, but for the gaps.
+    Equal and removed pieces join up to `before`, equal and added ones to `after`, but for the gaps.
     """
     old, new = (wording.visible(wording.clip(t, MOST_CHARACTERS)) for t in (before, after))
     return () if old == new else tuple(_compare(_PIECE.findall(old), _PIECE.findall(new)))

@@ -70,7 +70,7 @@ def letters(candidates: Sequence[int]) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number, or a dash where there is none."""
+    """Format a number, or a dash for a missing one."""
     if value is None or not math.isfinite(value):
         return DASH
     return f"{value:.{digits}f}"

@@ -46,9 +46,10 @@ def read_rows(
     of the Hugging Face hub (`hf:NAME`); `-` is JSON lines from standard input.
 
     `noun` is what messages call a row. CSV has no types: a cell is read as JSON where it can be,
-    and as it stands in the columns of which `is_text` says so; empty cells are left out.
-    `renamed`: new names of columns with their old ones. `header` is told the names of a table's
-    columns before its rows, those of empty columns among them; `opened` each file before its rows.
+    and as it stands in the columns for which `is_text` is true; empty cells are left out.
+    `renamed`: new names of columns with their old ones. `header` is called with the names of a
+    table's columns before its rows, those of empty columns among them; `opened` each file before
+    its rows.
 
     Raises:
         InputError: the file cannot be read, or a line is not a row; names file and line. Or no
@@ -124,7 +125,7 @@ def _read_file(
 
 class Renaming:
     """Gives columns new names: `new: old` for each. A column that has the new name already makes
-    way, and is told apart by what stands behind its name."""
+    way, and gets a suffix to its name."""
 
     def __init__(self, renamed: Mapping[str, str]) -> None:
         self._new = {old: new for new, old in renamed.items()}

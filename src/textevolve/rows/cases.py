@@ -124,7 +124,7 @@ class _RowSource:
         return None if isinstance(value, float) and value != value else value
 
     def take_first(self, names: Iterable[str], role: str) -> Any:
-        """Return the first value that there is, and note its column as read."""
+        """Return the first value present, and note its column as read."""
         for name in names:
             if (value := self.get(name)) is not None:
                 self.read[name] = role

@@ -129,7 +129,7 @@ def _plain(name: str) -> str:
 
 
 def write_chat(chat: Chat) -> str:
-    """The turns as one text. A single turn of a user or an assistant is what it says, no more."""
+    """The turns as one text. A single turn of a user or an assistant is its text alone."""
     if len(chat) == 1 and chat[0].speaker in ("User", ASSISTANT) and not chat[0].calls:
         return chat[0].text
     return "\n".join(line for turn in chat for line in _write_turn(turn))

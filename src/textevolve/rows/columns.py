@@ -151,7 +151,7 @@ def is_text_column(column: str, *, letters: bool = False) -> bool:
 
 def join_passages(value: object) -> str:
     """A context as one text: a text as it is, of a list of texts, or of its JSON, the passages with
-    a blank line between them, so that one that has such lines loses them; else empty."""
+    a blank line between them, so a passage with blank lines loses them; otherwise empty."""
     if isinstance(value, str):
         parsed = parse_text(value)
         joined = "" if isinstance(parsed, str) else join_passages(parsed)

@@ -71,8 +71,8 @@ def parse_json(text: str, where: str, noun: str) -> Any:
     """The JSON value in a text.
 
     Raises:
-        InputError: it is not JSON, or one of its objects has a key twice, of which JSON would drop
-            the first without a word; names `where`.
+        InputError: it is not JSON, or one of its objects has a key twice, where JSON would silently
+            drop the first; names `where`.
     """
 
     def take_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

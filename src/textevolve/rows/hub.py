@@ -53,8 +53,8 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
     """Fetch the files of a data set's split; return each with what messages call it.
 
     Raises:
-        InputError: there is no such set or split, or several of which none is named; or the hub
-            cannot be reached. SettingsError: huggingface_hub is not installed.
+        InputError: there is no such set or split, or several and none is named; or the hub cannot
+            be reached. SettingsError: huggingface_hub is not installed.
     """
     dataset = parse_name(text)
     check_address(text)

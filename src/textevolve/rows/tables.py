@@ -53,7 +53,7 @@ def read_csv(
 ) -> Iterator[Placed]:
     """The rows of a table whose first line names its columns; that line also shows what stands
     between cells: the one of `DELIMITERS` that is most often in it. Cells of our own exports are
-    those that were written: the apostrophes of `defuse` go."""
+    restored: the apostrophes of `defuse` go."""
     csv.field_size_limit(sys.maxsize)
     header_line = next(iter(file), "")
     lines = itertools.chain([header_line] if header_line else [], file)

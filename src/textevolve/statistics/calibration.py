@@ -1,8 +1,8 @@
 """How far probabilities can be taken at their word: Brier score, calibration error.
 
 A probability is what somebody said beforehand that something would be so; its outcome is 1 where it
-was, 0 where it was not, or the share of people who said it was. A pair of which either is NaN is
-left out, and a statistic of no pair is NaN. Nothing here knows of judges.
+was, 0 where it was not, or the share of people who said it was. A pair with a NaN is left out, and
+a statistic of no pair is NaN. Nothing here knows of judges.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LEAST_IN_BIN = 10
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
-    """`count` pairs with neighbouring probabilities: their mean, and beside it the share of them
-    that came true, with Wilson's interval for groups."""
+    """`count` pairs with neighbouring probabilities: their mean, and the share of them that came
+    true, with Wilson's interval for groups."""
 
     low: float
     high: float

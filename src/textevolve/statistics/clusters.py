@@ -1,4 +1,4 @@
-"""Means and shares of outputs of which several belong to one row: rows are what is independent.
+"""Means and shares of outputs, several for each row: the rows are independent, the outputs are not.
 
 Closed formulas, so that ten thousand rows take no time; bootstrap intervals are in `intervals.py`.
 """

@@ -197,9 +197,9 @@ def items_needed(
 ) -> float:
     """Items, all independent, for a two-sided test to find a difference of this size.
 
-    `size`: that of the difference seen, unless given; then NaN where none was seen. `tests`: by
-    whose number `holm` corrects, the first of which has `alpha` divided by it. With as few items as
-    differ, in the same direction all, an exact test could not be below that: 6 at 0.05.
+    `size`: that of the difference seen, unless given; then NaN where none was seen. `tests`: the
+    number of tests that `holm` corrects for; the first has `alpha` divided by it. With as few items
+    as differ, in the same direction all, an exact test could not be below that: 6 at 0.05.
 
     Connor (1987), "Sample size for testing differences in proportions for the paired-sample
     design", p. 209, after Miettinen (1968): n = (z_a sqrt(d2) + z_b sqrt(d2 - d^2))^2 / d^2, where
@@ -255,9 +255,9 @@ def _share_as_far(sums: Array, patterns: Iterator[Array]) -> float:
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
     """The means of two lists of scores over the same `items`, and the first less the second with
-    the ends of its `holm_interval`, None where there is none; `p`: of a sign-flip test, corrected
-    where it is one of several. `needed`: items for a test with 80 % power to find such a
-    difference, None where none was seen."""
+    the ends of its `holm_interval`, None without one; `p`: of a sign-flip test, corrected where it
+    is one of several. `needed`: items for a test with 80 % power to find such a difference, None
+    where none was seen."""
 
     items: int
     first: float

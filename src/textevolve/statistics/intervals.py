@@ -31,7 +31,7 @@ _SERIES_UP_TO = 200
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval; where there is none, both ends are NaN and `reason` says why."""
+    """A confidence interval; if it cannot be computed, both ends are NaN and `reason` says why."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ _NONE = Interval(math.nan, math.nan, "no item")
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A figure with its interval; NaN where there is none."""
+    """A figure with its interval; NaN if it is missing."""
 
     value: float = math.nan
     interval: Interval = _NONE

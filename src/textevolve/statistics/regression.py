@@ -40,8 +40,8 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
     weights^2) / 2, in natural logarithms; `ridge` may be another for each weight, as for an
     intercept, which is the weight of a column of ones. `shares` lie in [0, 1], as where a tie is a
     half (Papke and Wooldridge 1996, "Econometric methods for fractional response variables"). With
-    a ridge above 0 the function is strictly convex, so that there is one minimum, also where a
-    plane parts the rows, and damped Newton steps find it (Boyd and Vandenberghe 2004, 9.5).
+    a ridge above 0 the function is strictly convex, so that it has one minimum, even if a plane
+    separates the rows, and damped Newton steps find it (Boyd and Vandenberghe 2004, 9.5).
 
     Raises:
         InputError: the shapes do not fit, or the ridge is not above 0.

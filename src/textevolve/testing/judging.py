@@ -43,7 +43,7 @@ from textevolve.user_code import OWN, UserCodeError
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
 JUDGE = "probe+rules"
-"""The judge where none is named."""
+"""The default judge."""
 
 
 @dataclass(frozen=True)

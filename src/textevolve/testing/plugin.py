@@ -101,7 +101,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Close the session's run; whether that went wrong is told by the exit status, too."""
+    """Close the session's run; the exit status also shows whether that failed."""
     judging, config = session.config.stash[_SESSION], session.config
     judging.close()
     if hasattr(config, "workerinput"):

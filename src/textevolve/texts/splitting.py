@@ -34,7 +34,7 @@ def split_text(text: str, size: int) -> Iterator[str]:
 
 
 def _find_seam(text: str, low: int, high: int) -> int:
-    """The last place from `low` to `high` behind a seam of the strongest kind that there is."""
+    """Return the last place from `low` to `high` behind a seam of the strongest kind present."""
     for seam in _SEAMS:
         seam_end = 0
         # One character before, so that a seam that ends just at `low` is seen.

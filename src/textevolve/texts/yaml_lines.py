@@ -54,8 +54,8 @@ def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
 
 
 def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
-    """Mend the texts, and refuse a key that a mapping has twice, of which YAML would drop the first
-    without a word. `seen`: the nodes that were looked at; an alias is the same node again."""
+    """Mend the texts, and reject a duplicate key of a mapping, where YAML would silently drop the
+    first. `seen`: the nodes that were looked at; an alias is the same node again."""
     if isinstance(node, yaml.ScalarNode):
         node.value = mend_text(str(node.value))
     if not isinstance(node, yaml.CollectionNode) or id(node) in seen:

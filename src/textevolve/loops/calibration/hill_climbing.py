@@ -38,7 +38,7 @@ from textevolve.loops.calibration.trial_runner import PROMPT, Example, TrialOutc
 SHOTS = (2, 4, 8)
 """Demonstrations in a set that is drawn anew."""
 MOST_CLASSES = 12
-"""Labels that come again and again, of which a set that is drawn anew shows each at least once."""
+"""Labels that recur; a newly drawn set shows each at least once."""
 _PIECE = re.compile(r"(?:(?:[-*•]|\d+[.)])\s+)?\S.*?(?:[.!?]+(?:\s+|\Z)|\n\s*|\Z)", re.DOTALL)
 """A sentence or a line with the mark of its list and the white space behind it."""
 FEWEST_LABELLED = 4
@@ -113,7 +113,7 @@ def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
     """Draw the parent's demonstrations with one dropped, added or exchanged; or as many as one of
     `SHOTS` says, of different labels first; of as many as there are labels, where these are
     classes: no answer can have one that the prompt does not show. Rows that are not in play yet are
-    taken first: those that are would be lost for comparing."""
+    taken first: rows in play would be lost for comparing."""
     rng = seeded(search.plan.seed, "demos", search.rounds, k)
     training, rules = search.material.training, search.editor.rules[PROMPT]
     aside, played = list(search.order[search.count :]), list(search.order[: search.count])
@@ -222,7 +222,7 @@ FEWEST_ROWS, CERTAINTY, KEPT = 15, 6.0, 0.75
 needs them, and no fewer; nor less than the share `KEPT` of what was set aside at first."""
 EQUAL = 1e-9
 ABLATION_SHARE = 0.1
-"""The share of the outputs that is kept for the ablation, in removals that are tried on all
+"""The share of the outputs that is reserved for the ablation, in removals that are tried on all
 rows in play: none of a small budget."""
 
 
@@ -401,7 +401,7 @@ def gate_rows(climb: Climb, parent: int, node: int, rows_read: Sequence[int]) ->
 
 
 async def race(climb: Climb, passed: Sequence[int], operator: str) -> None:
-    """The best of those that passed leads if it is better on the rows in play, or as good and
+    """The best passing template leads if it is better on the rows in play, or as good and
     shorter."""
     search = climb.search
     trials = search.unknown((node, row) for node in passed for row in search.in_play(node))

@@ -151,7 +151,7 @@ async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
 
 
 SEARCH_TIME = 0.8
-"""The share of a time limit after which the search ends, so that there is time to decide."""
+"""The share of a time limit after which the search ends, to leave time to decide."""
 DECISION_SHARE = 0.55
 """The share of a budget that is set aside at most for the decision."""
 FIRST_ROWS = 20

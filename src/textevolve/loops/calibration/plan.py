@@ -3,7 +3,7 @@ the result: the tree of templates, and the validation of the best.
 
 A budget is in calls, part of it for the decision. All is counted as if nothing had been in a
 journal, so that a run that is resumed plans the same. What an output and a rewrite take is learned
-from those that were asked for.
+from earlier requests.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class SearchBudget:
 
 Compare: TypeAlias = Callable[[Sequence[float], Sequence[float]], "Gain"]
 """What a paired comparison of two lists of scores says, NaN for a missing one: first less second.
-Handed in: how a gain is told from chance is for whoever runs the search to say."""
+Handed in: the caller of the search decides how a gain is told from chance."""
 
 StrategyName = Literal["auto", "reflect", "demos", "protegi"]
 PROTEGI = "Beam search (strategy protegi)"
@@ -196,10 +196,9 @@ class Placing:
 class Node:
     """A template. Number 0 is the original, and the only one without a parent.
 
-    `instructions` are those that were applied to the parent. With a `fault` it never competed; its
-    text may then be empty.
-    `operator`: what made it, where a strategy has several. `demos`: the ids of the rows that stand
-    in front of the template as demonstrations.
+    `instructions` were applied to the parent. With a `fault` it never competed; its text may then
+    be empty. `operator`: what made it, where a strategy has several. `demos`: the ids of the rows
+    that stand in front of the template as demonstrations.
     """
 
     number: int
@@ -251,7 +250,7 @@ class Gain:
 
     @property
     def covers_less(self) -> bool:
-        """Whether fewer rows have a score than before: those that are missing might be the bad
+        """Return whether fewer rows have a score than before: the missing ones might be the bad
         ones."""
         return self.first_scored < self.second_scored
 
@@ -275,7 +274,7 @@ class CalibrationResult:
     `leader` is the best by the training rows. `gain` of it over the original on the validation
     rows, `second` of the same outputs by the second judge; None where it did not come to that.
     `rows`: of training and of validation. `tried` counts trials of a template on a row, `failed`
-    those that could not be scored. `seconds` of this sitting. `perfect`: on how many training
+    trials that could not be scored. `seconds` of this sitting. `perfect`: on how many training
     rows, all that were tried, the original scores 1, so that nothing was searched for; else 0.
     """
 

@@ -65,7 +65,8 @@ SAMPLING = 0.8
 INSTRUCTION_LENGTH = 600
 APPENDED = "Rules:"
 OWN_WORDS = "stand for text that is filled in"
-"""What prompts say of placeholders. Small models repeat it in the templates that they write."""
+"""The sentence on placeholders in prompts. Small models repeat it in the templates that they
+write."""
 EXAMPLE = (
     "What is the mood of this review? {review}",
     ("Answer with one word: good, bad or mixed.", "Do not repeat the review."),
@@ -518,7 +519,8 @@ def show_demo(example: Example) -> str:
 
 
 def can_show(example: Example, rules: RewritingRules) -> bool:
-    """Whether the row has a label, and nothing of it would be read as a placeholder or a mark."""
+    """Return whether the row has a label, and no part of the row would be read as a placeholder or
+    a mark."""
     if example.label is None or not str(example.label).strip():
         return False
     text = show_demo(example)

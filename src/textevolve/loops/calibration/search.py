@@ -54,7 +54,7 @@ LEAST_COVERED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ArmStatistics:
-    """An arm after a selection: `scores` by the number of the row, None where one is missing."""
+    """An arm after a selection: `scores` by the number of the row, None for a missing score."""
 
     arm: int
     scores: Mapping[int, float | None]
@@ -74,7 +74,7 @@ class ArmStatistics:
 
 
 def draw_rows(count: int, size: int, seed: int, *labels: object) -> tuple[int, ...]:
-    """`size` row numbers out of `count`, without repetition, by the seed and what it is for."""
+    """`size` row numbers out of `count`, without repetition, by the seed and the purpose."""
     rows = list(range(count))
     shuffle(rows, seed, *labels)
     return tuple(rows[:size])
@@ -86,7 +86,7 @@ def shuffle(items: list[T], seed: int, *labels: object) -> None:
 
 
 def seeded(seed: int, *labels: object) -> Random:
-    """Random numbers by the seed and what they are for."""
+    """Return random numbers by the seed and their purpose."""
     digest = hashlib.sha256(repr((seed, *labels)).encode()).digest()
     return Random(int.from_bytes(digest[:8], "big"))
 
@@ -115,10 +115,10 @@ async def try_ucb(
 ) -> list[ArmStatistics]:
     """Bandits: each arm once, then again and again the `width` arms of the highest UCB1 index.
 
-    Every arm goes through the rows in the same order, so those that are compared share their first
-    rows; an arm that has seen them all is done. The arms of one step are tried as one batch.
-    `pulls` bounds the trials, of which each arm has at least one. ProTeGi (arXiv 2305.03495)
-    chooses its beam by such bandits, too, one arm at a time.
+    Every arm goes through the rows in the same order, so compared arms share their first rows; an
+    arm that has seen them all is done. The arms of one step are tried as one batch. `pulls` bounds
+    the trials; each arm has at least one. ProTeGi (arXiv 2305.03495) chooses its beam by such
+    bandits, too, one arm at a time.
     """
     seen: dict[int, dict[int, float | None]] = {arm: {} for arm in arms}
     chosen, remaining = list(arms), max(pulls, len(arms))
@@ -247,7 +247,7 @@ class TemplateSearch:
         demos: tuple[str, ...] = (),
     ) -> int | None:
         """Keep what was made of the template `part` of a node as a node; gives its number if it can
-        compete. `instructions`: those that were applied, where `new` does not say."""
+        compete. `instructions`: the applied ones, if `new` does not name them."""
         if isinstance(new, Failure):
             new = Rewritten(None, instructions, new.reason)
         templates, fault = self.nodes[parent].templates, new.fault

@@ -1,6 +1,6 @@
-"""A program with named templates, of which a plain prompt has one, and trying templates on rows:
-outputs generated, then judged or graded, each step as one batch. Programs of other kinds (a chain,
-a graph, a function) are adapted where they are known.
+"""A program with named templates (a plain prompt has one), and trials of templates on rows: outputs
+generated, then judged or graded, each step as one batch. Programs of other kinds (a chain, a graph,
+a function) are adapted where they are known.
 
 An output is made exactly as it would be in use: the filled template is the whole prompt. A judge
 sees it only as a candidate of a `Case`. Failures are recorded. One that the output itself is to
@@ -452,7 +452,7 @@ class TrialRunner:
     async def judge_outputs(
         self, judge: Evaluator, outcomes: Sequence[TrialOutcome]
     ) -> list[float | None]:
-        """The scores that another judge gives to outputs; None where there is none.
+        """Return another judge's scores of the outputs; None for a missing score.
 
         Raises:
             BudgetError, FatalModelError: as `try_all`.
