@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -94,4 +94,7 @@ def read_span(span: ReadableSpan) -> otlp.Span:
 
 def _read(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
     pairs = (attributes or {}).items()
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
+    return {
+        name: list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
+        for name, value in pairs
+    }
