@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from textevolve.bench.variants import compare_variants, mean_score, pass_rate, say_differences
+from textevolve.bench.variants import compare_variants, describe_differences, mean_score, pass_rate
 from textevolve.statistics.clusters import cluster_mean, cluster_share
 from textevolve.statistics.comparisons import compare_pairs, permutation_p
 from textevolve.statistics.intervals import t_quantile
@@ -114,7 +114,7 @@ def test_false_findings_are_as_rare_as_promised():
     rng, beats = random.Random(7), 0
     for _ in range(SIMULATIONS):
         scores = {v: {str(n): [float(rng.random() < 0.6)] for n in range(40)} for v in ("a", "b")}
-        beats += "beats" in say_differences(compare_variants(scores, "a"), "a")
+        beats += "beats" in describe_differences(compare_variants(scores, "a"), "a")
     assert beats <= SIMULATIONS * 0.05 + 2 * (SIMULATIONS * 0.05 * 0.95) ** 0.5
 
 

@@ -111,7 +111,7 @@ def check_images(case: Case) -> None:
             check_image(f"image {number} of candidate {place}", url)
 
 
-def refuse_candidate_images(case: Case, judge: str) -> None:
+def reject_candidate_images(case: Case, judge: str) -> None:
     """Raises InputError where candidates have images, which this judge of texts does not see."""
     if any(case.candidate_images):
         raise InputError(

@@ -71,7 +71,7 @@ from textevolve.reach import is_file
 from textevolve.rows import read_text
 from textevolve.settings import today as this_day
 from textevolve.spans import NO_SPAN, Span, span
-from textevolve.user_code import OWN, own_object
+from textevolve.user_code import OWN, load_user_object
 
 DEBATES: Mapping[str, Mapping[str, Any]] = {
     "debate": {},
@@ -504,7 +504,7 @@ def _open_cascade(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator
 
 
 def _open_python(judges: Judges, spec: EvaluatorSpec, _rubric: str) -> Evaluator:
-    judge = own_object(f"{OWN}{spec.profile}", judges.objects)
+    judge = load_user_object(f"{OWN}{spec.profile}", judges.objects)
     return as_evaluator(cast("Callable[[Case], Any]", judge))
 
 
@@ -538,13 +538,13 @@ def keep_whole(judge: Evaluator) -> Evaluator:
     async def judge_whole(case: Case, /) -> Evaluation:
         evaluation = await judge(case)
         if isinstance(evaluation, DebateResult) and evaluation.stopped == "budget":
-            raise BudgetError(say_limit(evaluation))
+            raise BudgetError(describe_limit(evaluation))
         return evaluation
 
     return judge_whole
 
 
-def say_limit(result: DebateResult) -> str:
+def describe_limit(result: DebateResult) -> str:
     """Which limit cut a debate short, in the words of the turn that it forbade."""
     forbidden = (
         t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"

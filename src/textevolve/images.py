@@ -42,10 +42,10 @@ class ImageFacts:
     key: str
 
     def __str__(self) -> str:
-        return f"{self.kind}, {_say_bytes(self.size)}"
+        return f"{self.kind}, {_format_bytes(self.size)}"
 
 
-def _say_bytes(size: int) -> str:
+def _format_bytes(size: int) -> str:
     if size < 1000:
         return f"{size} bytes"
     return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"

@@ -163,7 +163,7 @@ def name_object(value: object) -> str:
     return f"{OWN}{target.__module__}.{target.__qualname__}"
 
 
-def own_object(name: str, objects: Mapping[str, object]) -> object:
+def load_user_object(name: str, objects: Mapping[str, object]) -> object:
     """
     Raises:
         InputError: it was not put in, for example if a run is resumed from the command line.

@@ -56,7 +56,7 @@ from textevolve.metrics.shapes import LabelMetric, check_metric
 from textevolve.settings import Price, Settings
 from textevolve.spans import NO_SPAN, Span
 from textevolve.tracing.opening import open_tracing
-from textevolve.user_code import OWN, own_object
+from textevolve.user_code import OWN, load_user_object
 
 if TYPE_CHECKING:
     from textevolve.store import Store
@@ -195,7 +195,11 @@ class Workbench(Setting):
     def metric_of(self, name: str) -> LabelMetric:
         """A metric by its name, or one that the user's own code put in."""
         is_own = name.startswith(OWN)
-        return check_metric(own_object(name, self.objects), name) if is_own else open_metric(name)
+        return (
+            check_metric(load_user_object(name, self.objects), name)
+            if is_own
+            else open_metric(name)
+        )
 
     def chain_context(self, case: str = "") -> ChainContext:
         """Return the context of a chain on this bench. `case`: the subject of its events."""

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.bench.ablation import say_payoff, weigh_debate
+from textevolve.bench.ablation import describe_payoff, weigh_debate
 from textevolve.bench.agreement import summarise
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict, gather_outcomes
@@ -55,7 +55,7 @@ def test_a_debate_that_is_better_pays():
     assert found.answer == "pays"
     assert found.tokens == 5
     assert found.difference.value == 0.5
-    said = say_payoff(found, {"debate": "the debate", "rival 0": "the jury"})
+    said = describe_payoff(found, {"debate": "the debate", "rival 0": "the jury"})
     assert said.startswith("On these 40 items the debate was right in 100 % and the jury in 50 %: ")
     assert "the debate pays here: +50.0 points (+" in said
     assert said.endswith("and the debate took 5.0 times the tokens.")
@@ -67,7 +67,7 @@ def test_a_debate_that_changes_nothing_on_many_items_does_not_pay():
     assert found.answer == "does not pay"
     assert (found.difference.value, found.p) == (0, 1)
     assert 0 < found.difference.interval.high < 0.05
-    assert "does not pay here: +0.0 points (-1.9 to +1.9), p 1" in say_payoff(found, {})
+    assert "does not pay here: +0.0 points (-1.9 to +1.9), p 1" in describe_payoff(found, {})
 
 
 @given(st.lists(st.tuples(*[st.sampled_from([0, 0.5, 1])] * 2), min_size=1, max_size=30))

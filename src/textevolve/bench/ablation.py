@@ -138,7 +138,7 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
     return gained.low - lost.high, gained.high - lost.low
 
 
-def say_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
+def describe_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
     """The answer in one plain sentence; `names`: what judges are called in it."""
     sentence = {
         "pays": "the debate pays here",

@@ -209,13 +209,13 @@ def select_threshold(
         if steps[-1].bound > risk:
             break
     passed = [step.threshold for step in steps if step.bound <= risk]
-    reason = "" if passed else _why_none(steps, least, risk)
+    reason = "" if passed else _rejection_reason(steps, least, risk)
     return ThresholdSelection(
         passed[-1] if passed else None, agreement, confidence, sure.size, tuple(steps), reason
     )
 
 
-def _why_none(steps: Sequence[Step], least: int, risk: float) -> str:
+def _rejection_reason(steps: Sequence[Step], least: int, risk: float) -> str:
     if not steps:
         return f"too few items: at no threshold are {least} decided at once"
     highest = steps[0]

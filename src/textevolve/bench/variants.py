@@ -52,7 +52,7 @@ def compare_variants(
     return dict(zip(pairs, compare_pairs(list(pairs.values()), seed=seed), strict=True))
 
 
-def say_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:
+def describe_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:
     """The verdict on all variants: which beat the baseline or lost to it, the clearest first, by
     how much; then the variants without a significant difference."""
     if not differences:
@@ -60,13 +60,13 @@ def say_differences(differences: Mapping[str, PairedDifference], baseline: str) 
     ordered = sorted(differences.items(), key=lambda pair: -pair[1].difference)
     clear = {name: gap for name, gap in ordered if gap.p <= ALPHA and gap.difference}
     parts = [
-        f"{name} beats {baseline} by {_say_size(gap)}"
+        f"{name} beats {baseline} by {_format_difference(gap)}"
         if gap.difference > 0
-        else f"{baseline} beats {name} by {_say_size(gap, -1)}"
+        else f"{baseline} beats {name} by {_format_difference(gap, -1)}"
         for name, gap in clear.items()
     ]
     if unclear := {name: gap for name, gap in ordered if name not in clear}:
-        listing = ", ".join(f"{name} {_say_size(gap)}" for name, gap in unclear.items())
+        listing = ", ".join(f"{name} {_format_difference(gap)}" for name, gap in unclear.items())
         more = [gap.needed - gap.items for gap in unclear.values() if gap.needed]
         hint = f"; about {min(more):,} more rows needed" if more and min(more) > 0 else ""
         parts.append(
@@ -75,7 +75,7 @@ def say_differences(differences: Mapping[str, PairedDifference], baseline: str) 
     return "; ".join(parts) + "."
 
 
-def _say_size(gap: PairedDifference, sign: int = 1) -> str:
+def _format_difference(gap: PairedDifference, sign: int = 1) -> str:
     """A difference in points of 100 with its interval and the number of rows."""
     ends = sorted(sign * 100 * end for end in (gap.low, gap.high) if end is not None)
     interval = f"95 % {ends[0]:.1f} to {ends[1]:.1f}, " if ends else ""

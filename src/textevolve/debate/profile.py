@@ -31,7 +31,7 @@ from textevolve.errors import InputError
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import allowed_path, is_there
 from textevolve.spec import explain, suggest
-from textevolve.texts.numbers import refuse_odd_number
+from textevolve.texts.numbers import reject_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 Protocol = Literal[
@@ -73,10 +73,10 @@ Name = Annotated[
 ]
 
 
-_Plain = BeforeValidator(refuse_odd_number)
+_Plain = BeforeValidator(reject_odd_number)
 
 
-def refuse_list(weights: Any) -> Any:
+def reject_list(weights: Any) -> Any:
     """
     Raises:
         ValueError: the weights are a list, which cannot say which component each is of.
@@ -233,7 +233,7 @@ class Profile(_Frozen):
     agents: tuple[Agent, ...] = Field(min_length=1)
     components: tuple[Component, ...] = Field(default=COMPONENTS, min_length=1)
     weights: Annotated[
-        dict[str, Annotated[float, _Plain, Field(ge=0, le=1)]], BeforeValidator(refuse_list)
+        dict[str, Annotated[float, _Plain, Field(ge=0, le=1)]], BeforeValidator(reject_list)
     ] = {}
     rounds: int = Field(default=2, ge=1, le=100)
     convergence: float | None = Field(default=0.05, ge=0, le=1)
@@ -270,7 +270,7 @@ class Profile(_Frozen):
     )
     @classmethod
     def _plain(cls, value: Any) -> Any:
-        return refuse_odd_number(value)
+        return reject_odd_number(value)
 
     @field_validator(
         "convergence",

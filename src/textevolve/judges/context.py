@@ -26,7 +26,7 @@ from textevolve.evaluation import (
     attempt,
     check_case,
     empty_default,
-    refuse_candidate_images,
+    reject_candidate_images,
 )
 from textevolve.llm.case_images import (
     fence_with,
@@ -177,7 +177,7 @@ class AnswerOdds:
         return {} if self.emulated is None else {"emulated": self.emulated, "cut": self.cut}
 
 
-def say_cut(characters: int) -> list[str]:
+def describe_truncation(characters: int) -> list[str]:
     """The line of a feedback on what a model did not see; none where it saw all."""
     sentence = (
         "characters in the middle of what was to be judged did not fit the model and were left"
@@ -367,7 +367,7 @@ class JudgeContext:
         self, score: float, lines: Iterable[str], unseen: int = 0, /, **metadata: Any
     ) -> EvaluationResult:
         """A result by the threshold. `unseen`: characters that the model did not see."""
-        feedback = "\n".join([*lines, *say_cut(unseen)])
+        feedback = "\n".join([*lines, *describe_truncation(unseen)])
         return EvaluationResult(score, score >= self.options.threshold, feedback, metadata)
 
     def fail(self, failure: Failure) -> Judgement:
@@ -424,7 +424,7 @@ class PlainJudge(ABC):
             InputError: the case or its parameters cannot be used.
         """
         check_case(case)
-        refuse_candidate_images(case, self.title)
+        reject_candidate_images(case, self.title)
         threshold, started = Options().overridden(case.parameters).threshold, time.monotonic()
         outcomes = tuple([await self.grade(case, text, threshold) for text in case.candidates])
         seconds = time.monotonic() - started

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from textevolve.errors import InputError
 from textevolve.evaluation import (
     EvaluationResult,
-    refuse_candidate_images,
+    reject_candidate_images,
 )
 from textevolve.judges.context import (
     AnswerOdds,
@@ -77,7 +77,7 @@ class DecideChoice(ModelJudge):
         case = context.case
         if len(case.candidates) < 2:
             raise InputError("a choice needs at least two candidates")
-        refuse_candidate_images(case, "the judge 'decide' with choices")
+        reject_candidate_images(case, "the judge 'decide' with choices")
         question = ask_options(case.candidates, self.options.rubric)
         answers, odds = await context.decide((case.input,), {question.name: question})
         probabilities = answers[question.name].probabilities

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import (
     EvaluationResult,
-    refuse_candidate_images,
+    reject_candidate_images,
 )
 from textevolve.judges.context import JudgeContext, Judgement, ModelJudge, require_field
 from textevolve.llm.catalogue import PROVIDER, embedder_of
@@ -38,7 +38,7 @@ class EmbeddingSimilarity(ModelJudge):
 
     async def judge(self, context: JudgeContext) -> Judgement:
         case = context.case
-        refuse_candidate_images(case, "a judge by embeddings")
+        reject_candidate_images(case, "a judge by embeddings")
         require_field(case, "reference")
         reference = await embed(context.model, case.reference or "")
 

@@ -68,13 +68,13 @@ class Checklist(ModelJudge):
 
     async def judge(self, context: JudgeContext) -> Judgement:
         rubric = self.options.rubric or (load_rubric(self.shipped).text if self.shipped else "")
-        criteria = _given_criteria(rubric) or await _write_criteria(context)
+        criteria = _rubric_criteria(rubric) or await _write_criteria(context)
         reference = await context.reference()
         questions = [f"Is this true of the response: {text}" for text in criteria]
         return context.judgement(await _examine(context, questions, reference), criteria=criteria)
 
 
-def _given_criteria(rubric: str) -> tuple[str, ...]:
+def _rubric_criteria(rubric: str) -> tuple[str, ...]:
     """Each is so or not: a probe knows no levels."""
     return tuple(dict.fromkeys(read_levels(line).text for line in read_criteria(rubric)))
 

@@ -23,7 +23,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError
 from textevolve.evaluation import (
     EvaluationResult,
-    refuse_candidate_images,
+    reject_candidate_images,
 )
 from textevolve.judges.context import (
     AnswerOdds,
@@ -121,7 +121,7 @@ class StatementJudge(ModelJudge):
 
     async def judge(self, context: JudgeContext) -> Judgement:
         case = context.case
-        refuse_candidate_images(case, "a judge that takes texts apart")
+        reject_candidate_images(case, "a judge that takes texts apart")
         for name in self.check.needs:
             require_field(case, name)
         gold = None if self.check.answer == "response" else case.reference

@@ -43,7 +43,7 @@ from textevolve.llm.providers import find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
 from textevolve.settings import Settings
-from textevolve.user_code import OWN, UserCodeError, load_object, own_object
+from textevolve.user_code import OWN, UserCodeError, load_object, load_user_object
 
 IN_FLIGHT = 8
 """Calls of one target at once, unless it or the settings say otherwise."""
@@ -157,7 +157,7 @@ def load_target(name: str, objects: Mapping[str, object]) -> Callee:
     path = name.removeprefix(OWN)
     module, _, attribute = path.rpartition(":" if ":" in path else ".")
     if name in objects or module in ("", "__main__"):
-        return take_callee(own_object(name, objects))
+        return take_callee(load_user_object(name, objects))
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     if (function := load_object(f"{module}:{attribute}", Path())) is None:

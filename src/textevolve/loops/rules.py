@@ -28,7 +28,7 @@ from textevolve.evaluation import (
     check_case,
     check_result,
     choose_candidates,
-    refuse_candidate_images,
+    reject_candidate_images,
 )
 from textevolve.llm.token_count import count_tokens
 from textevolve.loops.attempt import instructions_of
@@ -332,7 +332,7 @@ class Rules:
             InputError: the case cannot be judged.
         """
         check_case(case)
-        refuse_candidate_images(case, "a judge by rules")
+        reject_candidate_images(case, "a judge by rules")
         if any(isinstance(r, Pattern | JsonSchema) and r.blocks for r in self.file.rules):
             return RulesJudgement(await search_apart(self._judge_all, case))
         return RulesJudgement(self._judge_all(case))

@@ -26,7 +26,7 @@ from textevolve.llm.refusals import one_line
 from textevolve.memory.record import DialogueTurn
 from textevolve.reach import allowed_path
 from textevolve.rows import mend_halves
-from textevolve.texts.numbers import refuse_odd_number
+from textevolve.texts.numbers import reject_odd_number
 
 
 def _drop_nulls(value: Any) -> Any:
@@ -84,7 +84,7 @@ _Text = Annotated[str, Field(min_length=1)]
 _Texts = Annotated[tuple[str, ...], BeforeValidator(_read_texts)]
 _Recorded = Annotated[tuple[str, ...], BeforeValidator(_read_recorded)]
 _Truth = Annotated[bool, BeforeValidator(lambda value: value or False)]
-_Plain = BeforeValidator(refuse_odd_number)
+_Plain = BeforeValidator(reject_odd_number)
 _Milliseconds = Annotated[
     float,
     Field(ge=0, allow_inf_nan=False),

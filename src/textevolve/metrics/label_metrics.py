@@ -69,11 +69,11 @@ class ShippedMetric:
     trajectory: bool = False
 
 
-def _of_trajectory(form: str, opener: Callable[[str], TrajectoryCheck]) -> ShippedMetric:
+def _trajectory_metric(form: str, opener: Callable[[str], TrajectoryCheck]) -> ShippedMetric:
     return ShippedMetric(form, lambda text: TrajectoryMetric(opener(text)), False, True)
 
 
-def _of_overlap(function: str) -> Callable[[str], LabelMetric]:
+def _overlap_metric(function: str) -> Callable[[str], LabelMetric]:
     """A function of `overlap.py`, which is imported with its first use."""
     return lambda _argument: getattr(import_module("textevolve.metrics.overlap"), function)
 
@@ -84,15 +84,15 @@ SHIPPED: Mapping[str, ShippedMetric] = {
     "regex": ShippedMetric("regex:PATTERN", open_pattern, labelled=False),
     "numeric": ShippedMetric("numeric[:TOLERANCE]", open_numeric),
     "json-schema": ShippedMetric("json-schema:FILE", open_schema, labelled=False),
-    "edit-distance": ShippedMetric("edit-distance", _of_overlap("edit_distance")),
-    "rouge-l": ShippedMetric("rouge-l", _of_overlap("rouge_l")),
-    "bleu": ShippedMetric("bleu", _of_overlap("bleu")),
-    "chrf": ShippedMetric("chrf", _of_overlap("chrf")),
-    "tool-called": _of_trajectory("tool-called:NAME[=COUNT]", open_called),
-    "tool-sequence": _of_trajectory("tool-sequence[:MODE][:NAME,NAME]", open_sequence),
-    "tool-args": _of_trajectory("tool-args[:NAME:SCHEMA.json|:NAME=JSON]", open_arguments),
-    "max-steps": _of_trajectory("max-steps:NUMBER", open_max_steps),
-    "no-error": _of_trajectory("no-error", lambda _option: find_errors),
+    "edit-distance": ShippedMetric("edit-distance", _overlap_metric("edit_distance")),
+    "rouge-l": ShippedMetric("rouge-l", _overlap_metric("rouge_l")),
+    "bleu": ShippedMetric("bleu", _overlap_metric("bleu")),
+    "chrf": ShippedMetric("chrf", _overlap_metric("chrf")),
+    "tool-called": _trajectory_metric("tool-called:NAME[=COUNT]", open_called),
+    "tool-sequence": _trajectory_metric("tool-sequence[:MODE][:NAME,NAME]", open_sequence),
+    "tool-args": _trajectory_metric("tool-args[:NAME:SCHEMA.json|:NAME=JSON]", open_arguments),
+    "max-steps": _trajectory_metric("max-steps:NUMBER", open_max_steps),
+    "no-error": _trajectory_metric("no-error", lambda _option: find_errors),
 }
 FORMS = f"{', '.join(one.form for one in SHIPPED.values())}, FILE.py:FUNCTION or MODULE:FUNCTION"
 """All that can be written where a metric is wanted, for help texts and errors."""

@@ -169,7 +169,7 @@ def _environment() -> Environment:
         "counted": wording.count,
         "figured": wording.number,
         "parts": _parts,
-        "said": matrices.say_entry,
+        "said": matrices.describe_entry,
         "score": cells.score_of,
         "shade": cells.shade,
         "shortened": wording.shorten,

@@ -5,6 +5,6 @@ from __future__ import annotations
 from textevolve.images import image_facts
 
 
-def say_image(url: str) -> str:
+def describe_image(url: str) -> str:
     """Describe an image by its format and size: `png, 12 kB`."""
     return str(image_facts(url))

@@ -18,7 +18,7 @@ def main_score(entry: Entry | None) -> float | None:
     return None if entry is None else next(iter(entry.scores.values()), None)
 
 
-def say_entry(entry: Entry | None) -> str:
+def describe_entry(entry: Entry | None) -> str:
     """`0.71 pass`, `failed`, or a dash where there is nothing."""
     if entry is None:
         return DASH
@@ -41,7 +41,7 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     table_rows = [
         (
             shorten(row.id, NAME_SHOWN),
-            *(_brief(entry) if outputs else say_entry(entry) for entry in row.entries),
+            *(_brief(entry) if outputs else describe_entry(entry) for entry in row.entries),
             shorten(_asked(row), INPUT_SHOWN),
         )
         for row in islice(rows, most)
@@ -68,7 +68,7 @@ def draw_first(
                 reason = entry.failure or "; ".join(entry.reasons.values())
                 texts = [shorten(text, WORDS_SHOWN) for text in (row.input, entry.output, reason)]
                 variant = [shorten(variants[n], NAME_SHOWN)] if several else []
-                cells.append([shorten(row.id, NAME_SHOWN), *variant, say_entry(entry), *texts])
+                cells.append([shorten(row.id, NAME_SHOWN), *variant, describe_entry(entry), *texts])
                 lines.append(link)
     return Table("Failures and lowest scores", columns, cells, links=lines, place=place)
 
@@ -81,14 +81,14 @@ def draw_cell_difference(
     texts = [entry.output if entry and not entry.failure else "" for entry in cells]
     if not all(texts):
         return None
-    titles = [f"{shorten(variants[n], NAME_SHOWN)} {say_entry(row.entries[n])}" for n in pair]
+    titles = [f"{shorten(variants[n], NAME_SHOWN)} {describe_entry(row.entries[n])}" for n in pair]
     title = f"Case {shorten(row.id, NAME_SHOWN)}, {shorten(row.input, INPUT_SHOWN)}: "
     return Diff(f"{title}{titles[0]} → {titles[1]}", texts[0], texts[1])
 
 
 def _brief(entry: Entry | None) -> str:
     text = "" if entry is None else shorten(entry.failure or entry.output, OUTPUT_SHOWN)
-    return f"{say_entry(entry)}\n{text}".rstrip()
+    return f"{describe_entry(entry)}\n{text}".rstrip()
 
 
 def _asked(row: MatrixRow) -> str:

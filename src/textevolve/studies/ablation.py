@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from textevolve.bench.ablation import (
     MINIMUM_EFFECT,
     Payoff,
+    describe_payoff,
     first_round,
-    say_payoff,
     weigh_debate,
 )
 from textevolve.bench.verdicts import gather_outcomes
@@ -104,7 +104,7 @@ def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
         single: "a single judge",
         FIRST_ROUND: "its own first round",
     }
-    sentence = say_payoff(payoff, names)
+    sentence = describe_payoff(payoff, names)
     return Ablation(measured, payoff, sentence)
 
 

@@ -24,7 +24,7 @@ from textevolve.llm.chains.chain import Chain, Values, perform_chain
 from textevolve.llm.chains.chain_file import as_chain, load_chain
 from textevolve.llm.chains.scope import ImproveStep, StepTrace, TraceRecorder
 from textevolve.llm.model import Request, Response
-from textevolve.user_code import OWN, names_chain, own_object
+from textevolve.user_code import OWN, load_user_object, names_chain
 from textevolve.wiring import Mode, Workbench
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def open_chain_named(name: str, objects: Mapping[str, object]) -> Chain:
         InputError: there is no such chain.
     """
     if name.startswith(OWN):
-        return as_chain(own_object(name, objects))
+        return as_chain(load_user_object(name, objects))
     return load_chain(name)
 
 

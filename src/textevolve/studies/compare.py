@@ -20,9 +20,9 @@ from textevolve.agents.simulated_user import SimulatedUser, user_prompt
 from textevolve.bench.variants import (
     RowScores,
     compare_variants,
+    describe_differences,
     mean_score,
     pass_rate,
-    say_differences,
 )
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Failure, Usage, empty_default
@@ -136,7 +136,7 @@ class Comparison(Shown):
         """The verdict in a sentence."""
         if not self.variants:
             return "There are no outputs."
-        verdict = say_differences(self.differences, self.baseline)
+        verdict = describe_differences(self.differences, self.baseline)
         if len(self.variants) == 1:
             figures = aggregate(map(find_row, self.outputs)).get(self.baseline, Aggregates())
             return f"{self.baseline}: {describe_scores(figures, 'output')}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from textevolve.bench.variants import say_differences
+from textevolve.bench.variants import describe_differences
 from textevolve.errors import InputError
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Report, Table
@@ -121,7 +121,7 @@ def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Repo
         f"{variant} in {second_name}" if variant else second_name: variant
         for variant in comparison.scores
     }
-    sentence = say_differences(
+    sentence = describe_differences(
         {name: comparison.scores[side] for name, side in sides.items()}, first_name
     )
     return Report(f"{second_name} compared with {first_name}", sentence, tables)

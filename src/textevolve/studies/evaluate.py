@@ -34,11 +34,11 @@ from textevolve.evaluation import (
     refer_to_images,
 )
 from textevolve.evaluators import (
+    describe_limit,
     parse_evaluator,
     read_profile,
     read_rubric,
     reads_decisions,
-    say_limit,
     trace_judge,
     with_rubric,
 )
@@ -81,7 +81,7 @@ from textevolve.studies.judged_report import (
 )
 from textevolve.studies.study import Asks, Row, Study, write_json
 from textevolve.studies.targeted import answer_case, check_body, describe_targets
-from textevolve.user_code import own_object
+from textevolve.user_code import load_user_object
 from textevolve.wiring import Workbench
 
 IN_FULL = 1000
@@ -338,7 +338,7 @@ def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
         return bench.judge_of(spec.judge or "", spec.rubric or "")
     profile, recall = bench.fill(_profile_of(spec)), nothing
     if spec.recall is not None:
-        recall = own_object(spec.recall, bench.objects)
+        recall = load_user_object(spec.recall, bench.objects)
     elif profile.collections:  # else its agents have nothing to recall from
         recall = bench.recall
     debate = Debate(
@@ -378,7 +378,7 @@ def find_row(judged: Judged) -> Row:
     place = str(judged.index), judged.index, plain_text(str(judged.case.id))
     if isinstance(judged, DebateResult):
         if judged.stopped == "budget":
-            limit = judged.failure.reason if judged.failure else say_limit(judged)
+            limit = judged.failure.reason if judged.failure else describe_limit(judged)
             return Row(*place, status="skipped", reason=limit)
         if judged.scored:
             units, best = judged.unit_scores, judged.best

@@ -13,26 +13,26 @@ from pydantic import BeforeValidator, WithJsonSchema, field_validator
 
 from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.modes import Aggregation, ConvergenceMode
-from textevolve.debate.profile import Profile, Protocol, Readout, Selection, refuse_list
+from textevolve.debate.profile import Profile, Protocol, Readout, Selection, reject_list
 from textevolve.errors import InputError
 from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
 from textevolve.spec import Frozen, Several, option
 from textevolve.studies.case_rows import MappedSpec
-from textevolve.texts.numbers import read_number, refuse_odd_number
+from textevolve.texts.numbers import read_number, reject_odd_number
 
 GROUP = "Debate"
 NONE = "none"
 """Stands for None as a value, in contrast to a parameter that is not set."""
 
 N = TypeVar("N", int, float)
-Plain: TypeAlias = Annotated[N, BeforeValidator(refuse_odd_number)]
+Plain: TypeAlias = Annotated[N, BeforeValidator(reject_odd_number)]
 
 
 def _as_text(value: object) -> object:
     if isinstance(value, str) and value.strip().lower() == NONE:
         return NONE
-    return str(refuse_odd_number(value))
+    return str(reject_odd_number(value))
 
 
 NumberOrNone: TypeAlias = Annotated[
@@ -45,7 +45,7 @@ NumberOrNone: TypeAlias = Annotated[
 def _read_weights(source: object) -> object:
     """Read `accuracy=1,relevance=0.5` as a mapping."""
     if not isinstance(source, str):
-        return refuse_list(source)
+        return reject_list(source)
     weights: dict[str, float] = {}
     for part in source.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))

@@ -18,7 +18,7 @@ from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult, Turn, read_result, to_data
 from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, Usage, check_case
-from textevolve.evaluators import say_limit
+from textevolve.evaluators import describe_limit
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.guidance import (
     Answer,
@@ -44,7 +44,7 @@ from textevolve.studies.study import (
     row_status,
     write_json,
 )
-from textevolve.user_code import own_object
+from textevolve.user_code import load_user_object
 from textevolve.wiring import Workbench
 
 
@@ -145,7 +145,9 @@ async def run(
 ) -> AsyncGenerator[GuidedAnswer]:
     (case,) = cases
     debates: list[DebateResult] = []
-    recall = cast(Recall, own_object(spec.recall, bench.objects)) if spec.recall else bench.recall
+    recall = (
+        cast(Recall, load_user_object(spec.recall, bench.objects)) if spec.recall else bench.recall
+    )
     debate = Debate(
         profile=bench.fill(read_profile(spec, bench.settings.profile)),
         model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
@@ -159,7 +161,7 @@ async def run(
         result = await debate(Case(case.input, candidates, "debate"))
         debates.append(result)
         if result.stopped == "budget":
-            raise BudgetError(say_limit(result))
+            raise BudgetError(describe_limit(result))
         if not any(turn.argument or turn.points for turn in result.turns):
             failure = next((t.failure for t in result.turns if t.failure), result.failure)
             raise AnswerError(failure.reason if failure else "no agent argued")

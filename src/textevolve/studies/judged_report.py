@@ -38,7 +38,7 @@ from textevolve.report.blocks import (
     Transcript,
     Utterance,
 )
-from textevolve.report.images import say_image
+from textevolve.report.images import describe_image
 from textevolve.studies import debate_words
 from textevolve.studies.debate_words import reason, round_text, turn_labels
 from textevolve.trajectory import Trajectory
@@ -210,7 +210,9 @@ def show_case(judged: Judged) -> Iterator[Block]:
 
 def facts_of(judged: Judged) -> dict[str, str]:
     """Return the facts behind the verdict on one case."""
-    images = "; ".join(f"{name}: {say_image(url)}" for name, url in images_by_name(judged.case))
+    images = "; ".join(
+        f"{name}: {describe_image(url)}" for name, url in images_by_name(judged.case)
+    )
     if isinstance(judged, JudgedCase):
         decided, used = describe_deciders(count_decided(judged)), wording.used(judged.usage)
         facts = {"Decided by": decided, "Used": used, "Images": images}
@@ -308,7 +310,7 @@ def images_by_name(case: Case) -> list[tuple[str, str]]:
 
 def describe_images(urls: Sequence[str]) -> dict[str, str]:
     """Return the images of a text as a fact in one line; empty without images."""
-    return {"images": "; ".join(map(say_image, urls))} if urls else {}
+    return {"images": "; ".join(map(describe_image, urls))} if urls else {}
 
 
 def _table(result: DebateResult) -> Table:

@@ -74,7 +74,7 @@ from textevolve.spec import option
 from textevolve.store import Store, kinds
 from textevolve.studies.memory_report import report
 from textevolve.studies.study import Asks, Row, Study, StudySpec, write_json
-from textevolve.user_code import OWN, own_object
+from textevolve.user_code import OWN, load_user_object
 from textevolve.wiring import Workbench, choose_model
 
 USERS_IN_FLIGHT = 8
@@ -173,7 +173,9 @@ def _open_system(
 ) -> MemorySystem:
     if not spec.system.startswith(OWN):
         return open_system(spec.system, settings)
-    return Adapted(own_object(spec.system, objects), spec.system_name, settings.timeouts.deadline)
+    return Adapted(
+        load_user_object(spec.system, objects), spec.system_name, settings.timeouts.deadline
+    )
 
 
 def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:

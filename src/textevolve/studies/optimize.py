@@ -60,7 +60,7 @@ from textevolve.studies.study import (
     note_attempt,
     write_json,
 )
-from textevolve.user_code import OWN, load_function, own_object
+from textevolve.user_code import OWN, load_function, load_user_object
 from textevolve.wiring import Workbench
 
 DEFAULT_JUDGE = "single"
@@ -242,7 +242,7 @@ def _open_generator(
             seed=spec.seed,
         )
     if spec.generator.startswith(OWN):
-        return as_generator(cast("Generator", own_object(spec.generator, bench.objects)))
+        return as_generator(cast("Generator", load_user_object(spec.generator, bench.objects)))
     return as_generator(load_function(spec.generator, Path()))
 
 

@@ -51,7 +51,7 @@ from textevolve.loops.placeholders import placeholders_of
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import takes_row
 from textevolve.studies.chained import ask_chain, chain_response
-from textevolve.user_code import OWN, call_function, callable_name, load_object, own_object
+from textevolve.user_code import OWN, call_function, callable_name, load_object, load_user_object
 from textevolve.wiring import Workbench
 
 
@@ -262,7 +262,7 @@ def find_object(name: str, objects: Mapping[str, object]) -> object:
         InputError: there is no such object.
     """
     if name.startswith(OWN):
-        return own_object(name, objects)
+        return load_user_object(name, objects)
     if name.lower().endswith(ENDINGS):
         return load_chain(name)
     if (loaded := load_object(name, Path())) is None:

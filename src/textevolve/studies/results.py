@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from textevolve.bench.variants import compare_variants, say_differences
+from textevolve.bench.variants import compare_variants, describe_differences
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluators import pass_threshold
@@ -58,7 +58,7 @@ def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
         for name, aggregates in figures.items()
     }
     baseline, seed = baseline_name(spec, figures), getattr(spec, "seed", 0)
-    sentence = say_differences(compare_variants(scores, baseline, seed=seed), baseline)
+    sentence = describe_differences(compare_variants(scores, baseline, seed=seed), baseline)
     missing = sum(aggregates.unscored for aggregates in figures.values())
     omission = f" {wording.count(missing, 'output')} without a score left out." if missing else ""
     return wording.shorten_models(sentence) + omission

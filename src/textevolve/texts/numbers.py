@@ -31,7 +31,7 @@ def take_decimal(value: object) -> object:
     return number
 
 
-def refuse_odd_number(value: object) -> object:
+def reject_odd_number(value: object) -> object:
     """The value, if it may be a number: before validators of pydantic. Of texts those pass that
     people write numbers as, such as 8, .5 and 1e-3.
 
@@ -51,7 +51,7 @@ def read_number(text: str) -> float:
     Raises:
         ValueError: it is none, or not finite.
     """
-    refuse_odd_number(text)
+    reject_odd_number(text)
     number = float(text)
     if number in (float("inf"), float("-inf")):
         raise ValueError("must be a finite number")

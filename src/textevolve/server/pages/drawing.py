@@ -21,8 +21,8 @@ from textevolve.report.blocks import Block
 from textevolve.report.cells import shade
 from textevolve.report.charts import draw_intervals
 from textevolve.report.html import draw_blocks, open_templates
-from textevolve.report.images import say_image
-from textevolve.report.matrices import first_text, main_score, say_entry
+from textevolve.report.images import describe_image
+from textevolve.report.matrices import describe_entry, first_text, main_score
 from textevolve.server.errors import ApiError, invalid_error, respond_error, respond_invalid
 from textevolve.server.identity import THIS_MACHINE
 
@@ -146,7 +146,7 @@ def _environment() -> Environment:
     filters: dict[str, Any] = environment.filters
     filters |= {
         "counted": wording.count,
-        "described": say_image,
+        "described": describe_image,
         "intervals": draw_intervals,
         "short_models": wording.shorten_models,
         "figured": wording.number,
@@ -160,7 +160,7 @@ def _environment() -> Environment:
         "indented": partial(json.dumps, indent=2, ensure_ascii=False, default=str),
         "moment": _moment,
         "report": draw_report,
-        "said": say_entry,
+        "said": describe_entry,
         "shade": shade,
         "main_score": main_score,
     }
