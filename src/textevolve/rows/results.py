@@ -59,15 +59,16 @@ def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:
 
 @_checked
 def _read_sample(sample: Row) -> Row:
-    output, target = sample.get("output") or {}, sample.get("target")
+    output: Any = sample.get("output") or {}
+    target: Any = sample.get("target")
     chat = read_chat(sample.get("input"))
-    messages = sample.get("messages") or ()
+    messages: Any = sample.get("messages") or ()
     epoch = f"-{sample['epoch']}" if sample.get("epoch", 1) > 1 else ""
-    row = {
+    row: dict[str, Any] = {
         "id": f"{sample.get('id', '')}{epoch}",
         "input": write_chat(chat) if chat else sample.get("input"),
         "output": output.get("completion"),
-        "reference": "\n".join(target) if isinstance(target, list) else target,
+        "reference": "\n".join(cast("list[str]", target)) if isinstance(target, list) else target,
         "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
     }
     return {name: value for name, value in row.items() if value}
@@ -78,12 +79,15 @@ def read_result(row: Row) -> Row:
     """Read a result of promptfoo's; any other row stays as it is."""
     if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
         return row
-    output = (row.get("response") or {}).get("output")
-    checks = (row["testCase"] or {}).get("assert") or ()
+    response, case, prompt, provider = (
+        cast("Row", row.get(name) or {}) for name in ("response", "testCase", "prompt", "provider")
+    )
+    output: Any = response.get("output")
+    checks: list[Row] = case.get("assert") or []
     values = (check.get("value") for check in checks if check.get("type") in _EQUALITY)
-    result = {
-        "id": f"{row['testIdx']}-{row['promptIdx']}-{(row.get('provider') or {}).get('id', '')}",
-        "input": (row.get("prompt") or {}).get("raw"),
+    result: dict[str, Any] = {
+        "id": f"{row['testIdx']}-{row['promptIdx']}-{provider.get('id', '')}",
+        "input": prompt.get("raw"),
         "output": None if output is None else write_text(output),
         "reference": next((value for value in values if isinstance(value, str)), None),
     }
