@@ -3,25 +3,19 @@ the machine."""
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
+
+from textevolve.system import allowed_cores, clock_ticks, read_kernel
 
 _CGROUP = Path("/sys/fs/cgroup")
 _CPUS = Path("/sys/devices/system/cpu")
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def _fields(path: Path) -> dict[str, int]:
     """Read the numbers in a file of lines `name: number` or `name number`."""
     numbers: dict[str, int] = {}
-    for line in _read(path).splitlines():
+    for line in read_kernel(path).splitlines():
         words = line.replace(":", " ").split()
         if len(words) >= 2 and words[1].isdigit():
             numbers[words[0]] = int(words[1])
@@ -33,8 +27,8 @@ def available_memory() -> int | None:
     free = _fields(Path("/proc/meminfo")).get("MemAvailable")
     if free is None:
         return None
-    limit = _read(_CGROUP / "memory.max")
-    used = _read(_CGROUP / "memory.current")
+    limit = read_kernel(_CGROUP / "memory.max")
+    used = read_kernel(_CGROUP / "memory.current")
     if not (limit.isdigit() and used.isdigit()):
         return free * 1024
     reclaimable = _fields(_CGROUP / "memory.stat").get("inactive_file", 0)
@@ -43,12 +37,9 @@ def available_memory() -> int | None:
 
 def physical_cores() -> int:
     """Cores this process may use, each counted once however many threads it runs. At least 1."""
-    if hasattr(os, "sched_getaffinity"):
-        allowed = os.sched_getaffinity(0)
-    else:
-        allowed = set(range(os.cpu_count() or 1))
-    cores = {_read(_CPUS / f"cpu{n}/topology/thread_siblings_list") or str(n) for n in allowed}
-    quota = _read(_CGROUP / "cpu.max").split()
+    siblings = "topology/thread_siblings_list"
+    cores = {read_kernel(_CPUS / f"cpu{n}/{siblings}") or str(n) for n in allowed_cores()}
+    quota = read_kernel(_CGROUP / "cpu.max").split()
     if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
         return max(1, min(len(cores), int(quota[0]) // int(quota[1])))
     return max(1, len(cores))
@@ -75,7 +66,7 @@ def free_cores() -> int:
 
 def _idle_seconds() -> float | None:
     """Return the total idle time of all cores, in seconds."""
-    fields = _read(Path("/proc/stat")).split("\n", 1)[0].split()
+    fields = read_kernel(Path("/proc/stat")).split("\n", 1)[0].split()
     if len(fields) < 6 or fields[0] != "cpu" or not all(word.isdigit() for word in fields[4:6]):
         return None
-    return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[4]) + int(fields[5])) / clock_ticks()

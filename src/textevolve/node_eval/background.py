@@ -11,7 +11,6 @@ import asyncio
 import atexit
 import inspect
 import logging
-import os
 import threading
 import weakref
 from collections import Counter, deque
@@ -37,6 +36,7 @@ from textevolve.node_eval.evaluators import (
 from textevolve.node_eval.history import one_line
 from textevolve.node_eval.run_records import EvaluationJob
 from textevolve.node_eval.snapshots import SnapshotLimits
+from textevolve.system import after_fork
 
 NAP, NAPS = 0.01, 50
 """An idle thread looks for work by itself so many times, so that the agent need not wake it for
@@ -351,5 +351,4 @@ def _restart_all() -> None:
 
 
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restart_all)
+after_fork(_restart_all)

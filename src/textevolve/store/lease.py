@@ -13,7 +13,6 @@ import os
 import secrets
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from textevolve.errors import BusyError, StoreError
 from textevolve.store.dialects import database_time
 from textevolve.store.resource_rows import fetch_one, update_where
 from textevolve.store.tables import records, runs
+from textevolve.system import process_exists
 
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
@@ -123,7 +123,7 @@ def process_lives(host: str, pid: int, process: str | None) -> bool | None:
         and process.split()[:2] == this_process.split()[:2]
     ):
         return process_identity(pid) == process
-    if process is None and host == socket.gethostname() and not _exists(pid):
+    if process is None and host == socket.gethostname() and not process_exists(pid):
         return False
     return None
 
@@ -141,15 +141,3 @@ def process_identity(pid: int) -> str | None:
     if state in "ZX":
         return None
     return f"{boot} {namespace} {fields[18]}"
-
-
-def _exists(pid: int) -> bool:
-    """Check for a process on systems without /proc; True on Windows, where that is impossible."""
-    if os.name != "posix":
-        return True
-    with suppress(PermissionError):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-    return True

@@ -12,8 +12,8 @@ import contextlib
 import json
 import os
 import pprint
-import resource
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -28,6 +28,11 @@ import jinja2.parser
 import jinja2.runtime
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, generate_lorem_ipsum
+
+try:
+    import resource
+except ImportError:  # Windows, where `sources` starts no such process
+    resource = None
 
 DONE, REFUSED, FAILED, TOO_LONG, NO_MEMORY = b"d", b"r", b"f", b"l", b"m"
 """The first byte of an answer; the rest is the text, or what was wrong."""
@@ -147,6 +152,7 @@ def render_source(
 def serve() -> None:
     """Renders until the standard input ends. The limits come first; then each time, as JSON, the
     moment, the source, the values and the messages. A kind and a text go back."""
+    assert sys.platform != "win32"
     requests, answers = Connection(0, writable=False), Connection(1, readable=False)
     limits = json.loads(requests.recv_bytes())
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # it may be ignored where this was started
@@ -207,6 +213,8 @@ def _warm_up() -> None:
 
 def _confine(memory: int) -> None:
     """Forbid new files, sockets, written bytes and core dumps, and allow `memory` more bytes."""
+    assert sys.platform != "win32"
+    assert resource is not None
     kernel = "/proc/self/statm"
     if os.path.exists(kernel):
         with open(kernel, "rb") as statm:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -28,6 +27,7 @@ from typing import Any, cast
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.gguf import read_tokenizer
 from textevolve.settings import today
+from textevolve.system import CAN_LIMIT_PROCESSES, KILLED, PROCESSOR_TIME_IS_OVER
 
 DONE, REFUSED, FAILED, TOO_LONG = b"d", b"r", b"f", b"l"
 MIB = 1 << 20
@@ -107,9 +107,9 @@ def render_apart(request: bytes, limits: TemplateLimits) -> str:
 
 
 def _explain_end(code: int, limits: TemplateLimits) -> str:
-    if code == -signal.SIGPROF:
+    if code == -PROCESSOR_TIME_IS_OVER:
         return f"takes more than {limits.seconds:g} s of processor time"
-    if code == -signal.SIGKILL:
+    if code == -KILLED:
         return f"has not ended after {limits.patience:g} s, or was killed from outside"
     return f"makes Python itself fail (exit code {code})"
 
@@ -129,7 +129,7 @@ def _get_running(limits: TemplateLimits) -> _Running:
 
 
 def _start(limits: TemplateLimits) -> _Running:
-    if os.name != "posix":
+    if sys.platform == "win32" or not CAN_LIMIT_PROCESSES:
         raise SettingsError(
             "Jinja chat templates are code of strangers and are rendered only where a process can"
             " be given limits, which this system does not offer: name a format of the catalogue"
