@@ -17,8 +17,9 @@ unexport PYTHONDONTWRITEBYTECODE
 DEMO = examples/demo
 REPORT = build/demo.html
 
-# A run that is there already asks nothing: a store of its own shows the work each time.
-demo: $(READY)
+# A run that is there already asks nothing: a store of its own shows the work each time. Only what a
+# local model needs is installed, unless everything is.
+demo: $(if $(wildcard $(READY)),$(READY),.venv/.demo)
 	$(BIN)/textevolve models pull qwen2.5-coder-1.5b
 	@mkdir -p build; rm -f build/demo.db*
 	$(BIN)/textevolve evaluate @$(DEMO)/question.txt @$(DEMO)/first.txt @$(DEMO)/second.txt \
@@ -62,6 +63,8 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/pyright --pythonplatform Windows src
+	$(BIN)/pyright --pythonplatform Darwin src
 	$(BIN)/lint-imports
 	$(BIN)/python tools/house.py --short
 
@@ -92,7 +95,12 @@ constraints: $(READY)
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
 
-$(READY): constraints.txt pyproject.toml
+# uv takes half a minute, pip four. Its index is pip's.
+UV = index="$$($(BIN)/pip config get global.index-url 2>/dev/null || true)"; \
+    index="$${PIP_INDEX_URL:-$$index}"; $${index:+env UV_DEFAULT_INDEX="$$index"} \
+    $(BIN)/uv pip install -q -p .venv
+
+.venv/.uv: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "Python 3.11 or newer is needed; name one with PYTHON=..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
@@ -101,10 +109,15 @@ $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv
 	@sed -n '/^uv==/,/[^\\]$$/p' constraints.txt > .venv/uv.txt
 	$(PIP) --require-hashes -r .venv/uv.txt
-	@# It takes half a minute, pip four; pip where uv cannot, as with an index of another kind.
-	index="$$($(BIN)/pip config get global.index-url 2>/dev/null || true)"; \
-	    index="$${PIP_INDEX_URL:-$$index}"; $${index:+env UV_DEFAULT_INDEX="$$index"} \
-	    $(BIN)/uv pip install -q -p .venv --no-deps --require-hashes -r constraints.txt || \
+	@touch $@
+
+.venv/.demo: pyproject.toml | .venv/.uv
+	$(UV) -c constraints.txt '.[local]'
+	@touch $@
+
+$(READY): constraints.txt pyproject.toml | .venv/.uv
+	@# With pip where uv cannot, as with an index of another kind.
+	$(UV) --no-deps --require-hashes -r constraints.txt || \
 	    $(PIP) --no-deps --require-hashes -r constraints.txt
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
