@@ -35,9 +35,8 @@ def main(rows: str, *extras: str) -> None:
         words = ("compare", "--store", store, *COMPARE.split(), "--data", table)
         assert "after beats before" in run(*words, folder=folder)
         assert (folder / "report.html").stat().st_size > 10_000
-        settings = Settings(
-            model=f"{models.url}#scripted", embedder=f"{models.url}#embeds", store=store
-        )
+        model = f"{models.url}#scripted"
+        settings = Settings(model=model, embedder=f"{models.url}#embeds", store=Path(store))
         with Client(settings=settings) as client:
             debate = client.evaluate("Explain tides.", ["The moon pulls.", "Wind."], rounds=2)
             assert debate.best in (0, 1)
@@ -47,7 +46,7 @@ def main(rows: str, *extras: str) -> None:
                 acme.memories("notes").add("Ann likes the sea.")
                 assert acme.memories("notes").search("Who likes the sea?")
         if "server" in extras:
-            open_page(folder, store, settings.model)
+            open_page(folder, store, model)
     print(f"TextEvolve works here, with Python {sys.version.split()[0]} on {sys.platform}")
 
 

@@ -81,7 +81,7 @@ current_span: ContextVar[Span] = ContextVar("span", default=NO_SPAN)
 def span(
     kind: SpanKind, name: str, root: Span = NO_SPAN, **facts: object
 ) -> AbstractContextManager[Span]:
-    """Open a span below the current one, or below `root` where there is none. `facts`: its
+    """Open a span below the current one, or below `root` if none is open. `facts`: its
     attributes, as of `Span.note`."""
     here = current_span.get()
     return (root if here is NO_SPAN else here).open(kind, name, facts)

@@ -91,7 +91,7 @@ def open_descriptors() -> list[int]:
 
 
 def read_kernel(path: Path | str) -> str:
-    """The text of a file of the kernel, such as `/proc/meminfo`; empty where there is none."""
+    """Read a file of the kernel, such as `/proc/meminfo`; empty on systems without it."""
     try:
         return Path(path).read_text(encoding="ascii", errors="replace").strip()
     except OSError:

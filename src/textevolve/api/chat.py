@@ -66,11 +66,11 @@ class OpenChat(StaysOpen):
 
     @property
     def unlearned(self) -> int:
-        """Count the turns of which memories are still to be made."""
+        """Count the turns that memories are still to be made from."""
         return self.resource.current.unlearned if self.resource.current else 0
 
     def learned(self) -> list[Learned]:
-        """Tell what became of turns since this was called last."""
+        """Return what was learned from turns since the last call."""
         return self.resource.current.learned() if self.resource.current else []
 
     def finish(self) -> None:

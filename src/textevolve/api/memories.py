@@ -88,8 +88,8 @@ class AsyncMemories:
     async def search(
         self, query: str, *, as_of: str | float | None = None, **settings: Any
     ) -> Recalled:
-        """What bears on a text, best first, with the parts of each score. `as_of`: as it held at
-        that time. `settings`: fields of `RecallSettings`, such as limit or min_score."""
+        """Find memories relevant to a text, best first, with the parts of each score. `as_of`: as
+        it held at that time. `settings`: fields of `RecallSettings`, such as limit or min_score."""
         fields: dict[str, Any] = {**settings, "collections": (self.name,)}
         wanted = RecallSettings(**fields)
         return await recall_memories(
@@ -116,9 +116,9 @@ class AsyncMemories:
         closed: bool = False,
         version: int | None = None,
     ) -> Sequence[MemoryRecord]:
-        """Memories in the order in which they were kept, behind the one with the id `after`;
-        `closed`: also those that are not held any more; `version`: as that version of the
-        collection held them."""
+        """List memories in the order in which they were stored, after the memory with the id
+        `after`. `closed`: include memories that are no longer valid. `version`: as of this version
+        of the collection."""
         store = self._desk.memories
         return await store.page(self.name, after=after, limit=limit, closed=closed, version=version)
 

@@ -32,8 +32,7 @@ from textevolve.studies.memory_desk import MemoryDesk
 
 
 class AsyncNamespace:
-    """What belongs to one namespace; nothing here finds anything of another one. `namespaces`: all
-    namespaces of the store."""
+    """One namespace: no method reaches another. `namespaces` lists all namespaces of the store."""
 
     def __init__(self, desk: MemoryDesk) -> None:
         self._desk = desk

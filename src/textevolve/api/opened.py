@@ -47,8 +47,8 @@ def keep_bench(
     models: Sequence[str | None],
     model: str | None,
 ) -> KeptOpen[Workbench]:
-    """A workbench that is opened with its first work. `models`: those that it asks; None stands for
-    `model`, or else that of the settings. `described`: what its run says of it."""
+    """Return a workbench that opens when it is first used. `models`: the models that it asks; None
+    stands for `model`, or else the model of the settings. `described`: the facts of its run."""
     settings = client.read_settings(model)
 
     async def open(stack: AsyncExitStack) -> Workbench:

@@ -21,7 +21,7 @@ class ClientOptions:
 
     `model`: for verbs that name none. `settings`: without them files and environment are read when
     a verb begins. `limits`: of money, tokens and calls, for each run. `time_limit`: in seconds, for
-    each run. `concurrency`: calls in flight. `batch`: ask in batch jobs, each of which may take a
+    each run. `concurrency`: calls in flight. `batch`: ask in batch jobs; each may take a
     day. `on`: the Ray cluster that cases are spread over, "ray" or ray://HOST:PORT; "none": this
     process. `server`: the address of a server that runs the studies; "none": this machine does,
     whatever the settings say. `listener`: hears each call, retry and step.
@@ -49,7 +49,7 @@ class ClientOptions:
         self._open: WeakSet[KeptOpen[Any]] = WeakSet()
 
     def read_settings(self, model: str | None = None) -> Settings:
-        """The settings in force, with what the client was given laid over them.
+        """Read the settings, overridden by the client's own options.
 
         Raises:
             SettingsError: a file or a value cannot be used.

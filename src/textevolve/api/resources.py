@@ -28,8 +28,9 @@ T = TypeVar("T")
 
 
 class AsyncResources(Generic[S, R]):
-    """All of one kind in a namespace. Fields are those of its specification. Every method may raise
-    InputError where there is none of a name, or a field cannot be used, and StoreError."""
+    """The agents, collections or users of a namespace. Fields are those of their specification.
+    Every method may raise InputError, if a name is unknown or a field cannot be used, and
+    StoreError."""
 
     def __init__(self, desk: MemoryDesk, kind: Kind[S, R]) -> None:
         self._desk, self._kind = desk, kind
@@ -47,7 +48,7 @@ class AsyncResources(Generic[S, R]):
         return await self._read(kinds.list_all, NameRange(after, limit))
 
     async def update(self, name: str, **fields: Any) -> R:
-        """Change the fields that are given; of fields with fields of their own those that are."""
+        """Change the named fields; fields with fields of their own are merged."""
         for field in fields:
             if field not in self._kind.spec.model_fields:
                 known = tuple(self._kind.spec.model_fields)
@@ -55,7 +56,7 @@ class AsyncResources(Generic[S, R]):
         return await self._write(kinds.update, name, fields)
 
     async def versions(self, name: str) -> Sequence[SpecVersion]:
-        """List what one was specified as, the oldest version first."""
+        """List the versions of its specification, oldest first."""
         return await self._read(kinds.list_versions, name)
 
     async def revert(self, name: str, version: int) -> R:
@@ -81,7 +82,8 @@ class AsyncResources(Generic[S, R]):
         return number
 
     async def import_file(self, path: str | Path, *, name: str | None = None) -> None:
-        """Take in what such a file holds, all or nothing. `name`: what it is called here."""
+        """Import the content of an exported file, all or nothing. `name`: its name in this
+        namespace."""
         content = await asyncio.to_thread(read_content, str(path), self._kind)
         await import_content(self._desk, content, name=name)
 

@@ -45,7 +45,7 @@ class CaseResult:
 
     @property
     def scores(self) -> tuple[float | None, ...]:
-        """For each candidate its score in [0, 1]; None where there is none."""
+        """The score of each candidate, in [0, 1]; None for a candidate without a score."""
         return tuple(r.score if isinstance(r, EvaluationResult) else None for r in self.result)
 
     @property

@@ -33,8 +33,9 @@ async def run_study(
     ordered: bool,
     ends: bool,
 ) -> AsyncGenerator[tuple[str, Any]]:
-    """The records of a study as they come, each with the id of the run. `cases`: those of the
-    program; None: those that the specification names. `ends`: all records are read at once."""
+    """Yield the records of a study as they are made, each with the id of the run. `cases`: cases of
+    the program; None for the cases that the specification names. `ends`: all records are read at
+    once."""
     study = find_study(spec.kind)
     if cases is not None and study.take is not None:
         cases = study.take(spec, cases, objects)

@@ -69,8 +69,8 @@ class AsyncClient(MemoryVerbs):
     ) -> Any:
         """Run any study from its specification, and return its result.
 
-        `cases`: rows, cases or texts instead of those that the specification names. `objects`: the
-        program's own, by the names that stand for them in the specification.
+        `cases`: rows, cases or texts instead of the ones that the specification names. `objects`:
+        the program's own, by the names that stand for them in the specification.
         """
         return await self._run(spec, cases=cases, objects=objects, name=name)
 
@@ -348,7 +348,7 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> Innovated:
-        """Refine an input by what a judge says of its outputs, for as long as their scores rise."""
+        """Refine an input by a judge's feedback on its outputs, as long as their scores rise."""
         objects = Objects()
         return await self._run_kind(
             "innovate",

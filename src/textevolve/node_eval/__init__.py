@@ -1,4 +1,4 @@
-"""Judging each step of an agent's run, beside it: never in its way, never changing it.
+"""Judge each step of an agent's run in the background, without blocking or changing it.
 
     from textevolve.node_eval import GENERATE, Monitor, ThresholdEvaluator
 

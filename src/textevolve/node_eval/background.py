@@ -1,8 +1,8 @@
 """Run evaluators beside the agent: two queues with worker threads, time limits, and waiting.
 
-Quick evaluators run on one thread, one after another; those that take long run side by side. Async
-ones share one event loop, for which their thread waits. An evaluator that hangs cannot be stopped:
-its thread is left behind, and another takes its place.
+Quick evaluators run on one thread, one after another; slow ones run side by side. Async evaluators
+share one event loop, for which their thread waits. An evaluator that hangs cannot be stopped: its
+thread is left behind, and another takes its place.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 
 @dataclass(slots=True, eq=False)
 class EvaluatorTask:
-    """Evaluators to run on a node, one after another; those that have ended are removed. `started`:
+    """Evaluators to run on a node, one after another; each is removed when it has ended. `started`:
     when the first began, on the monotonic clock. `future`: its work on the event loop."""
 
     job: EvaluationJob
@@ -282,7 +282,7 @@ class Background:
         return True
 
     async def wait_async(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        """As `wait`, while the event loop goes on."""
+        """Wait like `wait`, without blocking the event loop."""
         until = inf if timeout is None else monotonic() + timeout
         while not self.wait(done, 0.0):
             if evaluating.get() or monotonic() >= until:

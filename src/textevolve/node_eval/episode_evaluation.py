@@ -49,7 +49,7 @@ class PlacedNode:
 
     @property
     def id(self) -> str:
-        """What it is called among the nodes of all episodes."""
+        """Its name among the nodes of all episodes."""
         return f"{self.episode}:{self.place} {self.name}"
 
 
@@ -131,7 +131,7 @@ def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Evalu
 
 
 def _replay(episode: Episode) -> dict[int, EvaluationJob]:
-    """By the node's `id()`, what there was when it had just ended, as while the agent ran."""
+    """Map each node's `id()` to the history as it was when the node had just ended."""
     record, jobs = NodeRunRecord(), dict[int, EvaluationJob]()
     for step, item in sorted(episode.nodes, key=lambda one: one[1].order):
         jobs[id(item)] = record.place(item, step)
@@ -139,7 +139,7 @@ def _replay(episode: Episode) -> dict[int, EvaluationJob]:
 
 
 async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
-    """What an evaluator says of `history.entries[-1][-1]`, or a failure that says why not."""
+    """Return an evaluator's result for `history.entries[-1][-1]`, or a failure with the reason."""
     limit: asyncio.Timeout | None = None
     try:
         made: Any = evaluator.evaluate(history)

@@ -45,7 +45,7 @@ def split_history(history: History, name: str = "") -> list[Episode]:
 
 @dataclass(slots=True)
 class Reading:
-    """What was met while a trace was read; it grows while it is read.
+    """Findings while a trace is read; they grow with it.
 
     `nodes` that could be used; `faults`: places that could not, with the reason, of which the first
     hundred are kept; `others`: spans that are no step of an agent, such as HTTP requests.

@@ -182,7 +182,7 @@ def skip_broken(item: HistoryItem) -> Failure | None:
 
 
 def as_failure(error: BaseException) -> Failure:
-    """What an evaluator raised, as its outcome; one of our own errors says what is wrong itself."""
+    """Turn an evaluator's exception into its outcome; our own errors already describe the fault."""
     if isinstance(error, TextEvolveError):
         return failure_of(error)
     return Failure("failed", describe_error(error))

@@ -131,7 +131,7 @@ def _find(record: Fields, part: str) -> Any:
 
 
 def _read_shared(record: Fields) -> Fields:
-    """Return what a trace says of all its spans."""
+    """Return the facts that a trace states for all its spans."""
     info = _as_fields(record.get("info")) or record
     return _as_fields(info.get("trace_metadata") or info.get("request_metadata"))
 

@@ -1,4 +1,4 @@
-"""What an agent did: supersteps, each with the nodes that ran in it side by side."""
+"""The history of an agent: supersteps, each with the nodes that ran in it side by side."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ID_NAMES = ("span_id", "parent_id", "session_id", "user_id")
 
 @dataclass(slots=True)
 class HistoryItem:
-    """One node that ran. It grows while its evaluators finish, and by nothing else.
+    """One node that ran. Its evaluators add results while they finish; nothing else changes it.
 
     `timestamp`: Unix time when it began. States are snapshots; `output_state` is None where the
-    node failed, and `error` says how, or what it waits for where it was `interrupted`.
+    node failed; `error` is the reason, or what an `interrupted` node waits for.
     `evaluation_results`: by the evaluator's name.
     `path`: the graphs that it ran in, the outermost first, empty without any. `seconds` it took;
     `tokens` it used, None where unknown. `run_id`: the run of the agent, empty where nobody said;

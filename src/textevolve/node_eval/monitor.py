@@ -1,4 +1,5 @@
-"""Watching an agent: each node that it runs becomes an item of a history, and is judged beside it.
+"""Watch an agent: each node that it runs becomes an item of a history and is judged in the
+background.
 
     monitor = Monitor([ThresholdEvaluator("sure", "confidence", 0.7)])
 
@@ -106,8 +107,8 @@ class Monitor:
     def attach(
         self, graph: Graph, instructions: Mapping[str, Instruction | str] | None = None
     ) -> Graph:
-        """A copy of a compiled LangGraph graph of which every run is watched; the graph itself
-        stays as it is. `instructions`: the types of nodes, by their names.
+        """Copy a compiled LangGraph graph, so that every run of the copy is watched; the graph
+        itself stays as it is. `instructions`: the types of nodes, by their names.
 
         Raises:
             InputError: the graph cannot be watched, or has no such node.
@@ -119,7 +120,7 @@ class Monitor:
     def langgraph(
         self, instructions: Mapping[str, Instruction | str] | None = None
     ) -> LangGraphHandler:
-        """What watches a LangGraph run when it is given to it: `config={"callbacks": [handler]}`.
+        """Return the callback that watches a LangGraph run: `config={"callbacks": [handler]}`.
 
         Raises:
             InputError: an unknown instruction type.
@@ -135,8 +136,8 @@ class Monitor:
         name: str | None = None,
         input_state: Any = None,
     ) -> NodeScope:
-        """A decorator of a function, a coroutine function or a generator of either kind; or a
-        context manager, of which `as node` has an `output` to set.
+        """Decorate a function, a coroutine function or a generator of either kind; or open a
+        context manager, whose `as node` has an `output` to set.
 
         Raises:
             InputError: there is no such instruction type.
@@ -167,7 +168,7 @@ class Monitor:
     def run(self, id: str | None = None, *, thread_id: str | None = None) -> Generator[str]:
         """Nodes that begin inside, in this task or thread and in those started from it with its
         context, are of the run of this id, or of a new one; graphs that are run inside, too. The
-        id is what `as` gives. A run that was left can be gone on with.
+        id is what `as` gives. A run that was left can be resumed.
 
         Raises:
             InputError: the id is no text, or empty.
@@ -183,8 +184,8 @@ class Monitor:
 
     @property
     def current_run(self) -> str | None:
-        """The id of the run that this code runs in: that of `run()`, or of the graph of which it
-        is a node; None outside of both."""
+        """The id of the run that this code runs in, of `run()` or of the graph that has it as a
+        node; None outside of both."""
         run = self._find_run()
         return run.id if run else None
 
@@ -320,7 +321,8 @@ class Monitor:
     def last_feedback(
         self, node: str, timeout: float | None = None, *, run: str | None = None
     ) -> Feedback | None:
-        """What evaluators said of the node of this name that ended last; None where none has.
+        """Return the evaluators' results for the last node of this name that ended; None before
+        that.
 
         Of the nodes of one run: that of the id given, else that in which this is asked (see
         `current_run`), else of all. Evaluators that are not in the background are waited for, up to
@@ -333,7 +335,7 @@ class Monitor:
         return None if job is None else self._feedback(job, timeout)
 
     def feedback(self, node: OpenNode, timeout: float | None = None) -> Feedback | None:
-        """As `last_feedback`, of this very node; None where it has not ended."""
+        """Return the evaluators' results for this very node; None before it has ended."""
         return None if node.job is None else self._feedback(node.job, timeout)
 
     def _feedback(self, job: EvaluationJob, timeout: float | None) -> Feedback:
@@ -352,7 +354,7 @@ class Monitor:
         return await self._background.wait_async(self._background.is_done, timeout)
 
     def drain_sync(self, timeout: float | None = None) -> bool:
-        """As `drain`, for plain code."""
+        """Wait like `drain`, for code without an event loop."""
         return self._background.wait(self._background.is_done, timeout)
 
     def close(self, timeout: float | None = None) -> bool:

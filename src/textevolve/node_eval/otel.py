@@ -1,7 +1,7 @@
 """OpenTelemetry's spans as the nodes of an agent: which are nodes, of what type, in which order.
 
 Operations follow OpenTelemetry's conventions for generative AI, kinds of spans OpenInference.
-Nothing of OpenTelemetry is imported; `otlp.py` decodes, `span_states.py` reads the attributes.
+OpenTelemetry's packages are not imported; `otlp.py` decodes, `span_states.py` reads the attributes.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def _build(
 
 
 def take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
-    """Give a node around others, of which no texts were recorded, those of its first and its last
-    step; `inner` are its steps, in the order in which they ended."""
+    """Give a node around others, if its own texts were not recorded, the texts of its first and
+    last step; `inner` are its steps, in the order in which they ended."""
     steps = [one for one in inner if one.instruction is not Instruction.TOOL_CALL]
     if item.instruction not in (None, Instruction.DELEGATE):
         return

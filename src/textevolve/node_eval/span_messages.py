@@ -118,7 +118,7 @@ def unwrap_result(value: object) -> object:
 
 
 def read_numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
-    """What was flattened into keys such as `gen_ai.prompt.0.content`, put together again."""
+    """Rebuild messages flattened into keys such as `gen_ai.prompt.0.content`."""
     root: dict[str, Any] = {}
     for key, value in attributes.items():
         path = key.removeprefix(prefix).split(".")
@@ -212,7 +212,7 @@ def _describe_media(part: dict[str, Any], kind: str) -> str:
 
 
 def write_json(value: object) -> str:
-    """As a text, in which no secret stands that would be masked outside of it."""
+    """Return the value as a text with its secrets masked."""
     if isinstance(value, str):
         return mask_json(value, WHOLE)
     return json.dumps(take_snapshot(value, WHOLE), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What a span's attributes and events say of a node: its name, what went in and came out, tokens.
+"""Read a node from a span's attributes and events: its name, input, output and tokens.
 
 The names are those of OpenTelemetry's conventions for generative AI, new and old, of OpenInference,
 of OpenLLMetry and of Pydantic AI; the first that is there is taken. What none of them calls an
@@ -216,7 +216,7 @@ def attributes_of(attributes: Attributes) -> dict[str, Any]:
 
 
 def tokens_of(attributes: Attributes) -> int | None:
-    """Of prompt and answer together; None where nothing is said."""
+    """The sum of prompt and answer; None if the span has neither."""
     for total in ("llm.token_count.total", "llm.usage.total_tokens", "gen_ai.usage.total_tokens"):
         if (count := _count(attributes.get(total))) is not None:
             return count
@@ -233,7 +233,7 @@ def tokens_of(attributes: Attributes) -> int | None:
 
 
 def error_of(attributes: Attributes, events: Events, status: str | None) -> str | None:
-    """What a span that failed says of it; None for one that did not."""
+    """Return the error of a failed span; None for others."""
     kind = _text(attributes.get("error.type"))
     if status is None and not kind:
         return None
@@ -251,7 +251,7 @@ KEYS = ("type", "message")
 def _messages(
     table: Sequence[tuple[str, str]], role: str, attributes: Attributes, events: Events
 ) -> Iterator[list[SpanMessage]]:
-    """What was said, by each of the conventions; `role`: of messages that name none."""
+    """Read the messages, by each of the conventions; `role`: for messages without one."""
     for form, key in table:
         match form:
             case "attribute":
@@ -285,7 +285,7 @@ def _pick(candidates: Iterable[list[SpanMessage]]) -> list[SpanMessage]:
 
 
 def _before_the_run(messages: list[SpanMessage], attributes: Attributes) -> list[SpanMessage]:
-    """Of all messages of a run of Pydantic AI's, those before the agent's own first one."""
+    """Return the messages of a Pydantic AI run before the agent's own first one."""
     first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
     own = (n for n, one in enumerate(messages) if n >= first and one.role == "assistant")
     return messages[: next(own, len(messages))]

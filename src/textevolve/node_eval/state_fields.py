@@ -1,4 +1,4 @@
-"""What an evaluator reads of a node's state: a field by its key, as it stands or as a text.
+"""Read a field of a node's state for an evaluator, by its key, as it stands or as a text.
 
 A field that is not there, or was not kept whole, is no value to judge: it is an error that says so.
 """

@@ -1,4 +1,4 @@
-"""What evaluators said in all, counted while nodes go by."""
+"""Totals of evaluators' results, counted while nodes end."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class EvaluatorStatistics:
 
 @dataclass(slots=True)
 class NodeStatistics:
-    """Episodes, nodes, those that failed themselves, and what each evaluator said. `judged`: nodes
-    with a score; `failed`: with an evaluator that gave none; `skipped`: about which nobody was
-    asked. `reasons`: of outcomes without a score, with their number, of so many the first."""
+    """Numbers of episodes, nodes and failed nodes, and the results of each evaluator. `judged`:
+    nodes with a score; `failed`: nodes with an evaluator that gave none; `skipped`: nodes that no
+    evaluator was asked about. `reasons`: why outcomes have no score, the first ones, with
+    numbers."""
 
     episodes: int = 0
     nodes: int = 0

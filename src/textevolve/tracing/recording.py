@@ -1,5 +1,5 @@
-"""Spans as OpenTelemetry has them, by its conventions for generative AI, with OpenInference's kinds
-and values beside them, and `eval_opt.*` of loops.
+"""Spans for OpenTelemetry, by its conventions for generative AI, with OpenInference's kinds and
+values, and `eval_opt.*` of loops.
 
 Texts are in a span only with the conventions' own switch; no setting, key or header ever is.
 """
@@ -96,8 +96,8 @@ class RecordedSpan:
         here.end()
 
     def begin(self, kind: SpanKind, name: str, facts: Mapping[str, object]) -> RecordedSpan:
-        """Begin a span below this one that is not the current one anywhere. Its name is told from
-        those of its siblings by a number."""
+        """Begin a span below this one that is not the current one anywhere. A number keeps its
+        name unique among its siblings."""
         shown, operation = KINDS[kind]
         if kind == "model":
             name, about = name_model(name)
