@@ -50,15 +50,15 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "statement lines": Limit(47_310, 40_000),
-    "syntax nodes": Limit(351_260, 292_000),
+    "statement lines": Limit(48_080, 40_000),
+    "syntax nodes": Limit(358_380, 292_000),
     "lines of other files in the package": Limit(4_900, 4_000),
-    "lines of tests": Limit(45_500, 32_000),
+    "lines of tests": Limit(44_300, 32_000),
     "calls packed as f(*(a, b))": Limit(0, 0),
     f"files above {FILE_LINES} lines": Limit(0, 0),
     f"functions above {FUNCTION_LINES} lines": Limit(0, 0),
     f"functions with more than {PARAMETERS} parameters": Limit(3, 0),
-    "imports inside functions": Limit(16, 16),
+    "imports inside functions": Limit(18, 16),
     "modules in circles of imports": Limit(0, 0),
     "modules in circles with hidden imports": Limit(4, 0),
     "public names used twice": Limit(28, 0),

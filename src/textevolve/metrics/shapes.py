@@ -140,8 +140,8 @@ def _parts_of(value: Any) -> tuple[Any, str]:
     if isinstance(value, tuple | list) and len(cast("Sequence[Any]", value)) == 2:
         score, text = cast("Sequence[Any]", value)
     elif not isinstance(value, bool | int | float | str):
-        score, text = read_parts(value)
-        score = value if score is None else score
+        number, text = read_parts(value)
+        score = cast("Any", value) if number is None else number
     if text is not None and not isinstance(text, str):
         raise InputError(
             f"the metric gave {type(text).__name__} beside the score, where a text says why"

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, cast
 from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, parse_text
 
-Fields: TypeAlias = dict[str, Any]
+SpanFields: TypeAlias = dict[str, Any]
 
 PARTS: Mapping[str, Sequence[str]] = {
     "trace_id": ("context.trace_id", "context.traceId", "trace_id", "traceId"),
@@ -81,7 +81,7 @@ COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
 """Names by which an export that has no spans is known, and the command for one that has."""
 
 
-def list_records(document: object) -> Iterator[Fields]:
+def list_records(document: object) -> Iterator[SpanFields]:
     """List the records of an export that may be spans: those of lists, of answers of an API, of
     data frames by rows or by columns, and of traces with their own spans."""
     rows: Any
@@ -91,7 +91,7 @@ def list_records(document: object) -> Iterator[Fields]:
             yield from list_records(item)
     if not isinstance(document, dict):
         return
-    record = _unfold(cast("Fields", document))
+    record = _unfold(cast("SpanFields", document))
     columns: list[Any] = list(record.values())
     if columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
         rows = [{name: record[name][number] for name in record} for number in columns[0]]
@@ -111,7 +111,7 @@ def list_records(document: object) -> Iterator[Fields]:
         yield record
 
 
-def _unfold(record: Fields) -> Fields:
+def _unfold(record: SpanFields) -> SpanFields:
     """Give the parts of a span that stand in a `context` or a `status` names of their own."""
     inner = {
         f"{name}.{key}": value
@@ -121,16 +121,16 @@ def _unfold(record: Fields) -> Fields:
     return {**record, **inner} if inner else record
 
 
-def _is_span(record: Fields) -> bool:
+def _is_span(record: SpanFields) -> bool:
     return all(_find(record, part) for part in ("trace_id", "span_id", "start"))
 
 
-def _find(record: Fields, part: str) -> Any:
+def _find(record: SpanFields, part: str) -> Any:
     names = (name for name in PARTS[part] if record.get(name) not in (None, ""))
     return next((record[name] for name in names), None)
 
 
-def _read_shared(record: Fields) -> Fields:
+def _read_shared(record: SpanFields) -> SpanFields:
     """Return the facts that a trace states for all its spans."""
     info = _as_fields(record.get("info")) or record
     return _as_fields(info.get("trace_metadata") or info.get("request_metadata"))
@@ -145,13 +145,13 @@ def _read_cell(value: Any) -> Any:
     return parsed
 
 
-def _as_fields(value: Any) -> Fields:
+def _as_fields(value: Any) -> SpanFields:
     """Return the fields of an object; of anything else none."""
     cell = _read_cell(value)
-    return cast("Fields", cell) if isinstance(cell, dict) else {}
+    return cast("SpanFields", cell) if isinstance(cell, dict) else {}
 
 
-def as_span(record: Fields) -> Fields:
+def as_span(record: SpanFields) -> SpanFields:
     """Return the fields of a span.
 
     Raises:
@@ -219,12 +219,12 @@ def _read_time(value: Any) -> int | None:
     return int(value)
 
 
-def _read_attributes(record: Fields) -> Fields:
+def _read_attributes(record: SpanFields) -> SpanFields:
     attributes: Any = _read_cell(record.get("attributes"))
     if isinstance(attributes, list):  # OTLP's own pairs
-        pairs = cast("list[Fields]", attributes)
+        pairs = cast("list[SpanFields]", attributes)
         attributes = {pair["key"]: _read_wrapped(pair.get("value")) for pair in pairs}
-    made = dict(cast("Fields", attributes)) if isinstance(attributes, dict) else {}
+    made = dict(cast("SpanFields", attributes)) if isinstance(attributes, dict) else {}
     for name, value in record.items():
         if name.startswith("attributes.") and value not in (None, ""):
             short = name.removeprefix("attributes.")
@@ -258,7 +258,7 @@ def _read_wrapped(value: Any) -> Any:
     return None if wrapped else value
 
 
-def _read_run(record: Fields) -> Fields:
+def _read_run(record: SpanFields) -> SpanFields:
     """Read a run of LangSmith."""
     extra = _as_fields(record.get("extra"))
     metadata, called = (_as_fields(extra.get(name)) for name in ("metadata", "invocation_params"))
@@ -274,7 +274,7 @@ def _read_run(record: Fields) -> Fields:
 
 def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Give nested attributes the names that they have in a span; other values are JSON there."""
-    for key, inner in cast("Fields", value).items():
+    for key, inner in cast("SpanFields", value).items():
         name = f"{prefix}{key}"
         if inner is None:
             continue
@@ -296,13 +296,13 @@ NESTED = (
 )
 
 
-def translate(attributes: Fields) -> Fields:
+def translate(attributes: SpanFields) -> SpanFields:
     """Add OpenInference's names to attributes of MLflow's; others stay as they are."""
     if "mlflow.spanType" not in attributes:
         return attributes
     read = {name: parse_text(attributes.get(name)) for name in attributes if name.startswith("mlf")}
     kind = KINDS.get(str(read["mlflow.spanType"]).upper(), "CHAIN")
-    made: Fields = {"openinference.span.kind": kind}
+    made: SpanFields = {"openinference.span.kind": kind}
     made |= {new: read[old] for old, new in MLFLOW.items() if old in read}
     for name, count in _as_fields(read.get("mlflow.chat.tokenUsage")).items():
         if name in TOKENS:
@@ -310,9 +310,9 @@ def translate(attributes: Fields) -> Fields:
     return {**made, **{name: value for name, value in attributes.items() if name not in read}}
 
 
-def _read_events(events: Any) -> Iterator[tuple[str, Fields]]:
+def _read_events(events: Any) -> Iterator[tuple[str, SpanFields]]:
     for event in cast("list[Any]", events) if isinstance(events, list) else ():
         if isinstance(event, dict):
-            fields = cast("Fields", event)
+            fields = cast("SpanFields", event)
             inner = _read_attributes({"attributes": fields.get("attributes")})
             yield str(fields.get("name") or ""), inner

@@ -93,15 +93,15 @@ def read_message(raw: object, role: str) -> SpanMessage:
     return SpanMessage(ROLES.get(name, name), content if parts else None, tuple(calls))
 
 
-def read_body(value: object, role: str) -> list[SpanMessage]:
+def read_message_body(value: object, role: str) -> list[SpanMessage]:
     """Read the messages of a request to a model, or of its answer, as an SDK has them."""
     parsed = parse_text(value, CONTAINERS)
     if isinstance(parsed, dict):
         fields = cast(dict[str, Any], parsed)
         key = next((key for key in BODIES if isinstance(fields.get(key), list | str)), None)
-        return [read_message(fields, role)] if key is None else read_body(fields[key], role)
+        return [read_message(fields, role)] if key is None else read_message_body(fields[key], role)
     if isinstance(parsed, list) and parsed and isinstance(parsed[0], list):
-        return read_body(cast(list[object], parsed)[0], role)
+        return read_message_body(cast(list[object], parsed)[0], role)
     return read_messages(cast(object, parsed), role)
 
 

@@ -17,8 +17,8 @@ from textevolve.node_eval.span_messages import (
     SpanMessage,
     flatten,
     join_texts,
-    read_body,
     read_message,
+    read_message_body,
     read_messages,
     read_numbered,
     unwrap_result,
@@ -262,7 +262,7 @@ def _messages(
                 yield read_messages(read_numbered(attributes, key), role)
             case "body":
                 is_model = kind_of(attributes) == "LLM"
-                yield read_body(attributes.get(key), role) if is_model else []
+                yield read_message_body(attributes.get(key), role) if is_model else []
             case "pydantic-ai":
                 yield _before_the_run(read_messages(attributes.get(key), role), attributes)
             case _:

@@ -26,7 +26,7 @@ from textevolve.rows.content import (
     take_object,
 )
 from textevolve.rows.hub import PREFIX, fetch_files
-from textevolve.rows.results import read_cells, read_log, read_result, read_results
+from textevolve.rows.results import read_cells, read_log, read_results, read_tool_result
 from textevolve.rows.tables import Header, read_csv, read_parquet
 
 __all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
@@ -213,7 +213,7 @@ def read_argument(text: str) -> str:
 
 def _jsonl(file: Iterable[str], name: str, noun: str) -> Iterator[Placed]:
     for where, line in place_lines(file, name):
-        yield where, read_result(parse_row(line, where, noun))
+        yield where, read_tool_result(parse_row(line, where, noun))
 
 
 def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:

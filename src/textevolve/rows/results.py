@@ -42,7 +42,11 @@ def read_results(document: Mapping[str, Any]) -> list[Row] | None:
         return list(map(_read_sample, document["samples"]))
     results = document.get("results")
     results = cast("Row", results).get("results") if isinstance(results, dict) else results
-    return list(map(read_result, cast("list[Row]", results))) if isinstance(results, list) else None
+    return (
+        list(map(read_tool_result, cast("list[Row]", results)))
+        if isinstance(results, list)
+        else None
+    )
 
 
 def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:
@@ -75,7 +79,7 @@ def _read_sample(sample: Row) -> Row:
 
 
 @_checked
-def read_result(row: Row) -> Row:
+def read_tool_result(row: Row) -> Row:
     """Read a result of promptfoo's; any other row stays as it is."""
     if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
         return row
