@@ -1,11 +1,11 @@
-"""TextEvolve measures text by a structured debate of AI agents.
+"""TextEvolve scores and improves text with structured debates of AI agents.
 
     from textevolve import evaluate
 
     result = evaluate("Explain tides to a child.", [first, second], rounds=2)
     result.best, result.scores, result.feedback
 
-The names below are loaded when they are first used; importing the package does no work.
+The names below are loaded when they are first used, so that importing the package is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m textevolve` is the command `textevolve`."""
+"""Run the command line, as the command `textevolve` does: `python -m textevolve`."""
 
 from textevolve.cli import main
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 
 class TextEvolveError(Exception):
-    """The root of the tree; catch it to catch everything that is ours."""
+    """The base class of all errors that TextEvolve raises on purpose."""
 
 
 class InputError(TextEvolveError):
@@ -50,7 +50,7 @@ class SettingsError(TextEvolveError):
 
 
 class ModelError(TextEvolveError):
-    """`attempts` counts all that were made, as `Response.attempts` does."""
+    """A failed call to a model. `attempts` is the number of attempts, with the first one."""
 
     attempts: int = 1
 
@@ -60,8 +60,9 @@ class CallError(ModelError):
 
 
 class UnavailableError(CallError):
-    """`status` is the HTTP status if there was one; `retry_after` is in seconds. `address`: the
-    host and port that could not be connected to, where that was the reason."""
+    """A call that failed for now, so that another attempt may succeed. `status`: the HTTP status if
+    there was one. `retry_after`: seconds that the server asks to wait. `address`: the host and port
+    if the connection itself failed."""
 
     def __init__(
         self,
@@ -134,6 +135,7 @@ class ConflictError(StoreError):
 
 
 def public_message(error: Exception) -> str:
-    """The message for somebody else than the operator: it does not say where the store is."""
+    """Return the message of an error for clients of a server: it does not name the address of the
+    store."""
     away = isinstance(error, StoreAwayError)
     return "the store cannot be used now; try again later" if away else str(error)

@@ -1,7 +1,7 @@
-"""The nouns of judging: a `Case` is judged by an `Evaluator`, and out comes an `Evaluation`.
+"""The data types of judging: an `Evaluator` judges a `Case` and returns an `Evaluation`.
 
-Whatever judges in this project, from a rule to a debate, is an `Evaluator`, and they are
-interchangeable. How a score is found lives in the rooms; nothing here calls a model.
+Every judge in this project, from a rule to a debate, is an `Evaluator`, so judges are
+interchangeable. Other packages compute the scores; nothing here calls a model.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ T = TypeVar("T")
 
 
 def empty_default(kind: Callable[[], object]) -> Any:
-    """Return the default of a dataclass's field: an empty collection, a new one each time. The
-    field's annotation alone says what it holds."""
+    """Declare a field of a dataclass whose default is a new empty collection, such as `dict`, for
+    each object. The return type is Any, so that the annotation of the field decides its type."""
     return field(default_factory=kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One input and the candidate texts to be judged against it.
+    """An input, and the candidate texts to be judged for it.
 
-    `parameters` are this case's own settings (`rounds`, `weights`, ...), which win over the run's.
-    `reference`: a gold answer, which a judge with a reference sees in place of one of its own.
-    `context`: the texts that an answer must keep to, for judges of faithfulness; others ignore it.
-    `images`: those of the input, as data URLs; `candidate_images`: those of each candidate, one
-    tuple for each, or empty where none has any (`textevolve.read_image` makes data URLs of files).
-    `trajectory`: how the application came to the only candidate, for judges and metrics of that.
+    `parameters` are settings of this case (`rounds`, `weights`, ...), which override the run's.
+    `reference`: a gold answer; a judge with a reference reads it instead of writing its own.
+    `context`: the texts that an answer must agree with; only judges of faithfulness read them.
+    `images`: the images of the input, as data URLs. `candidate_images`: one tuple of data URLs for
+    each candidate, or empty if no candidate has an image (`textevolve.read_image` turns files into
+    data URLs). `trajectory`: the steps by which the application reached the only candidate, for
+    judges and metrics of trajectories.
     """
 
     input: str
@@ -60,7 +61,8 @@ IMAGE_ALONE = "(image)"
 
 
 def refer_to_images(case: Case) -> Case:
-    """The case as records have it: each image by a short name, since the store has it already."""
+    """Return the case in the form that records store: each image is replaced by a short reference,
+    since the store has the image already."""
     if not case.images and not case.candidate_images:
         return case
     return replace(
@@ -73,7 +75,8 @@ def refer_to_images(case: Case) -> Case:
 
 
 def choose_candidates(case: Case, numbers: Sequence[int]) -> Case:
-    """The case with these of its candidates, in this order, and their images."""
+    """Return the case with only the candidates at these indices, in this order, and their
+    images."""
     images = case.candidate_images
     return replace(
         case,
@@ -83,7 +86,8 @@ def choose_candidates(case: Case, numbers: Sequence[int]) -> Case:
 
 
 def check_case(case: Case) -> None:
-    """Raises InputError where the case has nothing that can be judged."""
+    """Raise InputError if the case has no candidate, or has a text or an image that cannot be
+    judged."""
     if not case.candidates:
         raise InputError("no candidates: the output to be judged is missing or empty")
     texts = [("the input", case.input)]
@@ -100,7 +104,8 @@ def check_case(case: Case) -> None:
 
 
 def check_images(case: Case) -> None:
-    """Raises InputError where an image is no data URL of one, or belongs to no candidate."""
+    """Raise InputError if an image is not a valid data URL, or if the number of lists of candidate
+    images differs from the number of candidates."""
     for number, url in enumerate(case.images, 1):
         check_image(f"image {number} of the input", url)
     if case.candidate_images and len(case.candidate_images) != len(case.candidates):
@@ -112,7 +117,8 @@ def check_images(case: Case) -> None:
 
 
 def reject_candidate_images(case: Case, judge: str) -> None:
-    """Raises InputError where candidates have images, which this judge of texts does not see."""
+    """Raise InputError if a candidate has images, because this judge reads only texts. `judge`: its
+    name for the message."""
     if any(case.candidate_images):
         raise InputError(
             f"{judge} reads texts alone, and the candidates have images: take a judge that asks a"
@@ -121,8 +127,8 @@ def reject_candidate_images(case: Case, judge: str) -> None:
 
 
 def check_text(name: str, text: str) -> None:
-    """Raises InputError where it is blank, or no text that can be sent and kept. `name` is what the
-    message calls it."""
+    """Raise InputError if a text is blank, or has characters that cannot be sent or stored. `name`:
+    how the message names the text."""
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"{name} is not a text but {type(text).__name__}")
     if not text.strip():
@@ -138,15 +144,16 @@ def check_text(name: str, text: str) -> None:
 
 
 def mend_text(text: str) -> str:
-    """The text with each half of a surrogate pair as U+FFFD: no file, database or request takes
-    one. Halves that stand side by side are the character that they make."""
+    """Return the text with each lone half of a surrogate pair replaced by U+FFFD, since files,
+    databases and requests reject it. Two halves in a row become the character that they encode."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def mend_texts(value: Any) -> Any:
-    """`mend_text` of a text, and of all texts in mappings and lists."""
+    """Apply `mend_text` to a text, or to all texts in nested mappings and lists; return other
+    values unchanged."""
     if isinstance(value, str):
         return mend_text(value)
     if type(value) is dict:
@@ -159,9 +166,10 @@ def mend_texts(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no score. A failure is never counted as a zero.
+    """The reason why a text has no score. A failure never counts as a score of zero.
 
-    `failed`: asked, and no usable answer came. `skipped`: not asked (a budget, a rule).
+    `failed`: the judge was called and gave no usable answer. `skipped`: it was not called (a
+    budget, a rule).
     """
 
     kind: Literal["failed", "skipped"]
@@ -169,13 +177,14 @@ class Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """`skipped` for what a budget kept from being asked, else `failed`."""
+    """Convert an error into a failure: `skipped` if a budget prevented the call, otherwise
+    `failed`."""
     return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
 
 
 async def attempt(work: Awaitable[T], *caught: type[TextEvolveError]) -> T | Failure:
-    """Await calls to models: one that fails, or that a limit forbids, gives a failure; so do errors
-    of the `others`.
+    """Await calls to models, and return their result. If a call fails, or a limit forbids it,
+    return a failure; errors of the types in `caught` also become failures.
 
     Raises:
         FatalModelError: no call can succeed.
@@ -190,7 +199,8 @@ async def attempt(work: Awaitable[T], *caught: type[TextEvolveError]) -> T | Fai
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """The judgement of one text: `score` in [0, 1], higher is better."""
+    """The judgement of one text. `score` is in [0, 1], higher is better; `passed` is the
+    verdict."""
 
     score: float
     passed: bool
@@ -199,7 +209,8 @@ class EvaluationResult:
 
 
 def find_score_fault(score: object) -> str:
-    """Why a score cannot be used; empty for a number from 0 to 1. A score is never clipped."""
+    """Return the reason why a score cannot be used; empty for a number from 0 to 1. Scores outside
+    that range are not clipped."""
     if not isinstance(score, Real):
         return f"the score is not a number but {type(score).__name__}"
     return "" if 0 <= float(score) <= 1 else f"the score {score} is outside 0 to 1"  # NaN, too
@@ -213,7 +224,8 @@ openevals, `reason` of DeepEval, `value` and `rationale` of MLflow's `Feedback`;
 
 
 def read_parts(result: Any) -> tuple[Any, str]:
-    """Read the score of another tool's result, None if it has none, and the reason."""
+    """Read the score and the reason from the result of another tool, which may be a mapping or an
+    object. The score is None and the reason empty if the result has none."""
 
     def read(name: str) -> Any:
         if isinstance(result, Mapping):
@@ -228,8 +240,8 @@ def read_parts(result: Any) -> tuple[Any, str]:
 
 
 def check_result(value: Any) -> EvaluationResult | Failure:
-    """The judgement of one text, as any judge may give it: a failure where it is none, or where its
-    score cannot be used."""
+    """Convert the result of any judge for one text into an `EvaluationResult`. Return a failure if
+    the value is no result, or if its score cannot be used."""
     if isinstance(value, Failure):
         return replace(value, reason=mend_text(value.reason))
     reason = ""
@@ -254,8 +266,8 @@ def check_result(value: Any) -> EvaluationResult | Failure:
 def check_results(
     results: Sequence[Any], candidates: int
 ) -> tuple[EvaluationResult | Failure, ...]:
-    """`check_result` of each; where their number is another than that of the candidates, nobody
-    knows whose they are, and each candidate has a failure."""
+    """Apply `check_result` to each result of a judge. If the number of results differs from the
+    number of candidates, all candidates get a failure, since results cannot be assigned to them."""
     if len(results) == candidates:
         return tuple(map(check_result, results))
     gave = f"the judge gave {len(results)} results for {candidates} candidates"
@@ -264,12 +276,12 @@ def check_results(
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Usage of model calls. `cost` is in US dollars, None as soon as one part of it is unknown.
-    `cached_tokens` are a part of the prompt's, `reasoning_tokens` a part of the completion's.
-    `saved`: how much more it would have cost without prompt caching, with what writing into the
-    cache costs taken off; None as soon as one part of it is unknown. `estimated`: calls whose
-    endpoint reported no tokens, so that these are counted by their texts. `models`: answers that
-    named another model than the request, by both names (`ANSWERED_BY`)."""
+    """The usage of model calls. `cost` is in US dollars, None if the cost of any call is unknown.
+    `cached_tokens` are included in `prompt_tokens`, `reasoning_tokens` in `completion_tokens`.
+    `saved`: the US dollars that prompt caching saved, less the cost of writing the cache; None if
+    unknown for any call. `estimated`: the number of calls whose endpoint reported no tokens, so
+    that tokens were counted from the texts. `models`: the number of answers by another model than
+    the requested one, by the names of both (`ANSWERED_BY`)."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -329,7 +341,7 @@ ANSWERED_BY = " was answered by "
 
 
 class Evaluation(Protocol):
-    """The return value of every judge: one result or failure for each candidate, in the case's
+    """The return value of every judge: a result or a failure for each candidate, in the case's
     order."""
 
     @property
@@ -340,7 +352,7 @@ class Evaluation(Protocol):
 
     @property
     def coverage(self) -> float:
-        """Share in [0, 1] of what was to be asked that has a usable answer."""
+        """The share in [0, 1] of the planned model calls that gave a usable answer."""
         ...
 
 

@@ -99,9 +99,9 @@ M = TypeVar("M", str, str | None)
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
-    """A judge, read from its text. `model` is None where the run's model is to judge. `profile` is
-    what follows the colon: the metric, the look, BELOW of a cascade, a file; the judges that a
-    judge asks are its `parts`."""
+    """A judge as parsed from its text. `model` is None if the run's model judges. `profile` is the
+    argument after the colon: a profile, a metric, a look, the limit of a cascade, or a file.
+    `parts` are the texts of the judges that this judge calls."""
 
     name: str
     profile: str | None = None
@@ -124,30 +124,31 @@ class EvaluatorSpec:
 
     @property
     def is_relative(self) -> bool:
-        """Return whether its scores only compare candidates of one case with each other."""
+        """Return whether the scores only compare the candidates of one case with each other."""
         return self.name == "pairwise" or not self.options.isdisjoint(("pairwise", "choice"))
 
     @property
     def reads_reference(self) -> bool:
-        """Return whether it reads the reference of a case."""
+        """Return whether the judge reads the reference of a case."""
         reads = self.kind.reads_reference or "reference" in self.options
         return reads or any(judge.reads_reference for judge in self.judges)
 
     @property
     def reads_trajectory(self) -> bool:
-        """Return whether it judges the steps of an agent, and not an output by itself."""
+        """Return whether the judge reads the steps of an agent, and not only its output."""
         reads = self.name == METRIC and reads_trajectory(self.profile or "")
         return reads or self.name == TRAJECTORY or any(j.reads_trajectory for j in self.judges)
 
     @property
     def takes_rubric(self) -> bool:
-        """Return whether a rubric given with a run replaces its questions."""
+        """Return whether a rubric of the run can replace the judge's own questions."""
         takes = RUBRIC in self.kind.options and RUBRIC not in self.parameters
         return takes and (not self.parts or any(judge.takes_rubric for judge in self.judges))
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Which of `context` and `reference` a case must have, for a score to be possible."""
+        """Return which of `context` and `reference` a case must have so that the judge can score
+        it."""
         if self.name == METRIC:
             return ("reference",) if needs_label(self.profile or "") else ()
         of_parts = (need for judge in self.judges for need in judge.needs)
@@ -155,9 +156,10 @@ class EvaluatorSpec:
 
 
 def parse_evaluator(text: str) -> EvaluatorSpec:
-    """
+    """Parse the text of a judge, such as `probe+rules@MODEL`.
+
     Raises:
-        InputError: no such judge or option, or a value that cannot be used; says which there are.
+        InputError: there is no such judge or option, or a value cannot be used; lists the choices.
     """
     text = text.strip()
     name = FITTED if is_fitted(text) else re.split("[:+@]", text, maxsplit=1)[0]
@@ -169,7 +171,7 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
 
 
 def read_plain(text: str) -> EvaluatorSpec:
-    """Read a judge with a profile, options and a model after its name."""
+    """Parse a judge of the form NAME:PROFILE+OPTION@MODEL."""
     judge, _, model = text.partition("@")
     head, *options = judge.split("+")
     name, _, profile = head.partition(":")
@@ -190,7 +192,8 @@ def read_plain(text: str) -> EvaluatorSpec:
 
 
 def _read_argument(form: str, check: Callable[[str], object], text: str) -> EvaluatorSpec:
-    """Read a judge that takes all that follows the colon as its argument."""
+    """Parse a judge whose argument is the complete text after the colon. `form`: the correct form,
+    for messages. `check`: a function that raises an error if the argument cannot be used."""
     name, _, argument = text.partition(":")
     if not argument:
         raise InputError(f"judge '{text}': write {form}")
@@ -211,25 +214,26 @@ def _read_cascade(text: str) -> EvaluatorSpec:
 
 
 def _begins_judge(text: str) -> bool:
-    """Return whether a text begins with the name of a judge or the file of a fitted one."""
+    """Return whether a text begins with the name of a judge or with the file of a fitted judge."""
     name = re.split("[:+@,]", text, maxsplit=1)[0]
     return name in KINDS or re.fullmatch(r"[^,@]+\.judge(@.+)?", text) is not None
 
 
 def _read_fitted(path: str) -> EvaluatorSpec:
-    """A fitted judge; its parts are its signals, each with the model that it was fitted with."""
+    """Read the file of a fitted judge. Its `parts` are its signals, each with the model of the
+    fit."""
     parts = tuple(with_model(signal.judge, signal.model) for signal in load_fitted(path).signals)
     return EvaluatorSpec(FITTED, path, parts=parts)
 
 
 def read_rubric(spec: EvaluatorSpec, rubric_text: str = "") -> str:
-    """Return the rubric that replaces a judge's own questions: the text given with its spec, or
-    that of the file in it, or a shipped rubric by its name; empty if there is neither. Judges made
-    of other judges pass it on to each part that takes one.
+    """Return the rubric that replaces a judge's own questions: `rubric_text`, or the file or
+    shipped rubric that the judge's text names; empty if there is none. A judge made of other judges
+    checks the rubric with each of its parts that takes one.
 
     Raises:
-        InputError: the file cannot be read, both are there, the judge has no use for one, or levels
-            in it cannot be used.
+        InputError: the file cannot be read, both rubrics are given, the judge takes no rubric, or
+            its levels cannot be used.
     """
     file = spec.parameters.get(RUBRIC)
     if not rubric_text and file is None:
@@ -251,7 +255,8 @@ def read_rubric(spec: EvaluatorSpec, rubric_text: str = "") -> str:
 
 
 def with_rubric(profile: Profile, rubric: str) -> Profile:
-    """The profile with the rubric as its one component, so that scores are about nothing else."""
+    """Return the profile with the rubric as its only component; unchanged if the rubric is
+    empty."""
     if not rubric:
         return profile
     component = Component(
@@ -263,7 +268,11 @@ def with_rubric(profile: Profile, rubric: str) -> Profile:
 
 
 def read_options(spec: EvaluatorSpec, rubric: str = "", concurrency: int = 64) -> Options:
-    """The options of a judge that does not debate."""
+    """Return the options of a judge that is no debate.
+
+    Raises:
+        InputError: there is no such parameter, or options exclude each other.
+    """
     names = {"seed", *spec.kind.options}
     if unknown := sorted(spec.parameters.keys() - names):
         raise InputError(f"judge {spec.name}: no parameter '{unknown[0]}'")
@@ -287,8 +296,8 @@ def read_options(spec: EvaluatorSpec, rubric: str = "", concurrency: int = 64) -
 
 
 def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
-    """The profile of a debate, a jury or a single judge, with the rubric as `read_rubric` read it
-    and the spec's parameters laid over it.
+    """Return the profile of a debate, a jury or a single judge, overridden by the parameters in the
+    judge's text. `rubric`: the result of `read_rubric`, which becomes the only component.
 
     Raises:
         InputError: there is no such profile, or a parameter cannot be used.
@@ -304,10 +313,10 @@ def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
 
 
 def judges_in(text: str) -> tuple[EvaluatorSpec, ...]:
-    """Every judge in a judge's text that asks no other one.
+    """Return the judges in a judge's text that call no other judge: its innermost parts, or itself.
 
     Raises:
-        InputError: one of them cannot be read.
+        InputError: one of them cannot be parsed.
     """
     spec = parse_evaluator(text)
     return (
@@ -316,7 +325,7 @@ def judges_in(text: str) -> tuple[EvaluatorSpec, ...]:
 
 
 def with_model(text: str, model: str | None) -> str:
-    """The judge with `model` in its text, where it asks one and names none."""
+    """Return a judge's text with `model` added to each judge that calls a model but names none."""
     spec = parse_evaluator(text)
     if model is None or not spec.kind.asks:
         return text
@@ -327,7 +336,8 @@ def with_model(text: str, model: str | None) -> str:
 
 
 def judge_models(text: str, model: M) -> tuple[str | M, ...]:
-    """The models that a judge asks, each once; `model` stands where it names none."""
+    """Return the models that a judge calls, without repetition. `model` is used where a judge names
+    none."""
     names: dict[str | M, None] = {}
     for spec in judges_in(text):
         chosen = spec.model or model
@@ -339,8 +349,8 @@ def judge_models(text: str, model: M) -> tuple[str | M, ...]:
 
 
 def pass_threshold(text: str) -> float | None:
-    """Return the score from which a judge passes a text; None where its verdict is another thing,
-    as a metric's is, or its parts differ."""
+    """Return the score from which a judge passes a text. None if its verdict does not depend on a
+    threshold, as with a metric, or if its parts have different thresholds."""
     debates = [read_profile(judge).threshold for judge in judges_in(text) if judge.is_debate]
     judge_thresholds = [
         Options().threshold for judge in judges_in(text) if not judge.is_debate and judge.kind.asks
@@ -351,13 +361,14 @@ def pass_threshold(text: str) -> float | None:
 
 
 def is_swayed(text: str) -> bool:
-    """Tell whether the order of candidates may sway a judge. Judges that do not debate see one
-    candidate at a time, or ask about each pair in both orders, unless they choose among all."""
+    """Return whether the order of the candidates may influence a judge. Most judges see one
+    candidate at a time, or each pair in both orders; debates, `choice` and the user's own judges do
+    not."""
     return any("choice" in s.options or s.is_debate or s.name == PYTHON for s in judges_in(text))
 
 
 def reads_decisions(text: str) -> bool:
-    """Whether a judge's text names a debate with the readout `decide`."""
+    """Return whether a judge's text names a debate with the readout `decide`."""
     spec = parse_evaluator(text)
     spec = spec.judges[0] if spec.name == HYBRID else spec
     return spec.is_debate and read_profile(spec).readout == "decide"
@@ -368,19 +379,20 @@ def _profiles_in(text: str) -> list[Profile]:
 
 
 def collections_of(text: str) -> tuple[str, ...]:
-    """The collections of memories that the debaters of a judge recall from, each once."""
+    """Return the memory collections that the debaters of a judge recall from, without
+    repetition."""
     return tuple(
         dict.fromkeys(name for profile in _profiles_in(text) for name in profile.collections)
     )
 
 
 def agents_of(text: str) -> tuple[str, ...]:
-    """The stored agents that the profile of a judge names."""
+    """Return the names of the stored agents in the profiles of a judge."""
     return tuple(name for profile in _profiles_in(text) for name in profile.stored_agents)
 
 
 def check_absolute(text: str) -> None:
-    """Raises InputError where a judge only compares candidates of one case with each other."""
+    """Raise InputError if a judge only compares the candidates of one case with each other."""
     if any(spec.is_relative for spec in judges_in(text)):
         raise InputError(
             f"judge '{text}' compares candidates of one case with each other, so its scores of two"
@@ -389,7 +401,8 @@ def check_absolute(text: str) -> None:
 
 
 def describe_judge(text: str) -> Mapping[str, Any]:
-    """Return the files behind a judge's text, as JSON. They are part of a run's identity."""
+    """Return the content of the files that a judge's text names, as JSON. It is part of the
+    identity of a run."""
     spec = parse_evaluator(text)
     return spec.kind.describe(spec)
 
@@ -430,10 +443,10 @@ def _describe_fitted(spec: EvaluatorSpec) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """How judges are opened for one run. `objects`: evaluators of the user's own, by the names that
-    stand for them; `model` serves where a judge names none. `today`, as YYYY-MM-DD, stands in a
-    debate's prompts; the date of now where it is None. `recall`: what debaters remember. `fill`:
-    puts stored agents into a profile that names some. `tracing`: the root of spans."""
+    """Opens the judges of one run. `model`: the model of judges that name none. `objects`: the
+    user's own evaluators by name. `today`: the date in the prompts of debates, as YYYY-MM-DD; None:
+    the current date. `recall`: recalls memories for debaters. `fill`: puts stored agents into a
+    profile. `tracing`: the root of spans."""
 
     model: str
     model_of: Callable[[str], Model]
@@ -446,7 +459,8 @@ class Judges:
     tracing: Span = NO_SPAN
 
     def open(self, text: str, rubric: str = "") -> Evaluator:
-        """Open the judge that a text names. `rubric`: the rubric that it judges by.
+        """Open the judge that a text names. `rubric`: text that replaces the judge's own questions;
+        empty: none.
 
         Raises:
             InputError: there is no such judge, file or profile, or an option cannot be used.
@@ -456,7 +470,7 @@ class Judges:
         return trace_judge(text, judge, self.tracing)
 
     def open_parts(self, spec: EvaluatorSpec, rubric: str) -> list[Evaluator]:
-        """The judges that a judge asks; the rubric goes to the judges that take one."""
+        """Open the judges that a judge calls, and pass the rubric to each that takes one."""
         rubrics = [rubric if judge.takes_rubric else "" for judge in spec.judges]
         return [keep_whole(self.open(*part)) for part in zip(spec.parts, rubrics, strict=True)]
 
@@ -517,7 +531,8 @@ def _open_fitted(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
 
 
 def trace_judge(name: str, judge: Evaluator, root: Span = NO_SPAN) -> Evaluator:
-    """The judge, whose work is a span where it is traced, with an event for each judgement."""
+    """Wrap a judge so that each call is traced as a span with an event for each judgement. `root`:
+    the parent span if no span is open."""
 
     async def judge_traced(case: Case, /) -> Evaluation:
         with span("judge", name, root, input=case.input) as here:
@@ -532,8 +547,8 @@ def trace_judge(name: str, judge: Evaluator, root: Span = NO_SPAN) -> Evaluator:
 
 
 def keep_whole(judge: Evaluator) -> Evaluator:
-    """The judge, but a debate that the limits cut short is missing: its scores so far are not
-    final, as the run may be resumed."""
+    """Wrap a judge so that a debate that a limit cut short raises BudgetError instead of returning
+    preliminary scores: a resumed run completes the debate."""
 
     async def judge_whole(case: Case, /) -> Evaluation:
         evaluation = await judge(case)
@@ -545,7 +560,7 @@ def keep_whole(judge: Evaluator) -> Evaluator:
 
 
 def describe_limit(result: DebateResult) -> str:
-    """Which limit cut a debate short, in the words of the turn that it forbade."""
+    """Return the reason of the first turn that a limit forbade in a debate that was cut short."""
     forbidden = (
         t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"
     )
@@ -557,11 +572,11 @@ Open: TypeAlias = Callable[[Judges, EvaluatorSpec, str], Evaluator]
 
 @dataclass(frozen=True, slots=True)
 class JudgeKind:
-    """A judge of the registry. `open` takes how judges are opened, the judge as it was read, and
-    its rubric. `options`: what may follow its name, `rubric` and `decider` with a value: one model
-    writes down what is to be judged, and another one may judge it. `read`: takes its text apart.
-    `describe`: the files behind it. `needs`: the fields of a case without which there is no score.
-    `asks`: whether it asks a model that a run chooses."""
+    """An entry of the registry of judges. `open` makes the evaluator from the run's judges, the
+    parsed text and the rubric. `options`: the options that may follow the name; `rubric` and
+    `decider` take a value, and `decider` is the model that judges what the main model wrote. `read`
+    parses the text. `describe` returns the content of its files. `needs`: the fields that a case
+    must have for a score. `asks`: whether the judge calls a model that the run chooses."""
 
     open: Open
     options: tuple[str, ...] = ()

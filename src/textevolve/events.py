@@ -1,7 +1,7 @@
-"""Events for listeners: a progress display, a trace, a live page.
+"""Events for listeners, such as a progress display, a trace or a live page.
 
-The rooms announce events and never know who hears them. A listener must be quick and must not
-raise; it runs on the event loop, between two calls.
+The code that sends events does not know its listeners. A listener must be quick and must not raise;
+it runs on the event loop, between two model calls.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from textevolve.evaluation import Usage, empty_default
 
 @dataclass(frozen=True, slots=True)
 class CallFinished:
-    """A model call has its outcome. `replayed`: it came from the journal and cost nothing.
-    `error`: why it failed; `cause`: the error itself."""
+    """A model call has ended. `replayed`: the answer came from the journal and cost nothing.
+    `error`: the message of the error if the call failed; `cause`: the error itself."""
 
     model: str
     usage: Usage
@@ -29,7 +29,7 @@ class CallFinished:
 
 @dataclass(frozen=True, slots=True)
 class CallRetried:
-    """A call failed in a way worth another try, which follows after `wait` seconds."""
+    """A model call has failed and is repeated after `wait` seconds."""
 
     model: str
     reason: str
@@ -39,8 +39,8 @@ class CallRetried:
 
 @dataclass(frozen=True, slots=True)
 class CallHeld:
-    """Calls wait, for `wait` seconds from now on, until `reason` lets them go on: a rate limit such
-    as "openai's limit of tokens a minute"."""
+    """Model calls are delayed by `wait` seconds. `reason`: the limit that delays them, such as
+    "openai's limit of tokens a minute"."""
 
     model: str
     wait: float
@@ -49,8 +49,9 @@ class CallHeld:
 
 @dataclass(frozen=True, slots=True)
 class BatchPolled:
-    """A batch job was looked at: `done` of `total` requests are answered. `status` is as the
-    provider says it; empty once its answers are here. The next look is due after `wait` seconds."""
+    """The status of a batch job was requested: `done` of `total` requests are answered. `status`:
+    the provider's own word, empty once the answers have arrived. The next request for the status
+    follows after `wait` seconds."""
 
     model: str
     batch: str
@@ -62,7 +63,8 @@ class BatchPolled:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A piece of a case begins: `step` names it ("turn", "summary"), `details` say which."""
+    """A step of a case begins. `step`: the kind of step ("turn", "summary"); `details`: facts about
+    it."""
 
     case: str
     step: str
@@ -71,7 +73,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepFinished:
-    """A piece of a case is done: a turn, a round, a whole debate; `value` is what it made."""
+    """A step of a case has ended: a turn, a round, or the whole debate. `value`: its result."""
 
     case: str
     step: str
@@ -80,15 +82,15 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class RecordsExpected:
-    """How many records a study will give in all, as far as is known now; 0 is never said."""
+    """The number of records that a study is expected to yield in all, as far as known; never 0."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """A step of one of many pieces of work that go on at once: a trace hears it, and displays pass
-    it over, since a line for each would be too much."""
+    """A step of one of many concurrent tasks: traces record it, and displays ignore it, since they
+    cannot show a line for each."""
 
     event: StepStarted | StepFinished
 
@@ -107,4 +109,4 @@ Listener = Callable[[Event], None]
 
 
 def silence(_event: Event) -> None:
-    """The listener that hears nothing."""
+    """Ignore an event: the default listener."""

@@ -1,5 +1,6 @@
-"""Images as data URLs: which there are, what is known of one, and how it is named where it is not
-shown. No file is opened here, and no pixel is looked at.
+"""Images as data URLs: detect and check their format, and replace them with short references.
+
+This module opens no file and decodes no pixels.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """`size` in bytes. `key`: SHA-256 of the data URL, under which a store keeps it."""
+    """The format of an image, its `size` in bytes, and its `key`: the SHA-256 hash of its data URL,
+    by which the store finds it."""
 
     kind: str
     size: int
@@ -52,15 +54,17 @@ def _format_bytes(size: int) -> str:
 
 
 def image_kind(content: bytes) -> str | None:
-    """Which kind of image a file's content is, by its first bytes; None where it is none."""
+    """Return the format of an image from the first bytes of its content, such as `png`; None if it
+    is no supported image."""
     return next((kind for kind, begins in _SIGNATURES.items() if begins.match(content)), None)
 
 
 def image_url(content: bytes, name: str = "the image") -> str:
-    """The data URL of an image's content. `name` is what messages call it.
+    """Return an image as a data URL. `content`: its bytes. `name`: how error messages name the
+    image.
 
     Raises:
-        InputError: it is no image of the kinds that are sent.
+        InputError: it is not a PNG, JPEG, GIF or WebP image.
     """
     kind = image_kind(content)
     if kind is None:
@@ -70,8 +74,8 @@ def image_url(content: bytes, name: str = "the image") -> str:
 
 
 def check_image(name: str, url: object) -> None:
-    """Raises InputError where it is not the data URL of an image of these kinds, by its bytes.
-    `name` is what the message calls it."""
+    """Raise InputError unless the value is a data URL whose bytes are of the format that it states.
+    `name`: how the message names the image."""
     if not isinstance(url, str):
         raise InputError(f"{name} is not a data URL but {type(url).__name__}")
     match = _URL.match(url)
@@ -89,7 +93,7 @@ def check_image(name: str, url: object) -> None:
 
 
 def image_facts(url: str) -> ImageFacts:
-    """Return the facts of an image, from its data URL or from its `image_reference`."""
+    """Return format, size and key of an image, from its data URL or from its `image_reference`."""
     if match := _REFERENCE.fullmatch(url):
         return ImageFacts(match[1], int(match[2]), match[3])
     match = _URL.match(url)
@@ -100,8 +104,9 @@ def image_facts(url: str) -> ImageFacts:
 
 
 def image_reference(url: str) -> str:
-    """A short name instead of a data URL, which gives the facts of the image: what records and
-    exports have. It is a data URL without data, so that nothing is shown for it by mistake."""
+    """Return a short reference with the facts of an image, by which records and exports name it
+    instead of its data URL. It is a data URL without data, so that no program displays it as an
+    image. A text that is no data URL of an image is returned unchanged."""
     if _URL.match(url) is None:
         return url
     facts = image_facts(url)

@@ -1,4 +1,4 @@
-"""JSON in texts, as files, traces and applications have it: read if it is some, written if not."""
+"""Values that may be JSON in a text, as in files, traces and applications: parse and write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ CONTAINERS = ("[", "{")
 
 
 def parse_text(value: Any, marks: Collection[str] = (*CONTAINERS, '"')) -> Any:
-    """Return what a JSON text holds that begins with one of `marks`; any other value as it is."""
+    """Parse a text as JSON if it begins with one of `marks` and is valid; return any other value
+    unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in marks:
         with suppress(ValueError, RecursionError):
             return json.loads(value)
@@ -20,5 +21,5 @@ def parse_text(value: Any, marks: Collection[str] = (*CONTAINERS, '"')) -> Any:
 
 
 def write_text(value: object) -> str:
-    """Return a text as it stands, and any other value as JSON."""
+    """Return a text unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,9 +1,9 @@
-"""Stored agents and collections of memories as they stood when a run began, and what debaters
-recall from them.
+"""Stored agents and memory collections in the versions of the start of a run, and the recall of
+memories by debaters.
 
 A run pins the agents that its profiles name, and the version of each collection that its debaters
-recall from, so that a resumed run has the agents and memories of its beginning; another version
-makes another run. How memories are found is in `memory`; their storage is in `store`.
+recall from. A resumed run therefore uses the same agents and memories; other versions make another
+run. `memory` has the search for memories, `store` their storage.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 class PinnedAgent(Frozen):
-    """A stored agent as it stood at a version. `memory`: how it recalls, with the full names of its
-    collections; None if it has none."""
+    """A stored agent in one version. `memory`: its recall settings, with the full names of its
+    collections; None if it recalls nothing."""
 
     version: int
     persona: str
@@ -45,11 +45,11 @@ class PinnedAgent(Frozen):
 
 
 def read_agent(resources: Store, name: str, namespace: str) -> PinnedAgent:
-    """Read an agent as it is now; `namespace` is that of a bare name. As in chats, it recalls from
-    the collections that it writes into where it names none.
+    """Read the current version of a stored agent. `namespace`: of a name without one. If the agent
+    names no collections to recall from, it recalls from its own, which it writes into, as in chats.
 
     Raises:
-        InputError: there is no such agent, or it is no name.
+        InputError: there is no such agent, or the name is not valid.
     """
     try:
         space, bare_name = split_name(name, namespace)
@@ -65,7 +65,7 @@ def read_agent(resources: Store, name: str, namespace: str) -> PinnedAgent:
 
 
 async def pin_agents(names: Iterable[str], settings: Settings) -> dict[str, PinnedAgent]:
-    """The agents as they are now, by the names that profiles have for them. Raises as
+    """Return the current versions of stored agents by their names in profiles. Raises as
     `read_agent`."""
     every = sorted(set(names))
     if not every:
@@ -76,8 +76,8 @@ async def pin_agents(names: Iterable[str], settings: Settings) -> dict[str, Pinn
 
 
 def with_stored_agents(profile: Profile, agent_of: Callable[[str], PinnedAgent]) -> Profile:
-    """The profile with the persona, the model and the memories of its stored agents. A model that
-    the profile itself names stays."""
+    """Return the profile with persona, model and memories taken from its stored agents. A model
+    that the profile sets itself is kept."""
     agents: list[Agent] = []
     for agent in profile.agents:
         if agent.stored is not None:
@@ -90,10 +90,11 @@ def with_stored_agents(profile: Profile, agent_of: Callable[[str], PinnedAgent])
 
 
 async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str, int]:
-    """The versions, by full names, that collections have now.
+    """Return the current versions of collections by their full names.
 
     Raises:
-        InputError: there is no such collection, or it is no name. StoreError: nothing can be read.
+        InputError: there is no such collection, or a name is not valid.
+        StoreError: the store cannot be read.
     """
     versions = dict[str, int]()
     with closing(store.Store(settings.memory_location)) as resources:
@@ -114,9 +115,9 @@ def open_recall(
     versions: Mapping[str, int] | None,
     summarize: Summarize | None,
 ) -> Recall:
-    """Open the recall of debaters; `namespace` is that of bare names. Only the collections in
-    `versions` are read, at those versions; None: all collections as they are now, for runs that
-    need no replay."""
+    """Return a function that recalls memories for debaters. `namespace`: of names without one.
+    `versions`: the collections that may be read, with their versions; None: all in their current
+    versions, for runs that are never replayed."""
 
     async def recall(cue: Cue, /) -> tuple[Memory, ...]:
         if cue.settings is None:
@@ -133,12 +134,12 @@ def open_recall(
 
 
 def embed_with(model_of: Callable[[str], Model], *, made_up: bool = False) -> Embed:
-    """Embeds texts by the embedders of collections. `made_up`: these are asked, as in a rehearsal,
-    and the vectors mean nothing.
+    """Return a function that embeds a text with the embedder of a collection. `made_up`: replace
+    each vector with a constant one after the call, as in a cost estimate.
 
-    Raises, when it is called:
+    Raises, when the function is called:
         InputError: the embedder gives vectors of another dimension than the collection has.
-        ModelError: no embedding came.
+        ModelError: the embedder gave no vector.
     """
 
     async def embed_text(collection: Collection, text: str) -> Vector:

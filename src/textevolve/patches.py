@@ -1,11 +1,11 @@
-"""A registry of changes to other people's packages: which there are, why, and for which versions.
+"""A registry of changes to other packages: what they change, why, and for which versions.
 
-A patch names the attribute that it wraps, why, and the versions of the package that it was written
-for. None is applied by itself: whoever needs one calls `apply_patch`, and `undo_patch` restores the
-original. At a version that a patch was not written for it is refused, since nobody has looked
-whether it does there what it did.
+A patch wraps one attribute of an installed package. No patch is applied automatically: call
+`apply_patch` to apply one, and `undo_patch` to restore the original. A patch is refused for
+versions of the package that it was not written for, since its effect there is untested.
 
-TextEvolve has none of its own. `wrapt` does the wrapping: `pip install "textevolve[patches]"`.
+TextEvolve has no patches of its own. The package `wrapt` does the wrapping; the extra
+`textevolve[patches]` installs it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ object it is bound to (or None), and its arguments."""
 class Patch:
     """A change to one attribute of an installed package.
 
-    `package`: its name as it is installed. `versions`: the versions that the patch was written for,
-    such as `>=2.1,<2.4`. `target`: what is wrapped, `package.module:Class.method`. `why`: what is
-    wrong there, with the address of its report if there is one.
+    `package`: its name in the package index. `versions`: the versions that the patch was written
+    for, such as `>=2.1,<2.4`. `target`: the wrapped attribute, as `package.module:Class.method`.
+    `why`: the fault that it corrects, with the address of a report if there is one.
     """
 
     name: str
@@ -46,11 +46,11 @@ _applied: dict[str, Callable[[], None]] = {}
 
 
 def register_patch(patch: Patch) -> None:
-    """Make a patch known; nothing is changed by that.
+    """Register a patch without applying it.
 
     Raises:
-        TakenError: there is another patch of this name.
-        InputError: `target` or `versions` cannot be read.
+        TakenError: another patch has this name.
+        InputError: `target` or `versions` cannot be parsed.
     """
     if not all(patch.target.partition(":")):
         raise InputError(f"patch {patch.name}: write its target as package.module:Class.method")
@@ -65,7 +65,7 @@ def list_patches() -> dict[str, PatchState]:
 
 
 def apply_patch(name: str) -> None:
-    """Wrap what the patch is for, in this process; what is applied already stays as it is.
+    """Apply a registered patch in this process; do nothing if it is applied already.
 
     Raises:
         NotFoundError: no such patch. SettingsError: the package is not installed, or of a version
@@ -91,7 +91,7 @@ def apply_patch(name: str) -> None:
 
 
 def undo_patch(name: str) -> None:
-    """Put back what was there before a patch was applied; nothing is done where it is not."""
+    """Restore the original attribute of an applied patch; do nothing if it is not applied."""
     if name in _applied:
         _applied.pop(name)()
 

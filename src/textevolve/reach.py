@@ -1,10 +1,10 @@
-"""Limits on what a text can make this process reach: files, code, addresses, models, namespaces.
+"""Limits on the files, code, addresses, models and namespaces that a specification can name.
 
-On the command line and in Python a specification may name anything that its user can reach, so
-nothing is asked here. A server confines what its clients send: within `confine` only files sent
-with the study can be read, and all else is what the operator allows. Whatever opens a file, imports
-code or asks an address by a name from outside passes through here; who may name what is the
-business of `server`.
+On the command line and in Python a specification may name anything that its user can access, so
+nothing is restricted. A server confines its clients' specifications (`confine`): only files that
+were sent with the study can be read, and everything else needs the operator's permission. All code
+that opens a file, imports code or calls an address by a name from outside uses this module;
+`server` decides who may name what.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from textevolve.errors import InputError
 
 
 def nothing_named(_name: str) -> bool:
-    """Allows no name at all."""
+    """Return False: the check that allows no name."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The names that a specification may use. `folder`: holds the files that were sent; None: none
-    were. The others say whether a name may be used: of a file of this machine itself, a model's
-    full name, code as MODULE:NAME or an entry point, an address or a data set of the hub, a
-    namespace, a run's id."""
+    """The names that a specification may use. `folder`: holds the files that were sent with the
+    study; None if there are none. Each other field is a function that tells whether a name is
+    allowed: `own` for files of this machine, `models` for full names of models, `code` for
+    MODULE:NAME or entry points, `addresses` for URLs and data sets of the hub, `namespaces` for
+    namespaces."""
 
     folder: Path | None = None
     own: Callable[[str], bool] = nothing_named
@@ -46,8 +47,8 @@ _reach: ContextVar[Reach | None] = ContextVar("reach", default=None)
 
 @contextmanager
 def confine(reach: Reach | None) -> Generator[None]:
-    """Within the block, and in tasks and threads that it begins, no more than this is reached;
-    None: whatever there is."""
+    """Allow only the names in `reach` within the block, and in the tasks and threads that it
+    starts. None: allow everything."""
     before = _reach.set(reach)
     try:
         yield
@@ -60,8 +61,8 @@ _noted: ContextVar[dict[str, None] | None] = ContextVar("noted", default=None)
 
 @contextmanager
 def note_files() -> Generator[dict[str, None]]:
-    """Within the block the names of all files that are opened are gathered, in their order: so it
-    is found out what has to be sent along with a study that runs elsewhere."""
+    """Collect the names of all files that are opened within the block, in order, to find the files
+    that must be sent with a study that another machine runs."""
     before = _noted.set(files := dict[str, None]())
     try:
         yield files
@@ -70,8 +71,8 @@ def note_files() -> Generator[dict[str, None]]:
 
 
 def add_files(folder: Path) -> None:
-    """From now on, whoever may reach everything finds what was sent into this folder, too, by the
-    names that it was sent by: the operator may resume or show a client's run."""
+    """Look for files in this folder first, by the names with which a client sent them, and allow
+    everything else, from now on in this context: the operator may resume or show a client's run."""
 
     def whatever(_name: str) -> bool:
         return True
@@ -81,7 +82,8 @@ def add_files(folder: Path) -> None:
 
 @contextmanager
 def also_reach(*files: str) -> Generator[None]:
-    """Within the block these files may be read, too: what was made here for the reading."""
+    """Allow reading these files within the block, too, such as files that this process has
+    written."""
     reach = _reach.get()
     if reach is None:
         yield
@@ -99,7 +101,7 @@ def is_confined() -> bool:
 
 
 def allowed_path(path: str | Path) -> str:
-    """Return the path of a file or a folder of this name.
+    """Return the path of the file or folder with this name.
 
     Raises:
         InputError: it may not be read.
@@ -124,11 +126,11 @@ def _resolve(path: str | Path) -> str:
 
 
 def stored_name(name: str) -> Path:
-    """A relative path for a file of whatever name, which leads out of no folder; another one for
-    each name, but that `a/../b` is `b`.
+    """Return a relative path under which a file of any name can be stored: it never leads out of
+    its folder, and different names get different paths, except that `a/../b` equals `b`.
 
     Raises:
-        InputError: nothing can have that name.
+        InputError: no file can have that name.
     """
     if not name or not name.isprintable():  # half a surrogate pair is not printable either
         raise InputError(f"{name!r:.200}: cannot be the name of a file")
@@ -141,7 +143,7 @@ _PLAIN = {"%root": "/", "%up": ".."}
 
 
 def matching_files(pattern: str) -> list[str]:
-    """The names of the files that may be read and match a pattern, as `glob` has them."""
+    """Return the names of the readable files that match a pattern, as `glob` would."""
     reach = _reach.get()
     if reach is None:
         return glob.glob(pattern, recursive=True)
@@ -159,17 +161,17 @@ def matching_files(pattern: str) -> list[str]:
 
 
 def is_there(path: str | Path) -> bool:
-    """Whether there is anything of this name that may be read."""
+    """Return whether a file or folder of this name exists and may be read."""
     return _is_there(path, os.path.exists)
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether there is a file of this name that may be read."""
+    """Return whether a file of this name exists and may be read."""
     return _is_there(path, os.path.isfile)
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether there is a folder of this name that may be read."""
+    """Return whether a folder of this name exists and may be read."""
     return _is_there(path, os.path.isdir)
 
 
@@ -181,15 +183,16 @@ def _is_there(path: str | Path, ask: Callable[[str], bool]) -> bool:
 
 
 def check_stdin() -> None:
-    """Raises InputError where standard input is not the user's."""
+    """Raise InputError if the specification came from a client, who cannot use standard input."""
     if is_confined():
         raise InputError("-: there is no standard input here; send a file with the study")
 
 
 def check_code(name: str) -> None:
-    """
+    """Check that code may be loaded. `name`: MODULE:NAME, FILE.py:NAME or an entry point.
+
     Raises:
-        InputError: this code must not be loaded.
+        InputError: the operator does not allow this code.
     """
     reach = _reach.get()
     if reach is not None and (".py:" in name or not reach.code(name)):
@@ -199,9 +202,10 @@ def check_code(name: str) -> None:
 
 
 def check_address(address: str) -> None:
-    """
+    """Check that an address, or a data set of the hub, may be used.
+
     Raises:
-        InputError: nothing must be asked of this address, or data set of the hub.
+        InputError: the operator does not allow it.
     """
     reach = _reach.get()
     if reach is not None and not reach.addresses(address):
@@ -212,9 +216,10 @@ def check_address(address: str) -> None:
 
 
 def check_model(spec: str) -> None:
-    """
+    """Check that a model may be called.
+
     Raises:
-        InputError: this model must not be asked.
+        InputError: the operator does not offer this model to clients.
     """
     reach = _reach.get()
     if reach is not None and not reach.models(spec):
@@ -224,18 +229,20 @@ def check_model(spec: str) -> None:
 
 
 def check_known_model(spec: str, is_known: bool) -> None:
-    """
+    """Reject an unknown model with a message that does not list the operator's models.
+
     Raises:
-        InputError: there is no such model, in words that list none of the operator's.
+        InputError: the model is unknown, and a client named it.
     """
     if not is_known and is_confined():
         raise InputError(f"{spec}: there is no such model here; see GET /v1/models")
 
 
 def allow_namespace(name: str) -> None:
-    """
+    """Check that a namespace may be used.
+
     Raises:
-        InputError: it is not visible; the same error as for a missing one.
+        InputError: it may not; the message is the same as for a missing namespace.
     """
     reach = _reach.get()
     if reach is not None and not reach.namespaces(name):

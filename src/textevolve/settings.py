@@ -1,8 +1,8 @@
-"""One frozen `Settings`, read at the edges (command line, Python API, server) and passed down.
+"""The settings, read once at the entry points (command line, Python API, server) and passed down.
 
-Order, later wins: defaults, the user's `config.toml`, `textevolve.toml` in the working folder, the
-environment (`TEXTEVOLVE_MODEL`, `TEXTEVOLVE_STORE`, ...), what the caller says. Keys are not
-settings: see `textevolve.llm.providers`.
+Later sources override earlier ones: defaults, the user's `config.toml`, `textevolve.toml` in the
+working folder, environment variables (`TEXTEVOLVE_MODEL`, `TEXTEVOLVE_STORE`, ...), and the
+caller's values. Keys are not settings: see `textevolve.llm.providers`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class _Frozen(BaseModel):
 
 
 class Timeouts(_Frozen):
-    """Seconds. `total` bounds one attempt, `deadline` the waits between attempts in all.
-    With a local model, `read` bounds the time without progress, and `total` does not count.
-    """
+    """Limits on time, in seconds. `connect` and `read` apply to the connection, `total` to one
+    attempt, and `deadline` to the sum of all waits between attempts. With a local model, `read`
+    limits the time without progress, and `total` is ignored."""
 
     connect: float = Field(default=10.0, gt=0)
     read: float = Field(default=180.0, gt=0)
@@ -49,7 +49,8 @@ class Timeouts(_Frozen):
 
 
 class Retries(_Frozen):
-    """`attempts` counts the first; a wait is drawn from [0, min(longest, first x 2^n)] seconds."""
+    """The retries of a call. `attempts` includes the first attempt. The wait before retry n is
+    drawn from [0, min(longest, first x 2^n)] seconds."""
 
     attempts: int = Field(default=6, ge=1)
     first: float = Field(default=0.5, ge=0)
@@ -57,7 +58,7 @@ class Retries(_Frozen):
 
 
 class Price(_Frozen):
-    """US dollars for a million tokens."""
+    """The price of a model in US dollars per million tokens."""
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
@@ -83,23 +84,25 @@ BatchWire: TypeAlias = Literal["openai", "none"]
 
 
 class Provider(_Frozen):
-    """An OpenAI-compatible address. `key_env` names the environment variable that holds its key.
+    """A provider of models at an OpenAI-compatible address. `key_env` names the environment
+    variable that holds its key.
 
-    `wire`: chats, or OpenAI's responses. `reasoning_effort`: how much a model thinks before it
-    answers, in the provider's own words, such as "low". The journal knows a model by its name:
-    where one is asked in two ways, give each a provider of its own.
+    `wire`: chat completions, or OpenAI's responses. `reasoning_effort`: how much a model thinks
+    before it answers, in the provider's own words, such as "low". The journal identifies a model by
+    its name: to use one model in two ways, define two providers.
 
-    `headers`: sent with each request, such as a gateway's own; the value `env:NAME` stands for a
-    variable of the environment.
+    `headers`: sent with each request, such as a gateway's own; a value `env:NAME` stands for an
+    environment variable.
 
-    `reports_cost`: its answers say what they cost, so a limit of cost needs no price. `deciders`:
-    beginnings of the names of those models that decide by `decisions`, where the others only chat;
-    none are all. `chats`: False where no model does. `context`: tokens that a state and a question
-    may have together; a state that is longer is cut, and the result says so. `cache_hinted`:
-    beginnings of the names of those models that `prompt_cache` is for; none are all.
-    `requests_per_minute`, `tokens_per_minute`: what all models of the provider may take together.
-    `batches`: how it takes batch jobs; `batch_discount`: what part of the price is taken off in
-    them, from 0 to 1; where that is not known, the cost is as the endpoint reports it, or unknown.
+    `reports_cost`: answers include their cost, so a limit of cost needs no price. `decisions`: how
+    models answer typed questions; `deciders`: prefixes of the names of models that can do so;
+    empty: all models. `chats`: False if no model of the provider chats. `context`: the most tokens
+    of a state and a question together; a longer state is cut, and the result says so.
+    `prompt_cache`: how prompts are marked for caching; `cache_hinted`: prefixes of the names of
+    models to mark them for; empty: all models. `requests_per_minute`, `tokens_per_minute`: limits
+    for all models of the provider together. `batches`: how the provider takes batch jobs.
+    `batch_discount`: the discount on batch jobs, from 0 to 1; if unknown, the cost is the one that
+    the endpoint reports, or unknown.
     """
 
     base_url: str
@@ -124,9 +127,9 @@ class Provider(_Frozen):
 
 
 class PoolMember(_Frozen):
-    """One endpoint of a pool. `model`: its spec. `weight`: its share of the calls beside the other
-    members'. `concurrency`: calls in flight, at most. The limits a minute are its own, and take the
-    place of its provider's."""
+    """One endpoint of a pool. `model`: its spec. `weight`: its share of the calls, relative to the
+    other members. `concurrency`: the most calls in flight. The limits a minute replace those of its
+    provider."""
 
     model: str = Field(min_length=1)
     weight: float = Field(default=1.0, gt=0, le=1e6)
@@ -136,15 +139,16 @@ class PoolMember(_Frozen):
 
 
 class PoolSettings(_Frozen):
-    """Several endpoints of one model."""
+    """A pool of endpoints that serve the same model."""
 
     members: tuple[PoolMember, ...] = Field(min_length=1)
 
 
 class Batches(_Frozen):
-    """How calls are gathered into batch jobs. `requests` and `megabytes`: the most that one job
-    holds; `in_flight`: pieces of work that wait at once. `quiet`: seconds without a new call after
-    which a wave is complete. `poll`: seconds between two looks at a job, at first and at most."""
+    """How calls are collected into batch jobs. `requests` and `megabytes`: the maximum size of one
+    job. `in_flight`: the number of cases that may wait at once. `quiet`: the job is sent after this
+    many seconds without a new call. `poll`: seconds between two requests for a job's status, at
+    first and at most."""
 
     requests: int = Field(default=50_000, ge=1)
     megabytes: float = Field(default=90.0, gt=0)
@@ -154,16 +158,16 @@ class Batches(_Frozen):
 
 
 class MemoryOptions(_Frozen):
-    """`graph`: what associates memories that share entities: a recursive query of the database that
-    holds them ("sql"), or the embedded graph database of the extra `ladybug`, in a folder beside
-    it, which one process at a time may use."""
+    """The options of memory stores. `graph`: how memories that share entities are found: by a
+    recursive query of the store ("sql"), or with the embedded graph database of the extra
+    `ladybug`, in a separate folder, which only one process at a time can use."""
 
     graph: Literal["sql", "ladybug"] = "sql"
 
 
 class Local(_Frozen):
-    """The model served inside the process. `context` is in tokens for each slot. `threads`: None is
-    as many as there are idle cores when the server starts."""
+    """The model server inside this process. `slots`: the number of concurrent requests. `context`:
+    tokens for each slot. `threads`: None: the number of idle cores when the server starts."""
 
     slots: int = Field(default=2, ge=1, le=64)
     context: int = Field(default=8192, ge=512)
@@ -176,7 +180,7 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """The address of a PostgreSQL database. Shown, it has neither password nor parameters."""
+    """The address of a PostgreSQL database. As text it hides password and parameters."""
 
     url: str = field(repr=False)
 
@@ -193,10 +197,10 @@ StoreLocation: TypeAlias = Path | StoreAddress
 
 
 def store_location(location: str | StoreLocation) -> StoreLocation:
-    """The path of a file, or the address behind `postgresql://` or `postgres://`.
+    """Parse the location of a store: a file's path, or a `postgresql://` or `postgres://` address.
 
     Raises:
-        ValueError: there is no store at such addresses.
+        ValueError: the address has another scheme.
     """
     if not isinstance(location, str):
         return location
@@ -211,7 +215,7 @@ def store_location(location: str | StoreLocation) -> StoreLocation:
 
 
 def folder_beside(location: StoreLocation) -> Path:
-    """Return the folder for files on this machine that belong to a store but are not in it."""
+    """Return the folder on this machine for files that belong to a store but are not in it."""
     if isinstance(location, Path):
         return location.parent
     return user_data_path("textevolve")
@@ -225,13 +229,13 @@ _Location = Annotated[
 
 
 class Settings(_Frozen):
-    """`store`: the SQLite file or postgresql:// address that keeps everything. `memory_store`: the
-    one that keeps namespaces, agents and memories, where that is another one. `namespace`: that of
-    names without one. `embedder`: the model that embeds the memories of new collections. `batch`:
-    studies ask in batch jobs. `on`: the cluster that studies are spread over, "ray" or
-    ray://HOST:PORT. `server`: the address of a server that runs studies in place of this
-    machine; none: this machine does. `traces`: the file that spans of runs are written to, or the
-    address of a collector."""
+    """All settings. `store`: the SQLite file or postgresql:// address of the store. `memory_store`:
+    a separate store for namespaces, agents and memories; None: the same. `namespace`: the namespace
+    of names without one. `embedder`: the model that embeds the memories of new collections.
+    `batch`: send the calls of studies as batch jobs. `on`: the Ray cluster that runs the cases of
+    studies, "ray" or ray://HOST:PORT. `server`: the address of a server that runs the studies;
+    None: this machine. `traces`: the file to which spans are written, or the address of a
+    collector."""
 
     model: str | None = Field(default=None, min_length=1)
     profile: str = Field(default="general", min_length=1)
@@ -257,12 +261,13 @@ class Settings(_Frozen):
 
     @property
     def memory_location(self) -> StoreLocation:
-        """Return the store of namespaces, agents and memories."""
+        """Return the location of the store of namespaces, agents and memories."""
         return self.memory_store or self.store
 
     @property
     def graph_folder(self) -> Path | None:
-        """The folder of the graph database of memories; None: the database associates them."""
+        """Return the folder of the graph database of memories; None if the store itself associates
+        memories."""
         if self.memory.graph == "sql":
             return None
         return folder_beside(self.memory_location) / "memory-graph"
@@ -285,10 +290,11 @@ ENVIRONMENT = {
 
 
 def today() -> str:
-    """The date that prompts name, such as 2025-01-31: of `TEXTEVOLVE_TODAY`, or else this day's.
+    """Return the date for prompts, such as 2025-01-31: the variable `TEXTEVOLVE_TODAY`, or else the
+    current date.
 
     Raises:
-        SettingsError: the variable holds no such date.
+        SettingsError: the variable holds no date.
     """
     value = os.environ.get("TEXTEVOLVE_TODAY")
     try:
@@ -301,7 +307,8 @@ def today() -> str:
 
 
 def settings_files() -> tuple[Path, ...]:
-    """The files that may hold settings, the weakest first; they need not exist."""
+    """Return the paths of possible settings files; later ones override earlier ones, and they need
+    not exist."""
     path = os.environ.get("TEXTEVOLVE_CONFIG")
     if path:
         return (Path(path),)
@@ -320,13 +327,13 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def read_settings(**overrides: Any) -> Settings:
-    """Read the current settings, as `read_settings_sources`."""
+    """Read the current settings. Raises as `read_settings_sources`."""
     return read_settings_sources(**overrides)[0]
 
 
 def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
-    """Read the current settings, and for each that was set where it came from. Overrides win,
-    unless they are None.
+    """Read the current settings, and return the source of each setting that was set. `overrides`
+    win unless they are None.
 
     Raises:
         SettingsError: a file cannot be read, or a value is not allowed; names the source.
@@ -363,7 +370,7 @@ def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings
 
 
 def override_settings(settings: Settings, overrides: Mapping[str, Any]) -> Settings:
-    """The settings with some of them as the caller says.
+    """Return the settings with the given values replaced.
 
     Raises:
         SettingsError: a value is not allowed.

@@ -1,7 +1,7 @@
-"""How a result shows itself: in a notebook as HTML, and as a data frame.
+"""Results as HTML in notebooks and as data frames.
 
-What is shown of a type of result is said by the floors above (`show_as`), so that a result does not
-depend on pages; here is only what all results have in common.
+The modules that draw pages register how each type of result is shown (`show_as`), so that results
+do not depend on them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _ways: dict[type, _Ways] = {}
 def show_as(
     kind: type, html: Callable[[Any], str], rows: Callable[[Any], Iterable[Mapping[str, Any]]]
 ) -> None:
-    """Say how results of a type are shown: as an HTML fragment, and as rows of a table."""
+    """Register functions that return a result of type `kind` as an HTML fragment and as table
+    rows."""
     _ways[kind] = _Ways(html, rows)
 
 
 class Shown:
-    """A result that a notebook draws, and that becomes a data frame."""
+    """The base of results that notebooks show as HTML and that convert to a data frame."""
 
     __slots__ = ()
 
@@ -42,10 +43,11 @@ class Shown:
         return None if ways is None else ways.html(self)
 
     def to_frame(self) -> Any:
-        """A data frame of pandas or polars, whichever is there; its columns are those of CSV files.
+        """Return the result as a data frame of pandas, or of polars if pandas is not installed. The
+        columns are those of the CSV file.
 
         Raises:
-            SettingsError: neither is installed.
+            SettingsError: neither package is installed.
         """
         ways = _ways.get(type(self))
         rows = [] if ways is None else [dict(row) for row in ways.rows(self)]

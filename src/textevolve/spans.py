@@ -1,8 +1,8 @@
-"""The door to tracing: work opens spans here, at no cost where nothing is traced.
+"""Spans of traces: code opens them here, at no cost if the run is not traced.
 
-A span is opened below the current one of its context, so that tasks which run side by side nest
-their spans each for itself. `textevolve.tracing` makes them with OpenTelemetry, which is not
-loaded before a run is traced.
+A new span is a child of the current span of its context, so concurrent tasks nest their spans
+independently. `textevolve.tracing` implements spans with OpenTelemetry, which is imported only when
+a run is traced.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ SpanKind: TypeAlias = Literal[
 
 
 class Span(Protocol):
-    """A piece of work that is traced, or the root of all of them."""
+    """A traced operation, or the root of all traced operations."""
 
     def open(
         self, kind: SpanKind, name: str, facts: Mapping[str, object], /
     ) -> AbstractContextManager[Span]:
-        """Open a span below this one, which is the current one of its block."""
+        """Open a child span, which is the current span within the block."""
         ...
 
     def follow(
         self, name: str, facts: Mapping[str, object], records: AsyncGenerator[R]
     ) -> AsyncGenerator[R]:
-        """Yield what a run yields, which works below a span that its reader does not work below."""
+        """Yield the records of a run. The run works within a new child span, while the code that
+        reads the records does not."""
         ...
 
     def note(self, **facts: object) -> None:
-        """Set attributes; what is None is left out, and texts are set where they are recorded."""
+        """Set attributes. None is left out, and texts are set only if the trace records texts."""
         ...
 
     def count(self, **numbers: int) -> None:
-        """Add to the sums of this span and of those around it in its run."""
+        """Add numbers to the counters of this span and of its ancestors in the run."""
         ...
 
     def judge(self, name: str, outcome: object) -> None:
-        """Add the event of a judgement: an `EvaluationResult` or a `Failure`."""
+        """Add an event with the outcome of a judgement: an `EvaluationResult` or a `Failure`."""
         ...
 
 
 class _NoSpan:
-    """Stands where nothing is traced."""
+    """A span without effect, for runs that are not traced."""
 
     def __enter__(self) -> Span:
         return self
@@ -95,5 +96,6 @@ def loop_span(loop: str, **facts: object) -> AbstractContextManager[Span]:
 def step_span(
     phase: Literal["generate", "evaluate"], step: str, **facts: object
 ) -> AbstractContextManager[Span]:
-    """Open the span of a loop's step, which is numbered by its `iteration` or else counted."""
+    """Open the span of a step of a loop. Its number is the `iteration` in `facts`, or is
+    counted."""
     return current_span.get().open("step", f"{LOOP}.{phase}", {"step": step, **facts})

@@ -1,7 +1,7 @@
-"""How a specification says what each of its fields means, once, for every door to it.
+"""The fields of specifications, with defaults, ranges and descriptions.
 
-The command line, Python and YAML files are made from these fields; nothing else says their
-defaults, ranges and descriptions. Which specifications there are is the business of `studies`.
+The command line, the Python functions and YAML files are all generated from these fields. `studies`
+defines the specifications.
 """
 
 from __future__ import annotations
@@ -51,18 +51,17 @@ def option(
     hidden: bool = False,
     **checks: Any,
 ) -> Any:
-    """A field of a specification.
+    """Declare a field of a specification.
 
-    `short`: the option's letter on the command line. `group`: the heading it stands under in the
-    help. `argument`: it is given without a name there. `text`: a whole text; what is given there is
-    the text itself, or @FILE (`argument`), or a file of rows, too (`rows`), or the name of a file
-    that holds it (`file`), which may be kept with it (`named-file`). `flag`: the option's name,
-    where it is not the field's.
-    `identity`: a change of it makes another run; not so for what only says where cases come from,
-    since the cases themselves count. `reads`: it names files that are read, which no output may
-    overwrite. `metavar`: what stands for its value in the help. `hidden`: files and
-    Python have it, and the command line does not. `checks`: ranges, as pydantic's
-    `Field` takes them.
+    `short`: the letter of the option on the command line. `group`: its heading in the help.
+    `argument`: the command line takes it by position, without a name. `text`: the value is a long
+    text, given as the text itself, or as @FILE (`argument`), or as a file of rows, too (`rows`), or
+    as the name of a file with the text (`file`), which may be stored with it (`named-file`).
+    `flag`: the name of the option if it differs from the field's. `identity`: whether another value
+    makes another run; False for fields that only say where cases come from, since the cases
+    themselves count. `reads`: the value names input files, which no output may overwrite.
+    `metavar`: the placeholder for the value in the help. `hidden`: files and Python have the field,
+    and the command line does not. `checks`: ranges, as pydantic's `Field` takes them.
     """
     noted: dict[str, Any] = {"short": short, "group": group, "argument": argument, "text": text}
     noted |= {"aside": not identity, "reads": reads, "metavar": metavar, "flag": flag}
@@ -72,7 +71,7 @@ def option(
 
 
 def noted_of(field: FieldInfo) -> Mapping[str, Any]:
-    """Return the notes that `option` made on a field, apart from its description."""
+    """Return the properties that `option` stored with a field, without its description."""
     extra = field.json_schema_extra
     return cast(Mapping[str, Any], extra) if isinstance(extra, dict) else {}
 
@@ -86,7 +85,7 @@ Several: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
 
 
 def files_read(spec: BaseModel) -> tuple[str, ...]:
-    """The files that a specification names, from which cases are read."""
+    """Return the files that a specification names as sources of cases."""
     fields = [n for n, f in type(spec).model_fields.items() if noted_of(f).get("reads")]
     return tuple(path for name in fields for path in _as_several(getattr(spec, name) or ()))
 
@@ -99,7 +98,7 @@ def identity_of(spec: BaseModel) -> dict[str, Any]:
 
 
 def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str:
-    """The first thing that is wrong, in one line that says what would be right."""
+    """Describe the first validation error in one line, with the correct form or range."""
     problem = error.errors()[0]
     place = ".".join(str(part) for part in problem["loc"])
     kind, context = problem["type"], problem.get("ctx", {})
@@ -126,7 +125,8 @@ def _show(value: object) -> str:
 
 
 def suggest(name: str, names: Sequence[str]) -> str:
-    """An ending for a message: the nearest known name, or all of them."""
+    """Return the end of an error message that suggests the most similar of `names`, or lists all of
+    them; empty if there are none."""
     term = find_term(name, names)
     near = [term] if term is not None else difflib.get_close_matches(name, names, n=1)
     if near:

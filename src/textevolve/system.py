@@ -1,7 +1,7 @@
-"""Functions that not every operating system has: locks on files, limits on a process, forks.
+"""Functions that not every operating system has: file locks, process limits, forks.
 
-Windows lacks most of it, macOS has no `/proc`. Each function says what happens where the system
-cannot do the thing. Nothing else in the package asks which system it runs on.
+Windows lacks most of them, and macOS has no `/proc`. Each function documents its result on systems
+without support. No other module checks the operating system.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def _optional(module: Any, name: str) -> Callable[..., Any] | None:
 
 
 def try_lock(file: IO[bytes]) -> bool:
-    """Take the exclusive lock of an open file; False while another process holds it. It ends with
-    the file. True without a lock where the system has none (Windows)."""
+    """Try to take the exclusive lock of an open file. Return False if another process holds the
+    lock; True without a lock on systems without locks (Windows). Closing the file releases the
+    lock."""
     if fcntl is None:
         return True
     try:
@@ -45,34 +46,38 @@ def try_lock(file: IO[bytes]) -> bool:
 
 
 def allowed_cores() -> set[int]:
-    """Numbers of the logical cores that this process may use; all where the system does not say."""
+    """Return the numbers of the logical cores that this process may use; all cores if the system
+    does not tell."""
     affinity = _optional(os, "sched_getaffinity")
     return affinity(0) if affinity else set(range(os.cpu_count() or 1))
 
 
 def clock_ticks() -> int:
-    """Units of `/proc` times in a second. 100, Linux' own number, where it cannot be asked."""
+    """Return the number of clock ticks a second, the unit of times in `/proc`; 100, as on Linux, if
+    the system does not tell."""
     sysconf = _optional(os, "sysconf")
     return sysconf("SC_CLK_TCK") if sysconf else 100
 
 
 def after_fork(restart: Callable[[], None]) -> None:
-    """Call `restart` in each forked child, on systems that fork."""
+    """Register a function that is called in each forked child; do nothing on systems without
+    forks."""
     register = _optional(os, "register_at_fork")
     if register:
         register(after_in_child=restart)
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process that was started in a session of its own, with its children; the process alone
-    on Windows. One that has ended already is left."""
+    """Kill a process that leads its own session, with its children; on Windows only the process. Do
+    nothing if it has ended already."""
     kill_all = _optional(os, "killpg") or os.kill
     with suppress(ProcessLookupError, PermissionError):
         kill_all(pid, KILLED)
 
 
 def process_exists(pid: int) -> bool:
-    """Whether there is a process of this number; True on Windows, where asking would end it."""
+    """Return whether a process with this id exists; always True on Windows, where the check would
+    end the process."""
     if sys.platform == "win32":
         return True
     with suppress(PermissionError):
@@ -84,14 +89,15 @@ def process_exists(pid: int) -> bool:
 
 
 def open_descriptors() -> list[int]:
-    """Numbers of this process's open files and sockets; none where the system has no `/dev/fd`."""
+    """Return the descriptors of this process's open files and sockets; empty if there is no
+    `/dev/fd`."""
     with suppress(OSError):
         return [int(name) for name in os.listdir("/dev/fd") if name.isdigit()]
     return []
 
 
 def read_kernel(path: Path | str) -> str:
-    """Read a file of the kernel, such as `/proc/meminfo`; empty on systems without it."""
+    """Read a kernel file, such as `/proc/meminfo`; return an empty text if it cannot be read."""
     try:
         return Path(path).read_text(encoding="ascii", errors="replace").strip()
     except OSError:

@@ -1,6 +1,7 @@
-"""Words of papers and other tools, with our names for them.
+"""Terms of papers and other tools, with the names that TextEvolve uses for them.
 
-Apart from specifications, so that the command line looks one up without loading pydantic.
+They are separate from specifications, so that the command line can look one up without importing
+pydantic.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ TERMS: Mapping[str, str] = {
 
 
 def find_term(word: str, terms: Iterable[str]) -> str | None:
-    """Return what a word of a paper or of another tool is called here, if it is among `terms`."""
+    """Return the TextEvolve name of a term from a paper or another tool; None if it is not in
+    `terms`."""
     term = TERMS.get(word.strip().lower().lstrip("-").replace("-", "_"))
     return term if term is not None and term in terms else None

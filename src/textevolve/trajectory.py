@@ -1,6 +1,7 @@
-"""The way of an application to its answer: passages retrieved, tools called, steps taken.
+"""The trajectory of an application's answer: passages retrieved, tools called, steps taken.
 
-Targets report it, and recorded runs have it in columns; metrics and judges read it from a case.
+Targets report trajectories, and recorded runs have them in columns; metrics and judges read them
+from a case.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ NO_ANSWER = "(no final answer)"
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call of a tool by an application. `arguments`: as parsed; the text itself if it is broken
-    JSON; None if they were not recorded. `result` and `error` are texts, JSON where they were none.
-    """
+    """A tool call of an application. `arguments`: parsed from JSON, or the raw text if it is not
+    valid JSON; None if not recorded. `result` and `error`: texts; other values were converted to
+    JSON."""
 
     name: str
     arguments: Any = None
@@ -40,9 +41,10 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """`contexts`: retrieved passages, the best first. `tool_calls`: in their order; None where the
-    application does not report them. `steps`: how many it took, if it reports that. `errors`: of
-    steps that are no tool calls. `expected_tools`: the calls that the row expects."""
+    """The trajectory of an answer. `contexts`: the retrieved passages, best first. `tool_calls`:
+    the calls in order; None if the application does not report calls. `steps`: the number of steps;
+    None if not reported. `errors`: the errors of steps other than tool calls. `expected_tools`: the
+    calls that the row expects."""
 
     contexts: tuple[str, ...] = ()
     tool_calls: tuple[ToolUse, ...] | None = None
@@ -51,7 +53,7 @@ class Trajectory:
     expected_tools: tuple[ToolUse, ...] | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """Return what is known as the columns of a row, for metrics and tables."""
+        """Return the known fields as the columns of a row, for metrics and tables."""
         row = {name: value for name, value in asdict(self).items() if value not in (None, ())}
         for name in ("tool_calls", "expected_tools"):
             if (calls := getattr(self, name)) is not None:
@@ -60,7 +62,8 @@ class Trajectory:
 
 
 def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
-    """Read the trajectory that a row or an answer states; None if it states none.
+    """Read the trajectory in the fields of a row or an answer; None if it has none. `where`: the
+    place for error messages.
 
     Raises:
         InputError: a field cannot be read; names `where`.
@@ -84,7 +87,7 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
 
 
 def _as_list(value: object) -> list[Any]:
-    """Return a list as it is, a text as its only item, and of anything else none."""
+    """Return a list unchanged, a text as a list of one, and an empty list for any other value."""
     if isinstance(value, list | tuple):
         return list(cast("list[Any]", value))
     return [value] if isinstance(value, str) else []
@@ -95,7 +98,12 @@ def _list_objects(value: object) -> list[dict[str, Any]]:
 
 
 def read_contexts(value: object, where: str) -> tuple[str, ...]:
-    """Read passages: a text, a list of texts or of objects with one, or JSON of these."""
+    """Read passages from a text, a list of texts, a list of objects with a text, or JSON of any of
+    these.
+
+    Raises:
+        InputError: a passage has no text; names `where`.
+    """
     parsed = parse_text(value)
     items = cast("list[Any]", parsed) if isinstance(parsed, list | tuple) else [parsed]
     texts: list[str] = []
@@ -112,8 +120,12 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
 
 
 def read_tool_calls(value: object, where: str) -> tuple[ToolUse, ...]:
-    """Read tool calls as we, OpenAI, Anthropic or LangChain write them, names alone, the messages
-    of a chat with its calls, or JSON of these."""
+    """Read tool calls in the format of TextEvolve, OpenAI, Anthropic or LangChain, from names of
+    tools, from chat messages with calls, or from JSON of any of these.
+
+    Raises:
+        InputError: a call cannot be read; names `where`.
+    """
     parsed = parse_text(value)
     if isinstance(parsed, str) and not parsed.lstrip().startswith(("[", "{")):
         parsed = parsed.split(",")
@@ -126,7 +138,8 @@ def read_tool_calls(value: object, where: str) -> tuple[ToolUse, ...]:
 
 
 def _list_calls(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """List the calls of a chat, each once, with its result in a message of a tool."""
+    """Return the tool calls in the messages of a chat, without repetition, each with its result
+    from the tool's message."""
     calls: dict[str, Any] = {}
     for message in messages:
         for call in _list_objects(parse_text(message.get("tool_calls"))):
@@ -158,7 +171,8 @@ def _is_deep(value: Any, levels: int) -> bool:
 
 
 def _find_error(step: Mapping[str, Any]) -> str | None:
-    """Return the error of a call or a step, by its text or a flag; None without one."""
+    """Return the error of a tool call or a step, from its text or its flag; None without an
+    error."""
     error = step.get("error") or step.get("is_error") or step.get("status") == "error"
     if not error:
         return None

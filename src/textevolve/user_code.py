@@ -1,5 +1,5 @@
-"""The user's own code: loaded from a module, or from a file that is no installed module; or put in
-as objects, which have names in specifications."""
+"""The user's own code: loaded from a module or a Python file, or passed as objects that
+specifications refer to by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def load_file(path: Path) -> object:
-    """The module in a Python file, run anew each time; what it raises passes through.
+    """Run a Python file as a new module, and return the module. Errors of its code pass through.
 
     Raises:
         InputError: there is no such file.
@@ -35,8 +35,8 @@ def load_file(path: Path) -> object:
 
 
 def load_object(name: str, folder: Path) -> object:
-    """Load the object that `MODULE:NAME` names, or `FILE.py:NAME` in a folder; None if there is no
-    such name.
+    """Load the object that `MODULE:NAME` or `FILE.py:NAME` names, the file relative to `folder`;
+    None if the module has no such name.
 
     Raises:
         InputError: there is no such module or file, or it cannot be loaded here.
@@ -54,7 +54,8 @@ def load_object(name: str, folder: Path) -> object:
 
 
 def load_function(name: str, folder: Path) -> Callable[..., object]:
-    """The plain function that `MODULE:FUNCTION` names, or `FILE.py:FUNCTION` in a folder.
+    """Load the plain (not async) function that `MODULE:FUNCTION` or `FILE.py:FUNCTION` names, the
+    file relative to `folder`.
 
     Raises:
         InputError: there is no such module, file or function; or it is async.
@@ -63,17 +64,17 @@ def load_function(name: str, folder: Path) -> Callable[..., object]:
 
 
 def load_point(point: EntryPoint) -> Any:
-    """Load an entry point of another package; errors of loading pass through.
+    """Load an entry point of another package. Errors of its code pass through.
 
     Raises:
-        InputError: it must not be loaded.
+        InputError: the operator does not allow this code.
     """
     check_code(point.name)
     return point.load()
 
 
 class UserCodeError(AnswerError):
-    """A function of the user's raised something, which is the cause of this error."""
+    """The error that a function of the user raised an exception, which is its `__cause__`."""
 
     def __init__(self, function: Callable[..., Any], error: BaseException) -> None:
         raised = f"{callable_name(function)} raised {type(error).__name__}: {error}"
@@ -93,11 +94,11 @@ def callable_name(function: object) -> str:
 
 
 async def call_function(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """Call a function of the user's: a plain one in a thread, where `call_plain` calls it; what it
-    returns is awaited.
+    """Call a function of the user and return its result, awaited if it is awaitable. A plain
+    function is called in a thread by `call_plain`.
 
     Raises:
-        UserCodeError: as `call_plain`. Whatever else the function raises passes through.
+        UserCodeError: as `call_plain`. Other exceptions of the function pass through.
     """
     if is_async(function):
         result = function(*arguments, **keywords)
@@ -114,10 +115,12 @@ async def call_function(function: Callable[..., Any], *arguments: Any, **keyword
 
 
 def call_plain(function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
-    """Call a plain function of the user's for code that waits on a future.
+    """Call a plain function of the user. Exceptions that would break the event loop or end the
+    program become UserCodeError; others pass through.
 
     Raises:
-        UserCodeError: it raised what no future takes, or what would end the program.
+        UserCodeError: the function raised StopIteration, GeneratorExit, CancelledError or
+            SystemExit.
     """
     try:
         return function(*arguments, **keywords)
@@ -126,9 +129,10 @@ def call_plain(function: Callable[..., T], *arguments: Any, **keywords: Any) -> 
 
 
 def check_function(name: str, value: object) -> Callable[..., object]:
-    """
+    """Return the value if it is a function that can be called without await.
+
     Raises:
-        InputError: it cannot be called without await.
+        InputError: it is async, or no function; names `name`.
     """
     if not callable(value) or inspect.iscoroutinefunction(value):
         raise InputError(f"{name}: is no plain function")
@@ -148,15 +152,15 @@ _PATH = re.compile(r"[\w./\\~ -]+\.py:\w+|[^\W\d]\w*(\.\w+)*:[^\W\d]\w*")
 
 
 def names_chain(text: str) -> bool:
-    """Whether a text names a chain where a model's spec may stand, too: a YAML file, an import
-    path, or what the program put in."""
+    """Return whether a text in the place of a model's spec names a chain: a YAML file, an import
+    path, or an object of the program."""
     is_named = text.startswith(OWN) or text.lower().endswith(ENDINGS)
     return "://" not in text and (is_named or _PATH.fullmatch(text) is not None)
 
 
 def name_object(value: object) -> str:
-    """Return the name of a user's object in a specification: its `own_name`, which chains have, or
-    the place of its definition."""
+    """Return the name by which specifications refer to a user's object: its `own_name` attribute,
+    as chains have, or its module and qualified name."""
     if isinstance(label := getattr(value, "own_name", None), str):
         return f"{OWN}{label}"
     target: Any = value if hasattr(value, "__qualname__") else type(value)
@@ -164,9 +168,10 @@ def name_object(value: object) -> str:
 
 
 def load_user_object(name: str, objects: Mapping[str, object]) -> object:
-    """
+    """Return the user's object of this name.
+
     Raises:
-        InputError: it was not put in, for example if a run is resumed from the command line.
+        InputError: it was not passed, for example if a run is resumed from the command line.
     """
     if name not in objects:
         raise InputError(

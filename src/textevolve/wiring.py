@@ -1,7 +1,8 @@
-"""Assembly of the parts: settings in, working models and judges out.
+"""Assembly of a run: makes working models and judges from settings.
 
-The order around a client, outermost first: journal, budget, retries, limit. A model is opened with
-its first call that the journal cannot answer, so a finished run starts no server and needs no key.
+The wrappers around a client are, from the outside: journal, budget, retries, limit. A model is
+opened at its first call that the journal cannot answer, so a finished run starts no server and
+needs no key.
 """
 
 from __future__ import annotations
@@ -82,11 +83,11 @@ async def never() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The budget of a run: `cost` in US dollars, tokens of prompts and answers, calls. `spent`:
-    earlier usage, which counts too.
+    """The budget of a run: `cost` in US dollars, `tokens` of prompts and answers, number of
+    `calls`; None: no limit. `spent`: earlier usage, which counts against the limits.
 
     Raises:
-        InputError: one of them is below 0, or no number.
+        InputError: a limit is below 0, infinite, or no number.
     """
 
     cost: float | None = None
@@ -107,10 +108,10 @@ class Limits:
 
 
 def take_limits(limits: Limits | None) -> Limits:
-    """The limits, or none.
+    """Return the limits, or `Limits()` for None.
 
     Raises:
-        InputError: it is something else.
+        InputError: the value is of another type.
     """
     if limits is not None and not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"limits must be a Limits or None, not {type(limits).__name__}")
@@ -125,18 +126,19 @@ def make_budget(limits: Limits | Budget | None) -> Budget:
 
 
 def allow_calls(spec: str, settings: Settings, budget: Budget) -> Allowance:
-    """Return the allowance for model calls outside `Workbench.model_of`."""
+    """Return the allowance that charges calls of this model to the budget, for calls that do not go
+    through `Workbench.model_of`."""
     endpoint = resolve(spec, settings, asks=False)
     return Allowance(spec, budget, find_price(endpoint), reports_cost=endpoint.reports_cost)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The facts of a run that its workbench depends on. `models`: all that it may ask. `today`: the
-    date that prompts hold, as YYYY-MM-DD. `objects`: what the user's own code put in, by the names
-    in the specification. `run`: the name of this run for what lies outside; `described`: what
-    `Study.describe` found. `ordered`: records are wanted in the order of the cases, else as they
-    come."""
+    """The facts of a run that its workbench depends on. `models`: all models that the run may call.
+    `today`: the date in prompts, as YYYY-MM-DD. `objects`: the user's Python objects by their names
+    in the specification. `time_limit`: in seconds. `run`: the name of the run for external systems.
+    `described`: the result of `Study.describe`. `ordered`: records come in the order of the cases,
+    otherwise as they are finished."""
 
     default_model: str
     models: tuple[str, ...]
@@ -151,16 +153,15 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Workbench(Setting):
-    """The tools of a study. `model`: the study's own. `target_of`: from an application under test
-    to its calls. `judge_of`: from a judge's text, and a rubric if there is one, to an evaluator,
-    which is opened once. `fill`: puts stored agents into a profile that names some, as the run pins
-    them. `resources`: namespaces, agents and memories; `budget`: what all its models share;
-    `recall`: what debaters remember, of the versions of their collections that the run pins, if it
-    does; `tracing`: the root of spans. `concurrency`: how many pieces of work are worth having
-    under way. `calls_per_case`: of them, how many calls of one case run at once. `deadline`: when
-    the time limit is reached, as `time.monotonic` counts; None: never. `first`: its first case's
-    place.
-    """
+    """The tools with which a study works. `model`: the study's own model. `target_of`: opens the
+    application under test as a model. `judge_of`: opens a judge from its text and optional rubric,
+    once. `fill`: puts stored agents, in the versions that the run pins, into a profile.
+    `resources`: the store of namespaces, agents and memories. `budget`: shared by all models.
+    `recall`: recalls memories for debaters, from the pinned versions of their collections if the
+    run pins them. `tracing`: the root of spans. `concurrency`: the number of cases worth running at
+    once; `calls_per_case`: the number of concurrent calls within a case. `deadline`: the end of the
+    time limit, as `time.monotonic` counts; None: no limit. `first`: the position of the first
+    case."""
 
     settings: Settings
     model_of: ModelOf
@@ -184,16 +185,17 @@ class Workbench(Setting):
 
     @property
     def embed(self) -> Embed:
-        """Embeds texts by the embedders of collections. While a study is rehearsed they are asked,
-        and the vectors mean nothing."""
+        """A function that embeds a text with the embedder of a collection. In a cost estimate the
+        embedders are called too, but the vectors are constants."""
         return embed_with(self.model_of, made_up=self.mode == "rehearsed")
 
     def whole_judge_of(self, text: str, rubric: str = "") -> Evaluator:
-        """Return the same judge, for which a debate cut short by the limits counts as not asked."""
+        """Open a judge like `judge_of`, but a debate that a limit cuts short raises BudgetError."""
         return keep_whole(self.judge_of(text, rubric))
 
     def metric_of(self, name: str) -> LabelMetric:
-        """A metric by its name, or one that the user's own code put in."""
+        """Open a metric by its name, or return the metric that the user's code passed under this
+        name."""
         is_own = name.startswith(OWN)
         return (
             check_metric(load_user_object(name, self.objects), name)
@@ -202,7 +204,8 @@ class Workbench(Setting):
         )
 
     def chain_context(self, case: str = "") -> ChainContext:
-        """Return the context of a chain on this bench. `case`: the subject of its events."""
+        """Return the context in which chains run on this bench. `case`: the case that events
+        name."""
         return ChainContext(
             model_of=self.model_of,
             default_model=self.default_model,
@@ -212,8 +215,8 @@ class Workbench(Setting):
         )
 
     def keep(self, model: Model) -> Model:
-        """A model of the study's own, such as a memory system, whose answers stand in the journal
-        like any other's. A replay does not ask it."""
+        """Wrap a model of the study itself, such as a memory system, so that the journal stores its
+        answers. In a replay the journal answers instead."""
         if self.mode == "live":
             return Journaled(model, self.journal, self.listener)
         return self.model_of(model.name) if self.mode == "replay" else model
@@ -235,8 +238,9 @@ async def open_workbench(
     halt: Halt = never,
     batches: BatchLedger | None = None,
 ) -> AsyncGenerator[Workbench]:
-    """The models and judges of a run; `models` take the place of those of the settings. `batches`:
-    the store of its batch jobs, if batches are allowed."""
+    """Open the models and judges of a run. `models`: replaces the models of the settings. `halt`:
+    called before each model call; a non-empty reason stops the calls. `batches`: the store of batch
+    jobs; None: no batch jobs."""
     # A model that embeds has no slots and holds nothing up, so the others decide.
     chat_models = [name for name in setting.models if embedder_of(name) is None]
     local = bool(chat_models) and all(name.startswith("local/") for name in chat_models)
@@ -313,8 +317,8 @@ async def open_workbench(
 
 
 def _concurrency(settings: Settings, local: bool, batches: BatchLedger | None) -> tuple[int, int]:
-    """How many pieces of work are under way, and how many calls of one case. In batch jobs as many
-    as may wait: each wave is to hold all that can be asked."""
+    """Return the number of cases to run at once, and of concurrent calls within a case. With batch
+    jobs both are the number that may wait, so that each job holds as many requests as possible."""
     if settings.batch and batches is not None:
         return settings.batches.in_flight, settings.batches.in_flight
     usual = settings.local.slots if local else CALLS_IN_FLIGHT
@@ -331,9 +335,9 @@ async def open_models(
     batches: BatchLedger | None = None,
     deadline: float | None = None,
 ) -> AsyncGenerator[ModelOf]:
-    """Gives a function from a model's spec to the model; all of them share one budget. With
-    `batches` they ask in batch jobs where the settings say so, and wait for open ones, up to the
-    `deadline` as `time.monotonic` counts."""
+    """Yield a function that returns the model of a spec; all models share one budget. With
+    `batches`, calls are sent as batch jobs if the settings say so, and the call waits for open jobs
+    until the `deadline` (as `time.monotonic` counts)."""
     budget, models = make_budget(limits), dict[str, Model]()
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
     async with AsyncExitStack() as stack:
@@ -360,13 +364,14 @@ async def open_models(
 
 
 def _journaled(model: Model, halt: Halt, journal: Journal, listener: Listener) -> Model:
-    """Put the journal around a model that may be halted: stored answers are returned even then."""
+    """Wrap a model in the journal. If the run is halted, stored answers are still returned, and new
+    calls raise BudgetError."""
     return Journaled(model if halt is never else _Haltable(model, halt), journal, listener)
 
 
 @dataclass(frozen=True, slots=True)
 class _Haltable:
-    """A model that is asked until somebody halts the run: what is in flight comes to its end."""
+    """A model that makes no new calls once the run is halted; calls in flight are completed."""
 
     model: Model
     halt: Halt
@@ -382,7 +387,8 @@ class _Haltable:
 
 
 class _Opening:
-    """A model that is opened, once, with its first call. `batches`: it asks in batch jobs."""
+    """A model that is opened at its first call. `batches`: send its calls as batch jobs; None:
+    directly."""
 
     def __init__(
         self,
@@ -420,8 +426,9 @@ class _Opening:
 async def choose_model(
     settings: Settings, model: str | None, *, asks: bool = True
 ) -> tuple[str, str]:
-    """The full spec of the model that was named, or else of one that is found, and why it was.
-    `asks`: it is to be asked, and so needs its key.
+    """Return the full spec of the model to use, and the reason for the choice: `model`, or the
+    model of the settings, or else one that is discovered. `asks`: the model will be called, so its
+    key must be available.
 
     Raises:
         SettingsError: there is no such provider, key or local weights.

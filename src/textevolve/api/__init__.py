@@ -1,5 +1,6 @@
-"""The public functions, async and sync: settings read, a model chosen, a store opened, a run done.
+"""The public functions, async and sync. Each reads settings, chooses a model, opens a store and
+performs a run.
 
-`verbs.py` has the methods that judge, compare and improve text. The public ones are names of
+`verbs.py` has the methods that judge, compare and improve text. The public functions are names of
 `textevolve` itself, loaded when they are first used.
 """

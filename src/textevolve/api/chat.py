@@ -1,4 +1,4 @@
-"""A chat with an agent in plain code, also where an event loop runs."""
+"""Chats with an agent from plain (not async) code, also while an event loop runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ async def _get(chat: AgentChat) -> AgentChat:
 
 
 class OpenChat(StaysOpen):
-    """A chat that is opened with its first use, until the end of its block, or `close`."""
+    """A chat with an agent. It opens at its first use, and closes at the end of its `with` block or
+    by `close`."""
 
     def __init__(self, open_run: OpenRun) -> None:
         self.resource = KeptOpen[AgentChat](
@@ -32,12 +33,12 @@ class OpenChat(StaysOpen):
 
     @property
     def chat(self) -> AgentChat:
-        """The chat itself, which is opened where it is not."""
+        """The underlying async chat, opened if necessary."""
         return self.resource.current or self.resource.wait(_get)
 
     @property
     def session(self) -> str:
-        """The session's id, empty before the first message, and before it is opened."""
+        """The id of the session; empty before the first message."""
         return self.resource.current.session if self.resource.current else ""
 
     @property
@@ -46,35 +47,36 @@ class OpenChat(StaysOpen):
 
     @property
     def recalled(self) -> Recalled:
-        """The memories recalled for the last message."""
+        """The memories that were recalled for the last message."""
         return self.chat.recalled
 
     def say(self, text: str) -> ChatAnswer:
-        """Say something, and wait for the answer. Raises as `AgentChat.say`."""
+        """Send a message, wait for the answer, and return it. Raises as `AgentChat.say`."""
         (last,) = deque(self.stream(text), maxlen=1)
         assert isinstance(last, ChatAnswer)
         return last
 
     def stream(self, text: str) -> Generator[ChatEvent]:
-        """The events of a turn as they come; who leaves early stops the answer."""
+        """Send a message, and yield the events of the turn as they come. Closing the generator
+        early stops the answer."""
         return self.resource.iterate(lambda chat: chat.say(text))
 
     def stop(self) -> None:
-        """End the answer that is being written; also from a signal's handler."""
+        """Stop the answer that is being generated. A signal handler may call this."""
         if self.resource.current is not None:
             self.resource.call_soon(self.resource.current.stop)
 
     @property
     def unlearned(self) -> int:
-        """Count the turns that memories are still to be made from."""
+        """The number of turns from which memories have not been made yet."""
         return self.resource.current.unlearned if self.resource.current else 0
 
     def learned(self) -> list[Learned]:
-        """Return what was learned from turns since the last call."""
+        """Return the memories made since the last call, by turn."""
         return self.resource.current.learned() if self.resource.current else []
 
     def finish(self) -> None:
-        """Wait until memories are made of all turns."""
+        """Wait until memories have been made of all turns."""
         if self.resource.current is not None:
             self.resource.wait(AgentChat.finish)
 

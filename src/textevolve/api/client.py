@@ -1,11 +1,12 @@
-"""`Client` and `AsyncClient` hold settings, store, limits and what stays open; verbs are methods.
+"""`Client` and `AsyncClient`: settings, store and limits, with the verbs as methods.
 
     with Client(model="openai/gpt-6-luna", store="my.db", limits=Limits(cost=1)) as client:
         result = client.evaluate("Why are there tides?", [first, second], rounds=2)
 
-A verb takes the usual fields of its study's specification by name; None leaves a field at its
-default. `run` takes them all, as in `client.run(CalibrateSpec(...))`. The functions of the package,
-such as `textevolve.evaluate`, are the methods of a client without arguments.
+A verb takes the usual fields of its study's specification as keywords; None leaves a field at its
+default. `run` takes a specification with any fields, as in `client.run(CalibrateSpec(...))`. The
+functions of the package, such as `textevolve.evaluate`, are the methods of a client without
+arguments.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 
 class Client(Opener):
-    """The verbs of `AsyncClient`, waited for; they also work where an event loop runs, as in a
-    notebook. Each ends with all that it began; what stays open has an event loop of its own."""
+    """The verbs of `AsyncClient` as plain methods that wait for the result; they also work while an
+    event loop runs, as in a notebook. A verb ends all tasks that it started. Objects that stay open
+    share a background event loop of their own."""
 
     run = waited(AsyncClient.run)
     evaluate = waited(AsyncClient.evaluate)
@@ -48,7 +50,8 @@ class Client(Opener):
     keep_history = waited(AsyncClient.keep_history)
 
     def call_sync(self, method: Any, *arguments: Any, **options: Any) -> Any:
-        """The result of a verb of `AsyncClient`, or its results one by one."""
+        """Call a verb of `AsyncClient`, and return its result, or an iterator if it yields
+        results."""
         work: Any = method(self, *arguments, **options)
         return sync.run(work) if iscoroutine(work) else sync.iterate(work)
 
@@ -64,15 +67,15 @@ class Client(Opener):
         temperature: float | None = None,
         model: str | None = None,
     ) -> OpenChat:
-        """A chat with an agent, NAMESPACE/AGENT, that is opened with its first use. At the end of
-        its block memories are made of all turns."""
+        """Return a chat with an agent, NAMESPACE/AGENT, which opens at its first use. At the end of
+        its `with` block memories are made of all turns."""
         options = {"user": user, "session": session, "memory": memory, "model": model}
         options |= {"answer_tokens": answer_tokens, "context": context, "temperature": temperature}
         return load_opened().keep_chat(self, agent, options)
 
     def namespace(self, name: str | None = None, *, create: bool = False) -> Namespace:
-        """Open a namespace, that of the settings unless another one is named. `create`: make it
-        where it is missing.
+        """Return a namespace, by default the one of the settings. `create`: create it if it does
+        not exist.
 
         Raises:
             InputError: there is no such namespace. StoreError: the store cannot be used.

@@ -1,4 +1,4 @@
-"""A judge as an object: `evaluate(..., judge=Debate(rounds=2))`."""
+"""Judges as objects, for example in `evaluate(..., judge=Debate(rounds=2))`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from textevolve.studies.evaluate_spec import DebateParameters, WholeProfile, nam
 
 
 class Debate(JudgeOptions, DebateParameters):
-    """A debate of agents. `profile` says who debates about what: a shipped name, a YAML file or a
-    `Profile`. The other options are laid over it; of `convergence`, `history_rounds`,
-    `sampling_temperature`, `argument_words` and `decider` None is a value."""
+    """A debate of agents as a judge. `profile`: the name of a shipped profile, a YAML file or a
+    `Profile`, which sets agents and components. All other options override the profile. For
+    `convergence`, `history_rounds`, `sampling_temperature`, `argument_words` and `decider` None is
+    a value of its own, not the default."""
 
     profile: WholeProfile | None = None
 

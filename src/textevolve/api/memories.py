@@ -1,4 +1,4 @@
-"""The memories of one collection in Python: kept, found, looked at and forgotten."""
+"""The memories of one collection in Python: add, search, list and forget them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ AT_ONCE = 128
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """How many memories of a file were kept, and how many were there before."""
+    """The result of adding many memories: how many were `added`, and how many were `known`
+    already."""
 
     added: int = 0
     known: int = 0
 
 
 class AsyncMemories:
-    """A collection of a namespace. Every method may raise InputError where there is no such
-    collection or memory, and StoreError; where texts are embedded, SettingsError and ModelError."""
+    """The memories of a collection in a namespace. Every method may raise InputError if the
+    collection or a memory does not exist, and StoreError; methods that embed texts may also raise
+    SettingsError and ModelError."""
 
     def __init__(self, desk: MemoryDesk, name: str) -> None:
         self._desk, self.name = desk, name
@@ -47,8 +49,8 @@ class AsyncMemories:
         return await self._desk.memories.collection(self.name)
 
     async def add(self, text: str, **fields: Any) -> MemoryRecord:
-        """Keep a memory; `fields` are those of `MemorySpec`, such as importance, source or
-        valid_from."""
+        """Store a memory, and return it. `fields`: those of `MemorySpec`, such as importance,
+        source or valid_from."""
         spec = MemorySpec(text=text, **fields)
         vector = await self._desk.embed(await self.collection(), spec.text)
         store = self._desk.memories
@@ -56,9 +58,9 @@ class AsyncMemories:
         return (await store.get(applied.ids))[0]
 
     async def add_all(self, memories: Iterable[MemorySpec], *, label: str = "Python") -> Imported:
-        """Keep many, batch by batch. What the collection has, or had, already is left out, so that
-        the same again adds nothing. `label`: where they are from. What was kept stays kept where
-        this ends early."""
+        """Store many memories, in batches. Memories that the collection has, or once had, are
+        skipped, so that a repeated call adds nothing. `label`: their origin. If the call ends
+        early, the finished batches stay stored."""
         collection = await self.collection()
         known = {each async for one in self.stream(closed=True) for each in digests_of(one)}
         done, rest = Imported(), iter(memories)
@@ -75,8 +77,8 @@ class AsyncMemories:
     async def _keep(
         self, collection: Collection, new: Mapping[bytes, MemorySpec], label: str
     ) -> int:
-        """Keep a batch; how many were added. One that was kept before, also by somebody else
-        meanwhile, adds nothing."""
+        """Store a batch of memories, and return their number; 0 if the same batch was stored
+        before, also by another process meanwhile."""
         specs = list(new.values())
         vectors = await self._desk.embed_all(collection, [spec.text for spec in specs])
         changes = [Add(spec.embedded(vector)) for spec, vector in zip(specs, vectors, strict=True)]
@@ -88,8 +90,9 @@ class AsyncMemories:
     async def search(
         self, query: str, *, as_of: str | float | None = None, **settings: Any
     ) -> Recalled:
-        """Find memories relevant to a text, best first, with the parts of each score. `as_of`: as
-        it held at that time. `settings`: fields of `RecallSettings`, such as limit or min_score."""
+        """Find memories relevant to a text, best first, each with the components of its score.
+        `as_of`: search the memories that were valid at this time. `settings`: fields of
+        `RecallSettings`, such as limit or min_score."""
         fields: dict[str, Any] = {**settings, "collections": (self.name,)}
         wanted = RecallSettings(**fields)
         return await recall_memories(
@@ -97,11 +100,12 @@ class AsyncMemories:
         )
 
     async def get(self, *ids: str) -> Sequence[MemoryRecord]:
-        """The memories with these ids."""
+        """Return the memories with these ids."""
         return [self._own(one) for one in await self._desk.memories.get(ids)]
 
     async def history(self, id: str) -> Sequence[MemoryRecord]:
-        """A memory with what it took the place of, and what took its own, oldest first."""
+        """Return a memory together with its earlier and later versions, oldest first: the memories
+        that it replaced, and the memories that replaced it."""
         return [self._own(one) for one in await self._desk.memories.history(id)]
 
     async def graph(self) -> Sequence[Entity]:
@@ -116,21 +120,22 @@ class AsyncMemories:
         closed: bool = False,
         version: int | None = None,
     ) -> Sequence[MemoryRecord]:
-        """List memories in the order in which they were stored, after the memory with the id
-        `after`. `closed`: include memories that are no longer valid. `version`: as of this version
-        of the collection."""
+        """List memories in the order in which they were stored, from the one after the memory with
+        the id `after`. `closed`: include memories that are no longer valid. `version`: list this
+        version of the collection."""
         store = self._desk.memories
         return await store.page(self.name, after=after, limit=limit, closed=closed, version=version)
 
     def stream(
         self, *, closed: bool = False, version: int | None = None
     ) -> AsyncGenerator[MemoryRecord]:
-        """All memories in the order in which they were kept, as many as there are."""
+        """Yield all memories in the order in which they were stored. `closed`: include memories
+        that are no longer valid. `version`: read this version of the collection."""
         return stream_memories(self._desk.memories, self.name, version, closed=closed)
 
     async def forget(self, *ids: str, erase: bool = False) -> None:
-        """Close memories: they are found no more, and stay in the history. `erase`: their texts are
-        deleted, too, from the journal and from what runs and chats kept."""
+        """Close memories: searches no longer find them, but the history keeps them. `erase`: also
+        delete their texts, from the journal, runs and chats, too."""
         texts = [one.text for one in await self.get(*ids) if erase and one.text]
         changes = [Forget(id, erase) for id in dict.fromkeys(ids)]
         async with self._desk.erasing(texts):
@@ -142,8 +147,12 @@ class AsyncMemories:
         *,
         dimension: int | None = None,
     ) -> Collection:
-        """Move the collection to another embedder: all its memories are embedded anew, and nothing
-        changes until all are. ConflictError: somebody changed it meanwhile."""
+        """Embed all memories of the collection with another embedder. The new vectors replace the
+        old ones only when all are complete. `dimension`: of the vectors; None: measure it.
+
+        Raises:
+            ConflictError: somebody changed the collection meanwhile.
+        """
         collection = await self.collection()
         embedder, numbers = await self._desk.settle(embedder, dimension)
         moved = replace(collection, embedder=embedder, dimension=numbers)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MemoryVerbs(Opener):
-    """The verbs of `AsyncClient` about memories."""
+    """The verbs of `AsyncClient` that create, use and evaluate memories."""
 
     async def evaluate_memory(
         self,
@@ -37,12 +37,12 @@ class MemoryVerbs(Opener):
         seed: int | None = None,
         name: str = "",
     ) -> MemoryEvaluation:
-        """Feed a memory system the sessions of a data set, and judge what it kept, made up, updated
-        and answers.
+        """Feed the sessions of a data set to a memory system, and judge which points it stored,
+        invented and updated, and its answers.
 
         `system`: as on the command line (`context`, `http://...`, `mem0`, ...), or an object with
-        `add` and `search`, sync or async; it is known by the name of its class, so where its code
-        has changed, name another `fresh`.
+        `add` and `search`, sync or async. An object is identified by the name of its class: set
+        another `fresh` after changes of its code.
         """
         objects = Objects()
         spec = specify(
@@ -80,11 +80,11 @@ class MemoryVerbs(Opener):
         seed: int | None = None,
         name: str = "",
     ) -> Creation:
-        """Make memories of dialogues, and keep them in a collection, as NAME or NAMESPACE/NAME.
+        """Make memories of dialogues, and store them in a collection, NAME or NAMESPACE/NAME.
 
-        `dialogues`: a file or folder, or lists of messages (`{"role": ..., "content": ...}`, with a
-        `timestamp` where it is known); a single list of messages is one dialogue. The same dialogue
-        twice adds nothing; of one that has gone on, only the new turns are read.
+        `dialogues`: a file or folder, or lists of messages (`{"role": ..., "content": ...}`, with
+        an optional `timestamp`); a single list of messages is one dialogue. A repeated dialogue
+        adds nothing; of a continued one only the new turns are read.
         """
         file, rows = split_rows(dialogues)
         return await self._run_kind(
@@ -150,8 +150,8 @@ class MemoryVerbs(Opener):
         seed: int | None = None,
         name: str = "",
     ) -> tuple[DocumentReading, ...]:
-        """Read documents into a collection, a memory for each chunk. What was read before and has
-        not changed stays as it is.
+        """Read documents into a collection, with a memory for each chunk. Chunks that have not
+        changed since an earlier call stay as they are.
 
         Raises:
             ConflictError: somebody else changed a document's memories meanwhile.
@@ -183,8 +183,8 @@ class MemoryVerbs(Opener):
         seed: int | None = None,
         name: str = "",
     ) -> EvolvedPersona:
-        """Change an agent's persona by a few small edits that follow from its memories; with
-        `propose` only say which.
+        """Change an agent's persona by a few small edits that its memories support. `propose`: only
+        return the edits, without storing the new persona.
 
         Raises:
             ConflictError: the persona was changed meanwhile.

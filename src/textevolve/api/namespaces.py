@@ -6,7 +6,7 @@
         notes.add("Ann drinks green tea.")
         notes.search("What does Ann drink?")
 
-The classes that wait are made from those that are awaited.
+The plain classes, which wait for results, are made from the async classes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from textevolve.studies.memory_desk import MemoryDesk
 
 
 class AsyncNamespace:
-    """One namespace: no method reaches another. `namespaces` lists all namespaces of the store."""
+    """A namespace with its `agents`, `collections` and `users`; its methods reach no other
+    namespace. `namespaces` manages all namespaces of the store."""
 
     def __init__(self, desk: MemoryDesk) -> None:
         self._desk = desk
@@ -43,20 +44,21 @@ class AsyncNamespace:
         self.namespaces = AsyncResources[NamespaceSpec, StoredNamespace](desk, kinds.NAMESPACES)
 
     def memories(self, collection: str) -> AsyncMemories:
-        """The memories of a collection; whether it is there is found out with the first use."""
+        """Return the memories of a collection of this namespace. The first use raises InputError if
+        the collection does not exist."""
         return AsyncMemories(self._desk, collection)
 
     async def find_memories(self, *ids: str) -> Sequence[MemoryRecord]:
-        """Memories by their ids, in whichever collections they are.
+        """Return memories by their ids, from any collections of the namespace.
 
         Raises:
-            InputError: one of them is not in this namespace.
+            InputError: a memory is not in this namespace.
         """
         return await self._desk.memories.get(ids)
 
 
 class Resources(SyncView[AsyncResources[Any, Any]]):
-    """`AsyncResources`, waited for: agents, users, or namespaces."""
+    """The agents, users or namespaces, with the methods of `AsyncResources` as plain methods."""
 
     create = waited(AsyncResources[Any, Any].create)
     get = waited(AsyncResources[Any, Any].get)
@@ -70,13 +72,13 @@ class Resources(SyncView[AsyncResources[Any, Any]]):
 
 
 class Collections(Resources):
-    """`AsyncCollections`, waited for."""
+    """The collections, with the methods of `AsyncCollections` as plain methods."""
 
     count = waited(AsyncCollections.count)
 
 
 class Memories(SyncView[AsyncMemories]):
-    """`AsyncMemories`, waited for."""
+    """The memories of a collection, with the methods of `AsyncMemories` as plain methods."""
 
     collection = waited(AsyncMemories.collection)
     add = waited(AsyncMemories.add)
@@ -94,7 +96,8 @@ OpenSpace: TypeAlias = Callable[[], AbstractAsyncContextManager[AsyncNamespace]]
 
 
 class Namespace(StaysOpen, SyncView[AsyncNamespace]):
-    """`AsyncNamespace`, whose methods are waited for. It is opened by `with`, or its first use."""
+    """A namespace, with the methods of `AsyncNamespace` as plain methods. It opens with its `with`
+    block or its first use."""
 
     def __init__(self, name: str, open_space: OpenSpace) -> None:
         kept = KeptOpen[AsyncNamespace](
@@ -110,7 +113,8 @@ class Namespace(StaysOpen, SyncView[AsyncNamespace]):
     find_memories = waited(AsyncNamespace.find_memories)
 
     def memories(self, collection: str) -> Memories:
-        """The memories of a collection; whether it is there is found out with the first use."""
+        """Return the memories of a collection of this namespace. The first use raises InputError if
+        the collection does not exist."""
         return Memories(self.resource, lambda space: space.memories(collection))
 
     def __enter__(self) -> Self:

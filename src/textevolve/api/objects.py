@@ -1,4 +1,4 @@
-"""The program's own functions and evaluators in a study, and judges that are objects."""
+"""Functions, evaluators and judges of the user's program as arguments of studies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from textevolve.user_code import name_object
 
 
 class JudgeOptions(Frozen):
-    """A judge with its options, instead of its name. `model` is the one that it asks; None: that of
-    the verb, the client or the settings."""
+    """The base of judges as objects with options. `model`: the model that the judge calls; None:
+    the one of the verb, the client or the settings."""
 
     model: str | None = None
     rubric: str | None = None
@@ -21,23 +21,23 @@ class JudgeOptions(Frozen):
     @property
     @abstractmethod
     def text(self) -> str:
-        """The judge as a text such as `probe+rules@MODEL`."""
+        """The judge as a text, such as `probe+rules@MODEL`."""
 
     @property
     @abstractmethod
     def fields(self) -> dict[str, Any]:
-        """The fields of `EvaluateSpec` that it sets."""
+        """The fields of `EvaluateSpec` that this judge sets."""
 
 
 @dataclass
 class Objects:
-    """The program's own objects, each with the name that stands for it in a specification."""
+    """The user's Python objects, by the names that stand for them in a specification."""
 
     by_name: dict[str, object] = field(default_factory=dict[str, object])
 
     def name(self, value: Any) -> Any:
-        """Return the name of an object; a text, the fields of a target and None stand for
-        themselves."""
+        """Register an object, and return its name for specifications. A text, a mapping (the fields
+        of a target) and None are returned unchanged."""
         if value is None or isinstance(value, str | Mapping):
             return cast("Any", value)
         if isinstance(value, JudgeOptions):

@@ -1,6 +1,7 @@
-"""Judges, chains, models, chats and namespaces that a client keeps open between its calls.
+"""Judges, chains, models, chats and namespaces that stay open between the calls of a client.
 
-Each opening is a run of its own in the store; answers of earlier runs cost nothing.
+Each opened object is a run of its own in the store; the journal answers calls that earlier runs
+have made.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def keep_bench(
     models: Sequence[str | None],
     model: str | None,
 ) -> KeptOpen[Workbench]:
-    """Return a workbench that opens when it is first used. `models`: the models that it asks; None
-    stands for `model`, or else the model of the settings. `described`: the facts of its run."""
+    """Return a workbench that opens when it is first used. `models`: the models that it may call;
+    None in it stands for `model`, or else for the model of the settings. `described`: the facts of
+    its run."""
     settings = client.read_settings(model)
 
     async def open(stack: AsyncExitStack) -> Workbench:
@@ -73,7 +75,7 @@ def keep_bench(
 
 
 class OpenJudge(StaysOpen):
-    """An evaluator by its spec, until `close`, which the end of the program calls too."""
+    """An evaluator that stays open until `close`, or until the program ends."""
 
     def __init__(self, client: ClientOptions, judge: str, model: str | None) -> None:
         self.judge = judge
@@ -83,9 +85,10 @@ class OpenJudge(StaysOpen):
         self.resource = keep_bench(client, "metric", judge, {"judge": judge}, models, model)
 
     async def __call__(self, case: Case, /) -> Evaluation:
-        """
+        """Judge a case.
+
         Raises:
-            InputError: it is closed, also meanwhile, or the case cannot be used.
+            InputError: the judge is or was closed during the call, or the case cannot be used.
         """
 
         async def judge(bench: Workbench) -> Evaluation:
@@ -104,7 +107,8 @@ def make_metric(
 def keep_models(
     client: ClientOptions, chain: Chain | None, model: str | None
 ) -> KeptOpen[Workbench]:
-    """The models of a chain; without one, the model alone."""
+    """Return a workbench, opened when first used, with the models of a chain; without a chain with
+    the single `model`."""
     if chain is None:
         return keep_bench(client, "chains", model or "", {}, [None], model)
     may_ask = chain.may_ask and (model or client.read_settings(model).model)
@@ -113,8 +117,8 @@ def keep_models(
 
 
 class OpenModel:
-    """A model that is asked on the event loop where it is open. `ask` and `wait` are for programs
-    of others: within a step of a chain they ask that chain's model."""
+    """A model that stays open, called on its own event loop. Code of other frameworks calls `ask`
+    or `wait`: within a step of a chain they use the model of that chain."""
 
     def __init__(self, kept: KeptOpen[Workbench], spec: str | None) -> None:
         self.name = spec or "the model of the settings"
@@ -138,7 +142,7 @@ class OpenModel:
 class OpenChain(StaysOpen):
     """A chain whose models stay open: `with client.open_chain(chain) as answer: answer(n=3)`.
 
-    It is called with its inputs by name, async by `acall`. Its own code runs where it is called, on
+    Call it with its inputs as keywords, or `acall` from async code. The chain's own code runs on
     the caller's event loop.
     """
 
@@ -150,10 +154,11 @@ class OpenChain(StaysOpen):
         return sync.run(self.acall(**values))
 
     async def acall(self, **values: Any) -> dict[str, Any]:
-        """The outputs. Errors of steps are raised as they are, and cancelling cancels the step.
+        """Run the chain, and return its outputs. Errors of steps pass through unchanged, and
+        cancelling the call cancels the current step.
 
         Raises:
-            InputError: an input is missing, unknown, or of another type; or it is closed.
+            InputError: an input is missing, unknown or of another type, or the chain is closed.
         """
         if (outputs := await run_within(self.chain, values)) is not None:
             return outputs
@@ -166,11 +171,11 @@ class OpenChain(StaysOpen):
 
 
 def find_chain(chain: object) -> Chain:
-    """A chain itself; the one that a YAML file or an import path names; one of a single step that
-    calls a function, a LangChain Runnable or a DSPy module.
+    """Return a chain: the given one, the one that a YAML file or an import path names, or a new
+    chain with a function, a LangChain Runnable or a DSPy module as its only step.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such chain.
     """
     if isinstance(chain, str | Path):
         return load_chain(str(chain))
@@ -181,8 +186,8 @@ _opened: WeakKeyDictionary[Chain, OpenChain] = WeakKeyDictionary()
 
 
 async def _call_chain(chain: Chain, values: Values) -> dict[str, Any]:
-    """Run a chain that is called: within a step of another chain with its models, otherwise with
-    those of the settings, which stay open."""
+    """Run a chain that is called like a function: with the models of the surrounding chain within a
+    step of one, otherwise with the models of the settings, which stay open."""
     if (outputs := await run_within(chain, values)) is not None:
         return outputs
     if chain not in _opened:
@@ -201,7 +206,7 @@ def open_model(client: ClientOptions, model: str | None) -> OpenModel:
 async def open_chat(
     client: ClientOptions, agent: str, options: Mapping[str, Any]
 ) -> AsyncGenerator[AgentChat]:
-    """A chat with an agent, whose calls are a run of the store."""
+    """Open a chat with an agent; its calls are stored as a run."""
     settings = client.read_settings()
     given = {name: value for name, value in options.items() if value is not None}
     plan = await plan_chat(ChatRequest(options=ChatOptions(agent=agent, **given)), settings)
@@ -226,8 +231,8 @@ def keep_chat(client: ClientOptions, agent: str, options: Mapping[str, Any]) -> 
 async def open_namespace(
     client: ClientOptions, name: str | None = None, *, create: bool = False, source: str = "Python"
 ) -> AsyncGenerator[AsyncNamespace]:
-    """A namespace, that of the settings unless another one is named, which is made where it is
-    missing; with `create` any other one, too. `source`: who works there, as `runs list` shows it.
+    """Open a namespace, by default the one of the settings, which is created if it does not exist.
+    `create`: create any other namespace, too. `source`: the caller, as shown by `runs list`.
 
     Raises:
         InputError: there is no such namespace. StoreError: the store cannot be used.

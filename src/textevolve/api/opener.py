@@ -1,4 +1,4 @@
-"""Settings, store and limits of a client, and what it keeps open between calls."""
+"""The part of a client that opens objects which stay open between calls, and runs studies."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ AskedTarget: TypeAlias = "str | Mapping[str, Any] | Callable[..., Any]"
 
 
 def load_opened():
-    """Models and store are loaded with the first thing that stays open."""
+    """Import the module of objects that stay open, with models and store, when the first one is
+    opened."""
     from textevolve.api import opened
 
     return opened
 
 
 class Opener(ClientOptions):
-    """Opens what outlives a call: judges, chains, models of other frameworks. `Client` and
-    `AsyncClient` add the verbs."""
+    """The methods of a client that open judges, chains, and models for other frameworks. `Client`
+    and `AsyncClient` add the verbs."""
 
     def judge(self, spec: str | JudgeOptions, *, model: str | None = None) -> OpenJudge:
-        """An evaluator by its spec, such as "probe+rules", that can be awaited on any thread and
-        loop. It is opened with its first case and stays open until it, or the client, is closed.
+        """Return an evaluator for a judge's spec, such as "probe+rules"; it can be awaited on any
+        thread and event loop. It opens with its first case, and stays open until it or the client
+        is closed.
 
         Raises:
             InputError: there is no such judge, or it only compares texts with each other.
@@ -64,18 +66,19 @@ class Opener(ClientOptions):
         missing: float | None = None,
         model: str | None = None,
     ) -> Metric:
-        """A judge as a metric for DSPy, GEPA and plain Python; see `Metric`. A judge by its spec
-        stays open until the metric, or the client, is closed.
+        """Return a judge as a metric for DSPy, GEPA and plain Python; see `Metric`. A judge given
+        by its spec stays open until the metric or the client is closed.
 
         Raises:
-            InputError: the judge, or a number, cannot be used.
+            InputError: the judge or a number cannot be used.
         """
         opened = self.judge(judge, model=model) if isinstance(judge, str | JudgeOptions) else judge
         return load_opened().make_metric(opened, input, output, threshold, missing)
 
     def open_chain(self, chain: object, *, model: str | None = None) -> OpenChain:
-        """A chain whose models stay open until it, or the client, is closed. `chain`: as
-        `load_chain` takes it, or whatever can be a step. `model`: for steps that name none.
+        """Return a chain whose models stay open until it or the client is closed. `chain`: a file,
+        an import path or a chain, as `load_chain` takes it, or an object that can be a step.
+        `model`: for steps that name none.
 
         Raises:
             InputError: there is no such chain.
@@ -86,7 +89,8 @@ class Opener(ClientOptions):
         )
 
     def as_runnable(self, chain: object, *, model: str | None = None) -> Runnable[Any, Any]:
-        """A chain as a LangChain Runnable: a mapping of inputs in, of outputs out."""
+        """Return a chain as a LangChain Runnable, which maps a mapping of inputs to one of
+        outputs."""
         from textevolve.llm.chains.langchain_runnables import ChainRunnable
 
         return ChainRunnable(self.open_chain(chain, model=model))
@@ -99,8 +103,8 @@ class Opener(ClientOptions):
         max_tokens: int | None = None,
         seed: int | None = None,
     ) -> BaseChatModel:
-        """A model of ours as a LangChain chat model, whose calls are journaled and limited. Within
-        a step of a chain it is that chain's model, and its calls count with the step."""
+        """Return a model as a LangChain chat model whose calls are journaled and limited. Within a
+        step of a chain the calls go to that chain's model, and count towards the step."""
         from textevolve.llm.chains.langchain_runnables import JournaledChatModel
 
         door = load_opened().open_model(self, model)
@@ -108,13 +112,14 @@ class Opener(ClientOptions):
         return JournaledChatModel(door=door, seed=seed, **options)
 
     def as_dspy_module(self, chain: object, *, model: str | None = None) -> Any:
-        """A chain as a DSPy module, which gives a prediction with the chain's outputs."""
+        """Return a chain as a DSPy module, whose predictions hold the chain's outputs."""
         from textevolve.llm.chains.dspy_modules import ChainModule
 
         return ChainModule(self.open_chain(chain, model=model))
 
     def as_dspy_lm(self, model: str | None = None, **options: Any) -> Any:
-        """A model of ours as `dspy.LM`, as `as_chat_model`. `options`: temperature, max_tokens."""
+        """Return a model as a `dspy.LM`, with calls as in `as_chat_model`. `options`: temperature,
+        max_tokens."""
         from textevolve.llm.chains.dspy_modules import make_lm
 
         return make_lm(load_opened().open_model(self, model), **options)
@@ -143,7 +148,8 @@ class Opener(ClientOptions):
         objects: Objects | None = None,
         **fields: Any,
     ) -> Any:
-        """Run a study of a kind; fields that are None stay at their defaults."""
+        """Run a study of this kind, and return its result. Fields that are None stay at their
+        defaults."""
         named = objects.by_name if objects else {}
         return await self._run(specify(kind, **fields), cases=cases, objects=named, name=name)
 
@@ -157,18 +163,21 @@ class Opener(ClientOptions):
         ordered: bool = True,
         ends: bool = False,
     ) -> AsyncGenerator[tuple[str, Any]]:
-        """The records of a study as they come, each with the id of its run. `ordered`: in the order
-        of the cases. `ends`: all are read at once, so that the same call may wait for this one."""
+        """Yield the records of a study as they come, each with the id of its run. `ordered`: in the
+        order of the cases. `ends`: the caller reads all records at once, so other calls that need
+        the same run may wait for it."""
         from textevolve.api.running import run_study
 
         return run_study(self, spec, cases, dict(objects), name=name, ordered=ordered, ends=ends)
 
 
 def specify(kind: str, **fields: Any) -> Any:
-    """The specification of a study, in which fields that are None stay at their defaults."""
+    """Return the specification of a study of this kind. Fields that are None stay at their
+    defaults."""
     return find_study(kind).spec(**{n: value for n, value in fields.items() if value is not None})
 
 
 def split_rows(data: Any) -> tuple[str, Any]:
-    """The file that data names, or else the rows."""
+    """Split the data of a verb into a file name and rows: (name, None) for a file, or ("",
+    rows)."""
     return (str(data), None) if isinstance(data, str | Path) else ("", data)

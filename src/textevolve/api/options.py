@@ -1,4 +1,4 @@
-"""Settings, store and limits of a client, and what is closed with it."""
+"""The options of a client, and the objects that are closed with the client."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ T = TypeVar("T")
 
 
 class ClientOptions:
-    """The options of a client, which hold for all that it does.
+    """The options of a client, which apply to all its calls.
 
-    `model`: for verbs that name none. `settings`: without them files and environment are read when
-    a verb begins. `limits`: of money, tokens and calls, for each run. `time_limit`: in seconds, for
-    each run. `concurrency`: calls in flight. `batch`: ask in batch jobs; each may take a
-    day. `on`: the Ray cluster that cases are spread over, "ray" or ray://HOST:PORT; "none": this
-    process. `server`: the address of a server that runs the studies; "none": this machine does,
-    whatever the settings say. `listener`: hears each call, retry and step.
+    `model`: for verbs that name none. `settings`: if None, each verb reads files and environment
+    variables. `limits`: of money, tokens and calls, for each run. `time_limit`: in seconds, for
+    each run. `concurrency`: the number of calls in flight. `batch`: send calls as batch jobs, which
+    may take a day each. `on`: the Ray cluster that runs the cases, "ray" or ray://HOST:PORT;
+    "none": this process. `server`: the address of a server that runs the studies; "none": this
+    machine, whatever the settings say. `listener`: is called with each event (calls, retries,
+    steps).
     """
 
     def __init__(
@@ -61,11 +62,11 @@ class ClientOptions:
         return override_settings(self._settings, overrides) if overrides else self._settings
 
     def keep(self, opened: KeptOpen[T]) -> KeptOpen[T]:
-        """Have something closed with the client."""
+        """Register an object that is closed together with the client, and return it."""
         self._open.add(opened)
         return opened
 
     def close(self) -> None:
-        """Close what is open; what is asked meanwhile is ended."""
+        """Close all objects that are open; their calls in flight are cancelled."""
         for opened in list(self._open):
             opened.close()

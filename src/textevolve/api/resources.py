@@ -1,6 +1,5 @@
-"""Namespaces, agents, collections and users in Python: one class for all four, since each is made,
-looked at, changed and removed in the same way.
-"""
+"""Namespaces, agents, collections and users in Python. One class manages all four, since each kind
+is created, listed, changed and deleted in the same way."""
 
 from __future__ import annotations
 
@@ -28,15 +27,19 @@ T = TypeVar("T")
 
 
 class AsyncResources(Generic[S, R]):
-    """The agents, collections or users of a namespace. Fields are those of their specification.
-    Every method may raise InputError, if a name is unknown or a field cannot be used, and
-    StoreError."""
+    """The agents, collections, users or namespaces of a store, called resources. The keyword
+    `fields` are those of the resource's specification. Every method may raise StoreError, and
+    InputError if a name is unknown or a field cannot be used."""
 
     def __init__(self, desk: MemoryDesk, kind: Kind[S, R]) -> None:
         self._desk, self._kind = desk, kind
 
     async def create(self, name: str, **fields: Any) -> R:
-        """Make one; its name is not taken yet."""
+        """Create a resource, and return it.
+
+        Raises:
+            InputError: the name is taken, or a field cannot be used.
+        """
         spec = self._kind.spec(**{"name": name, **fields})
         return await self._write(kinds.create, await self._settle(spec))
 
@@ -44,11 +47,12 @@ class AsyncResources(Generic[S, R]):
         return await self._read(kinds.get, name)
 
     async def list(self, *, limit: int | None = None, after: str = "") -> Sequence[R]:
-        """All of them by name, or the next of them behind one."""
+        """List resources sorted by name: at most `limit`, from the first name behind `after`."""
         return await self._read(kinds.list_all, NameRange(after, limit))
 
     async def update(self, name: str, **fields: Any) -> R:
-        """Change the named fields; fields with fields of their own are merged."""
+        """Change these fields of a resource, and return it. Fields that have fields of their own
+        are merged."""
         for field in fields:
             if field not in self._kind.spec.model_fields:
                 known = tuple(self._kind.spec.model_fields)
@@ -56,24 +60,26 @@ class AsyncResources(Generic[S, R]):
         return await self._write(kinds.update, name, fields)
 
     async def versions(self, name: str) -> Sequence[SpecVersion]:
-        """List the versions of its specification, oldest first."""
+        """List the versions of a resource's specification, oldest first."""
         return await self._read(kinds.list_versions, name)
 
     async def revert(self, name: str, version: int) -> R:
-        """Make an earlier version current once more, as the newest one. Fixed fields stay."""
+        """Store the content of an earlier version as a new version. Fields that cannot change
+        stay."""
         return await self._write(kinds.revert, name, version)
 
     async def delete(self, name: str, *, force: bool = False) -> None:
-        """Delete one with everything that belongs to it. The texts of its memories are erased from
-        the journal as well, and from stored runs and chats. `force`: even if agents name it."""
+        """Delete a resource with everything that belongs to it. The texts of its memories are also
+        erased from the journal, stored runs and chats. `force`: delete it even if agents refer to
+        it."""
         if not force:
             await self._read(kinds.require_unnamed, name)
         async with self._desk.erasing(await self._read(kinds.list_memory_texts, name)):
             await self._write(partial(kinds.delete, force=force), name)
 
     async def export(self, name: str, path: str | Path) -> int:
-        """Write one to a file, whole, with all that belongs to it; how many lines that took.
-        Embeddings are left out, since they can be computed again."""
+        """Write a resource with everything that belongs to it to a file, and return the number of
+        lines. Embeddings are left out, since they can be computed again."""
         number = 0
         with open_target(path) as target:
             async for line in export_lines(self._desk, self._kind, name):
@@ -82,8 +88,8 @@ class AsyncResources(Generic[S, R]):
         return number
 
     async def import_file(self, path: str | Path, *, name: str | None = None) -> None:
-        """Import the content of an exported file, all or nothing. `name`: its name in this
-        namespace."""
+        """Import the content of an exported file, in one transaction. `name`: the resource's new
+        name in this namespace; None: the exported name."""
         content = await asyncio.to_thread(read_content, str(path), self._kind)
         await import_content(self._desk, content, name=name)
 
@@ -104,11 +110,11 @@ class AsyncResources(Generic[S, R]):
 
 
 class AsyncCollections(AsyncResources[CollectionSpec, Collection]):
-    """The collections of a namespace. A new one's embedder is asked for its dimension, unless that
-    is given."""
+    """The collections of a namespace. For a new collection without a dimension the embedder is
+    called once to measure it."""
 
     async def count(self) -> Mapping[str, int]:
-        """How many memories each collection holds now, by its name."""
+        """Return the current number of memories in each collection, by its name."""
         desk = self._desk
         return await asyncio.to_thread(desk.resources.read, kinds.count_memories, desk.namespace)
 

@@ -1,4 +1,4 @@
-"""The result of `evaluate`, whichever judge it was."""
+"""The result of `evaluate`, the same for all judges."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CaseResult:
-    """A case with what the judge made of each candidate. `record` is what the store keeps of it,
-    `run` the id of its run, `debate` the whole debate with its tensor, None for other judges."""
+    """A case with the judgement of each candidate. `record`: the complete result, as the store
+    keeps it. `run`: the id of its run. `debate`: the debate with its score tensor, None for other
+    judges."""
 
     record: DebateResult | JudgedCase
     run: str
@@ -30,17 +31,17 @@ class CaseResult:
 
     @property
     def index(self) -> int:
-        """The place of the case among those of its run, from 0."""
+        """The position of the case in its run, from 0."""
         return self.record.index
 
     @property
     def best(self) -> int | None:
-        """The index of the best candidate; None where none can be named."""
+        """The index of the best candidate; None if no candidate is best."""
         return self.record.best
 
     @property
     def result(self) -> tuple[EvaluationResult | Failure, ...]:
-        """For each candidate its judgement, or why there is none."""
+        """The judgement of each candidate, or the failure to judge it."""
         return self.record.result
 
     @property
@@ -50,14 +51,14 @@ class CaseResult:
 
     @property
     def feedback(self) -> tuple[str, ...]:
-        """For each candidate what the judge said of it, or why there is no score."""
+        """The judge's feedback on each candidate, or the reason for a missing score."""
         return tuple(
             r.feedback if isinstance(r, EvaluationResult) else r.reason for r in self.result
         )
 
     @property
     def failure(self) -> Failure | None:
-        """Why a candidate has no score; None where all have one."""
+        """The failure of the first candidate without a score; None if all candidates have one."""
         return next((one for one in self.result if isinstance(one, Failure)), None)
 
     @property
@@ -65,7 +66,8 @@ class CaseResult:
         return self.record.usage
 
     def to_frame(self) -> Any:
-        """A data frame of pandas or polars with a row for each candidate."""
+        """Return a data frame of pandas, or of polars if pandas is not installed, with a row for
+        each candidate."""
         return self.record.to_frame()
 
     def _repr_html_(self) -> str | None:

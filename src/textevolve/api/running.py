@@ -1,6 +1,6 @@
-"""Runs a study for a client: here, or at the server that the client or the settings name.
+"""Run a study for a client: on this machine, or on the server that the client or the settings name.
 
-It loads the engine, so a client loads it with the first run.
+This module imports the engine, so clients import it with their first run.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ async def run_study(
     ordered: bool,
     ends: bool,
 ) -> AsyncGenerator[tuple[str, Any]]:
-    """Yield the records of a study as they are made, each with the id of the run. `cases`: cases of
-    the program; None for the cases that the specification names. `ends`: all records are read at
-    once."""
+    """Yield the records of a study as they are made, each with the id of the run. `cases`: cases
+    from the program; None: the cases that the specification names. `ordered`: in the order of the
+    cases. `ends`: the caller reads all records at once."""
     study = find_study(spec.kind)
     if cases is not None and study.take is not None:
         cases = study.take(spec, cases, objects)
@@ -68,7 +68,8 @@ async def run_study(
 
 
 def _find_server(settings: Settings, address: str | None) -> RemoteServer | None:
-    """The server that runs it; None: this machine does, and nothing is loaded that asks servers."""
+    """Return the server that runs the study; None if this machine runs it, and then no code for
+    servers is imported."""
     if not (address or settings.server):
         return None
     from textevolve.remote.runs import remote_server

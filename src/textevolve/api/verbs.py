@@ -1,4 +1,5 @@
-"""The verbs as methods of `AsyncClient`; `Client` makes its own from them."""
+"""The verbs, such as `evaluate` and `compare`, as async methods of `AsyncClient`. `Client` derives
+its plain methods from them."""
 
 from __future__ import annotations
 
@@ -50,12 +51,12 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(MemoryVerbs):
-    """The verbs for async code. The same call again is answered from the store, but for what the
-    program's own functions do. All verbs may raise:
+    """The verbs as async methods. The store answers repeated calls, except for the program's own
+    functions, which are called again. All verbs may raise:
 
         InputError: a text, a file, a judge or a number cannot be used.
-        SettingsError: no model can be had as named.
-        FatalModelError: no call can succeed; what was answered is kept.
+        SettingsError: the requested model is not available.
+        FatalModelError: no call can succeed; all answers so far are stored.
         StoreError: the store cannot be used.
     """
 
@@ -69,8 +70,8 @@ class AsyncClient(MemoryVerbs):
     ) -> Any:
         """Run any study from its specification, and return its result.
 
-        `cases`: rows, cases or texts instead of the ones that the specification names. `objects`:
-        the program's own, by the names that stand for them in the specification.
+        `cases`: rows, cases or texts, used instead of the specification's files. `objects`: the
+        program's Python objects, by their names in the specification.
         """
         return await self._run(spec, cases=cases, objects=objects, name=name)
 
@@ -81,7 +82,7 @@ class AsyncClient(MemoryVerbs):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """`close`, awaited."""
+        """Close the client without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
     async def evaluate(
@@ -105,11 +106,11 @@ class AsyncClient(MemoryVerbs):
     ) -> CaseResult:
         """Judge candidates by a debate, or by another `judge`, and return scores and feedback.
 
-        `profile`: who debates, about what and how; `agents`: stored agents that debate in place of
-        the profile's, each NAMESPACE/NAME or NAME; `rounds`, `weights` and `threshold` are laid
-        over it, and `judge=Debate(...)` takes its other parameters. `images`: those of the input,
-        each a path, bytes or a data URL; `candidate_images`: one for each candidate, or several;
-        where there are no texts they are the candidates.
+        `profile`: the agents, components and rules of the debate. `agents`: stored agents that
+        replace the profile's, each NAMESPACE/NAME or NAME. `rounds`, `weights` and `threshold`
+        override the profile; `judge=Debate(...)` takes its other parameters. `images`: the images
+        of the input, each a path, bytes or a data URL. `candidate_images`: one image, or a list,
+        for each candidate; without texts the images are the candidates.
         """
         objects = Objects()
         debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
@@ -302,11 +303,12 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> Optimization:
-        """Write the best text for a task by a judge's measure.
+        """Write a text for a task, and improve it until a judge's score reaches the threshold or
+        stops rising; return the best version.
 
-        `judge`: a judge's spec such as `probe+rules`, or any `Evaluator`, `Rules` among them.
-        `generator`: any `Generator`, in place of the model's. `model`: a model's spec, or a chain
-        with one input, the prompt.
+        `judge`: a judge's spec such as `probe+rules`, or any `Evaluator`, such as `Rules`.
+        `generator`: a `Generator` that replaces the model. `model`: a model's spec, or a chain
+        whose only input is the prompt.
         """
         objects = Objects()
         (optimization,) = await self._run_kind(
@@ -386,8 +388,8 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> GuidedAnswer:
-        """Answer a question with a debate about `candidates` as reasoning in the prompt, and
-        without. `debate` sets parameters of the profile."""
+        """Answer a question twice: with a debate about `candidates` as reasoning in the prompt, and
+        without it. `debate`: parameters that override the profile's."""
         objects = Objects()
         return await self._run_kind(
             "guide",
@@ -575,10 +577,10 @@ class AsyncClient(MemoryVerbs):
         )
 
     async def keep_history(self, history: History, *, name: str = "", episode: str = "") -> str:
-        """Keep the history of a monitor as a run of the store, with what its evaluators have said
-        so far; return its id, for `textevolve runs show`. Each run of the agent is an episode under
-        its own id, or `episode`. The same history again is the same run. Drain the monitor first.
-        """
+        """Store the recorded history of a monitor as a run, with the results of its evaluators so
+        far, and return the run's id, for `textevolve runs show`. Drain the monitor first. Each run
+        of the agent becomes an episode under its own id, or under `episode`. Storing the same
+        history again gives the same run."""
         records = self._stream(specify("nodes"), [(history, episode)], name=name)
         return [run async for run, _ in records][-1]
 
@@ -595,10 +597,10 @@ class AsyncClient(MemoryVerbs):
         temperature: float | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[AgentChat]:
-        """A chat with an agent, NAMESPACE/AGENT. `say` gives events as they come: what is recalled,
-        the pieces of the answer, and in the end a `ChatAnswer`. At the end of the block memories
-        are made of all turns; where it ends with an error, when the next chat with the agent
-        begins. `memory`: recall, and make memories.
+        """Open a chat with an agent, NAMESPACE/AGENT. `say` yields events as they come: recalled
+        memories, pieces of the answer, and finally a `ChatAnswer`. At the end of the block memories
+        are made of all turns; after an error in the block they are made when the next chat with the
+        agent begins. `memory`: recall memories, and make new ones.
 
         Raises:
             InputError: there is no such agent or session.
@@ -613,8 +615,8 @@ class AsyncClient(MemoryVerbs):
     async def namespace(
         self, name: str | None = None, *, create: bool = False
     ) -> AsyncGenerator[AsyncNamespace]:
-        """Open a namespace, that of the settings unless another one is named. `create`: make it
-        where it is missing.
+        """Open a namespace, by default the one of the settings. `create`: create it if it does not
+        exist.
 
         Raises:
             InputError: there is no such namespace.
@@ -648,7 +650,7 @@ def _as_result(run: str, record: Any) -> CaseResult:
 
 
 def _name_all(values: Any, objects: Objects) -> tuple[Any, ...]:
-    """The names of several objects; one alone needs no list."""
+    """Register one object or several, and return their names for the specification."""
     several: list[Any] = [values]
     if isinstance(values, Iterable) and not isinstance(values, str | Mapping | JudgeOptions):
         several = list(cast("Iterable[Any]", values))

@@ -1,4 +1,4 @@
-"""Jobs and their history for people: as JSON-ready data, and as blocks of a report."""
+"""Reports on jobs and their history, as JSON-ready data and as blocks of a report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def show_time(when: float | None, zone: ZoneInfo) -> str:
 
 
 def describe_state(job: StoredJob, last: StoredJobRun | None) -> str:
-    """Return the state of a job in a word."""
+    """Return the state of a job as one word. `last`: its newest run."""
     if job.working:
         return "running"
     if job.paused:
@@ -37,7 +37,8 @@ def describe_state(job: StoredJob, last: StoredJobRun | None) -> str:
 
 
 def describe_job(job: StoredJob, last: StoredJobRun | None) -> dict[str, Any]:
-    """Return a job as JSON-ready data. `due`: null if it never runs again."""
+    """Return a job as JSON-ready data, with its newest run (`last`). `due` is null if it never runs
+    again."""
     spec = read_job(job)
     return {
         "id": job.id,
@@ -58,7 +59,7 @@ def describe_job_run(run: StoredJobRun) -> dict[str, Any]:
 
 
 def write_job_yaml(job: StoredJob) -> str:
-    """Return the specification that a job was added with."""
+    """Return the specification of a job as YAML."""
     return yaml.safe_dump(dict(job.spec), sort_keys=False, allow_unicode=True)
 
 

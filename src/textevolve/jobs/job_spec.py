@@ -64,7 +64,8 @@ class JobSpec(Frozen):
 
     @property
     def time_zone(self) -> ZoneInfo:
-        """
+        """The time zone of the schedule.
+
         Raises:
             InputError: there is no such zone.
         """
@@ -76,7 +77,7 @@ class JobSpec(Frozen):
             ) from None
 
     def launch(self, namespace: str) -> Launch:
-        """How each of its runs is started."""
+        """Return the launch options of the job's runs: name, source and limits."""
         return Launch(
             name=self.name,
             source=f"job {namespace}/{self.name}",
@@ -85,28 +86,30 @@ class JobSpec(Frozen):
         )
 
     def settings(self, settings: Settings, namespace: str) -> Settings:
-        """The settings of its runs: bare names are those of its own namespace."""
+        """Return the settings of the job's runs: names without a namespace belong to the job's
+        own."""
         overrides: dict[str, Any] = {"concurrency": self.concurrency} if self.concurrency else {}
         overrides |= {"batch": True} if self.batch else {}
         return settings.model_copy(update={"namespace": namespace, **overrides})
 
 
 def read_job(job: StoredJob) -> JobSpec:
-    """
+    """Return the specification of a stored job.
+
     Raises:
-        InputError: a later version wrote it.
+        InputError: a later version of TextEvolve wrote it.
     """
     return JobSpec(**job.spec)
 
 
 def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
-    """A study as a job keeps it: fields that are at their defaults are left out."""
+    """Return a study as jobs store it, without the fields that have their default values."""
     return {KIND: study.kind, **spec.model_dump(mode="json", exclude_defaults=True)}
 
 
 def name_from_root(study: AnyStudy, spec: StudySpec) -> StudySpec:
-    """The same, with the files that it reads named from the root, since a scheduler may work in
-    another folder. Texts and data sets of a hub are no files."""
+    """Return the specification with absolute paths of the files that it reads, since a scheduler
+    may run in another folder. Texts and data sets of a hub stay unchanged."""
     changed = dict[str, Any]()
     for name, field in study.spec.model_fields.items():
         value = getattr(spec, name)

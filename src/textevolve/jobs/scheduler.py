@@ -49,8 +49,8 @@ RENEWALS = 4
 
 @dataclass(frozen=True)
 class JobDesk:
-    """The settings and stores with which jobs run. `announce` is called with a line when a job
-    begins or ends."""
+    """The settings and stores with which a scheduler runs jobs. `resources` stores the jobs,
+    `store` their runs. `announce`: is called with a message when a job begins or ends."""
 
     settings: Settings
     resources: Store
@@ -66,7 +66,8 @@ class JobOutcome:
 
 
 async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
-    """Run jobs until this is cancelled; current jobs are then given back, to be resumed."""
+    """Run due jobs, at most `at_once` at a time, until the task is cancelled. Jobs that run at that
+    time are released, and the next scheduler resumes them."""
     running = set[asyncio.Task[JobOutcome | None]]()
     try:
         while True:
@@ -94,8 +95,8 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
 
 
 async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
-    """Run a job and note its outcome; errors of the run are an outcome too. Return None if the
-    lease was lost; if this is cancelled, the job is given back."""
+    """Run a claimed job, store its outcome, and return it; errors of the run are outcomes as well.
+    None if the lease was lost. If the task is cancelled, the job is released."""
     name = f"{claim.job.namespace}/{claim.job.name}"
     work = asyncio.create_task(_attempt(desk, claim))
     lease = asyncio.create_task(_keep_lease(desk, claim))
@@ -123,7 +124,8 @@ async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
 
 
 async def _keep_lease(desk: JobDesk, claim: JobClaim) -> None:
-    """Renew the lease of a job; return when it is lost, also since the database does not answer."""
+    """Renew the lease of a job until it is lost, for example because the database does not
+    answer."""
     seconds = desk.lease_seconds
     until = time.monotonic() + seconds
     while (now := time.monotonic()) < until:
@@ -142,10 +144,10 @@ def _release(desk: JobDesk, claim: JobClaim) -> None:
 
 
 def _end_claim(desk: JobDesk, claim: JobClaim, outcome: JobOutcome) -> None:
-    """Note the outcome, and when the job is due next.
+    """Store the outcome of a job, and the time of its next run.
 
     Raises:
-        ConflictError: the job is another's by now.
+        ConflictError: another scheduler has taken the job over.
     """
     desk.resources.write(stored_jobs.end_claim, claim, outcome.status, outcome.detail, next_due)
 

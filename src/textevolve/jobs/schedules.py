@@ -1,7 +1,7 @@
-"""When a job is due: by a cron expression, in its time zone.
+"""The times of jobs: by a cron expression, in the job's time zone.
 
-In a night in which clocks change, a time that does not exist comes an hour later by the clock; a
-time that comes twice counts once.
+On nights on which clocks change, a time that is skipped comes an hour later by the clock, and a
+time that occurs twice counts once.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ STEP = timedelta(microseconds=1)
 
 
 def next_due(job: StoredJob, after: float) -> float | None:
-    """Return when a job is due next, after a time, both in seconds since 1970; None: never again.
+    """Return the next time of a job after a time, both in seconds since 1970; None if it never runs
+    again.
 
     Raises:
-        SettingsError: the package that knows schedules is not installed.
+        SettingsError: the package for cron expressions is not installed.
     """
     return find_next(read_job(job), after)
 
 
 def find_next(spec: JobSpec, after: float) -> float | None:
-    """
+    """Return the next time of a schedule after a time, both in seconds since 1970; None if there is
+    none.
+
     Raises:
         InputError: the schedule cannot be used.
     """
@@ -48,8 +51,8 @@ def find_next(spec: JobSpec, after: float) -> float | None:
 
 
 def _find_by_trigger(trigger: Any, spec: JobSpec, after: float) -> float | None:
-    """Ask the library for times of the wall's clock, as if that never changed: its own search does
-    not always end in hours that come twice or not at all."""
+    """Return the next time of a cron trigger after a time. The trigger is asked for local times as
+    if clocks never changed, since its own search may not end around clock changes."""
     wall = datetime.fromtimestamp(after, spec.time_zone).replace(tzinfo=UTC)
     while (wall := trigger.get_next_fire_time(None, wall + STEP)) is not None:
         if (moment := wall.replace(tzinfo=spec.time_zone).timestamp()) > after:
@@ -58,9 +61,10 @@ def _find_by_trigger(trigger: Any, spec: JobSpec, after: float) -> float | None:
 
 
 def check_schedule(spec: JobSpec, now: float) -> None:
-    """
+    """Check that a job has a time to run after `now` (seconds since 1970).
+
     Raises:
-        InputError: the schedule cannot be used, or its time never comes.
+        InputError: the schedule cannot be used, or no time ever matches it.
     """
     if find_next(spec, now) is None:
         raise InputError(f"the job would never run: {describe_schedule(spec)}")
@@ -71,8 +75,8 @@ def describe_schedule(spec: JobSpec) -> str:
 
 
 def _read_cron(text: str) -> Iterator[dict[str, str]]:
-    """Read the fields of a cron expression. As with cron, either day is enough if both a day of the
-    month and a day of the week are named."""
+    """Yield the fields of a cron expression as schedules for the library. If both a day of the
+    month and a day of the week are restricted, either is enough, as with cron: two schedules."""
     fields = text.split()
     if len(fields) != len(FIELDS):
         raise ValueError(

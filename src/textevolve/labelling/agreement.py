@@ -1,4 +1,4 @@
-"""How far people agree with each other, and which texts they prefer.
+"""The agreement of people who label items, and the texts that they prefer.
 
 A skipped item is missing data, not a class.
 """
@@ -17,7 +17,7 @@ from textevolve.statistics.intervals import Statistic
 
 @dataclass(frozen=True, slots=True)
 class LabellerFigures:
-    """The numbers of answers of one person."""
+    """The number of items that one person has labelled, and skipped."""
 
     name: str
     labelled: int
@@ -26,9 +26,10 @@ class LabellerFigures:
 
 @dataclass(frozen=True, slots=True)
 class PeopleAgreement:
-    """`labelled`: items with a label; `shared`: those with labels of two people or more.
-    `alpha`: Krippendorff's. `disputed`: places of items on which people differ. `wins`: the mean
-    score of each variant, and its number of items."""
+    """The agreement of people on the items of a task. `labelled`: the number of items with a label;
+    `shared`: with labels of two people or more. `alpha`: Krippendorff's alpha. `disputed`: the
+    places of items on which people differ. `wins`: for each variant its mean score and its number
+    of items."""
 
     items: int
     labelled: int
@@ -42,8 +43,9 @@ class PeopleAgreement:
 def agree(
     spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
 ) -> PeopleAgreement:
-    """Compute all figures of a task; `labels` are in the order of their positions. Krippendorff's
-    alpha is nominal, of grades of squared differences; items of one input are not independent."""
+    """Compute the agreement of people on a task; `labels` are sorted by position. Krippendorff's
+    alpha is nominal for pairs, and uses squared differences for grades; its interval treats items
+    with the same input as dependent."""
     labelled = labels_by_item(items, labels)
     answered = [
         [label.answer for label in chosen if label.answer != SKIP] for _, chosen in labelled
@@ -80,7 +82,7 @@ def labels_by_item(
 
 
 def mean_scores(spec: TaskSpec, labels: Iterable[GivenLabel]) -> tuple[float, ...]:
-    """Return the mean score that people give to each text of an item; none if all skipped it."""
+    """Return the mean score that people give to each text of an item; empty if all skipped it."""
     scores = [scores for label in labels if (scores := scores_of(spec, label.answer))]
     return tuple(sum(column) / len(scores) for column in zip(*scores, strict=True))
 
@@ -101,9 +103,9 @@ LabelRow = dict[str, Any]
 def item_rows(
     spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
 ) -> Iterator[LabelRow]:
-    """Yield a row for each labelled item: a pair with its candidates and their `scores`, the share
-    of people who chose each; a single text with `human`, in [0, 1], and if several people label it
-    with `label_NAME` of each."""
+    """Yield a row for each labelled item. A pair has its candidates and their `scores`: the share
+    of people who chose each. A single text has `human`, its mean score in [0, 1], and a column
+    `label_NAME` for each person if several people label the item."""
     several = len({label.labeller for label in labels}) > 1
     for item, item_labels in labels_by_item(items, labels):
         scores = mean_scores(spec, item_labels)

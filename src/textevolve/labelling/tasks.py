@@ -51,10 +51,10 @@ class TaskSpec(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class LabelItem:
-    """A text or a pair to be labelled, with its input.
+    """A text, or a pair of texts, to be labelled, with its input.
 
-    `place`: its number among the items, from 0 on. `candidates`: the texts' numbers in their case,
-    from 1 on. Texts of a run have the `variants` that wrote them.
+    `place`: the item's index in the task, from 0. `candidates`: the numbers of the texts in their
+    case, from 1. `variants`: the variants of a run that wrote the texts; empty for other texts.
     """
 
     place: int
@@ -69,9 +69,9 @@ class LabelItem:
 
 @dataclass(frozen=True, slots=True)
 class GivenLabel:
-    """The label that one person gave to the item at a position of the task. `answer`: one of
-    `CHOICES`, or the chosen level, from 0 on; or `SKIP`. `swapped`: the
-    second text stood first. `created`: seconds since 1970."""
+    """The label of one person for the item at `position` in the task. `answer`: one of `CHOICES`,
+    the index of the chosen level (from 0), or `SKIP`. `swapped`: the person saw the second text
+    first. `created`: seconds since 1970."""
 
     position: int
     labeller: str
@@ -83,8 +83,8 @@ class GivenLabel:
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """A task in the store. `positions`: the number of its items. `done`: how many of them each
-    person has labelled."""
+    """A task in the store. `positions`: the number of its items. `done`: the number of items that
+    each person has labelled."""
 
     id: str
     namespace: str
@@ -96,8 +96,8 @@ class StoredTask:
 
 
 def is_swapped(task: str, item: LabelItem, labeller: str) -> bool:
-    """Return whether the second text of a pair stands first. Of each two neighbours it does in one,
-    drawn for each person; so over the first items neither side leads by more than one."""
+    """Return whether this person sees the second text of a pair first. Of two neighbouring items
+    exactly one is swapped, at random for each person, so that both orders are balanced."""
     if len(item.texts) < 2:
         return False
     drawn = hashlib.sha256(f"{task}\n{item.place // 2}\n{labeller}".encode()).digest()[0]
@@ -105,8 +105,7 @@ def is_swapped(task: str, item: LabelItem, labeller: str) -> bool:
 
 
 def show_to(task: str, item: LabelItem, labeller: str) -> LabelItem:
-    """Return an item as this person sees it: its texts in the person's order, without the names and
-    scores of their authors."""
+    """Return an item as one person sees it: its texts in the person's order, without variants."""
     step = -1 if is_swapped(task, item, labeller) else 1
     return LabelItem(
         place=item.place,
@@ -119,15 +118,15 @@ def show_to(task: str, item: LabelItem, labeller: str) -> LabelItem:
 
 
 def turn(answer: str, *, swapped: bool) -> str:
-    """Translate an answer between the order shown and the order of the item."""
+    """Translate an answer from the displayed order of a pair to the order of the item, or back."""
     return {FIRST: SECOND, SECOND: FIRST}.get(answer, answer) if swapped else answer
 
 
 def check_answer(spec: TaskSpec, answer: str) -> str:
-    """Return the answer if the task has it.
+    """Return the answer if the task allows it.
 
     Raises:
-        InputError: it has not; names the answers.
+        InputError: the task has no such answer; lists the answers.
     """
     if answer not in (*spec.answers, SKIP):
         raise InputError(f"the answer must be {SKIP}, or one of: {', '.join(spec.answers)}")
@@ -135,9 +134,10 @@ def check_answer(spec: TaskSpec, answer: str) -> str:
 
 
 def check_labeller(name: str) -> str:
-    """
+    """Return the name of a labeller with normalised spaces.
+
     Raises:
-        InputError: the name cannot be shown.
+        InputError: the name is blank, too long, or not printable.
     """
     name = " ".join(name.split())
     check_text("the name", name)
@@ -147,9 +147,10 @@ def check_labeller(name: str) -> str:
 
 
 def check_note(note: str) -> str:
-    """
+    """Return a labeller's note without surrounding spaces.
+
     Raises:
-        InputError: it is too long.
+        InputError: the note is too long.
     """
     note = note.replace("\r\n", "\n").strip()
     if len(note) > LONGEST_NOTE:
@@ -158,8 +159,8 @@ def check_note(note: str) -> str:
 
 
 def scores_of(spec: TaskSpec, answer: str) -> tuple[float, ...]:
-    """Return the score in [0, 1] that an answer gives to each text; none if it was skipped. A pair
-    shares 1."""
+    """Return the score in [0, 1] that an answer gives to each text; empty if the item was skipped.
+    The two scores of a pair sum to 1."""
     if answer == SKIP:
         return ()
     if spec.kind == "pairs":
@@ -168,7 +169,7 @@ def scores_of(spec: TaskSpec, answer: str) -> tuple[float, ...]:
 
 
 def describe_answer(spec: TaskSpec, answer: str) -> str:
-    """Return an answer in words."""
+    """Return an answer for readers: the choice, or the name of the level."""
     if answer in (*CHOICES, SKIP):
         return answer
     return spec.questions[0].levels[int(answer)]

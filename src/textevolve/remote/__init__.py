@@ -1,5 +1,5 @@
-"""Studies that a server of ours runs, for those who ask for them here: the command line and Python.
+"""Runs of studies on a TextEvolve server, started from the command line or Python on this machine.
 
-`wire` has the shapes that go over HTTP, for both ends; `connection` asks a server; `runs` begins
-runs there, follows them, and keeps their records in a store for the time of a command.
+`wire` has the data types of the HTTP API; `connection` sends requests; `runs` starts runs on the
+server, follows them, and stores their records temporarily on this machine.
 """

@@ -1,6 +1,7 @@
-"""Asking a server of ours: JSON, files, and events that go on after a broken connection.
+"""Requests to a TextEvolve server: JSON, files, and event streams that resume after a broken
+connection.
 
-What is asked for is the business of `runs`.
+`runs` decides what is requested.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FIRST_WAIT, LONGEST_WAIT, PATIENCE = 0.5, 15.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """One event of a stream; `id` is empty if the server sent none."""
+    """One event of a server's stream. `id` is empty if the server sent none."""
 
     name: str
     id: str
@@ -182,5 +183,5 @@ class Connection:
 
 
 def part(name: str) -> str:
-    """A name as a part of a path."""
+    """Quote a name for use as one segment of a URL's path."""
     return quote(name, safe="")

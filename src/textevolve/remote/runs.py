@@ -1,6 +1,6 @@
-"""Runs at a server: begun there, and followed until they end.
+"""Runs on a server: start them, and follow their records until they end.
 
-Records are decoded by their own study here, as they come.
+The study of each run decodes its records on this machine.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ resumed."""
 
 
 class MirrorStore(Store):
-    """A store for the time of a command, which holds a run of a server, so that it is shown,
-    summarised and written by the code for runs of this machine. It has records and no journal.
-    `place`: the address of the server.
+    """A temporary store with a copy of a server's run, so that the code for local runs can show,
+    summarise and write it. It has records but no journal. `place`: the address of the server.
 
     Raises:
-        StoreError: no file can be written for it.
+        StoreError: the file of the store cannot be written.
     """
 
     has_journal = False
@@ -82,7 +81,7 @@ class MirrorStore(Store):
         return self._totals[run_id]
 
     def take_run(self, detail: RunDetail) -> RunRecord:
-        """Store a run of the server, or update it."""
+        """Store or update the copy of a server's run, and return it."""
         run = record_of(detail, self._address)
         spent, reused = usage_from_wire(detail.spent), usage_from_wire(detail.reused)
         self._totals[detail.id] = RunTotals(spent, reused, detail.failed_calls)
@@ -91,7 +90,7 @@ class MirrorStore(Store):
 
 
 def record_of(detail: RunDetail, address: str) -> RunRecord:
-    """Convert a run of a server into a run record whose source is the server."""
+    """Convert a server's run into a `RunRecord` whose source is the server's address."""
     spec: dict[str, Any] = {"version": VERSION, "kind": detail.kind, "spec": dict(detail.spec)}
     spec |= {"model": detail.model, "why": detail.why, "prices": list(detail.prices)}
     spec["answers"] = dict(detail.answers)
@@ -114,7 +113,7 @@ def usage_from_wire(usage: WireUsage) -> Usage:
 
 
 def record_from_wire(record: WireRecord) -> Kept:
-    """Convert a record of a server into the stored form."""
+    """Convert a record from the server into the stored form."""
     fields = record.model_dump(exclude={"record"})
     return Kept(**fields, body=json.dumps(record.record).encode())
 
@@ -123,7 +122,8 @@ RUNS = "/v1/studies"
 
 
 def remote_server(settings: Settings, requested: str | None = None) -> RemoteServer | None:
-    """Return the requested server, or the one of the settings, if any.
+    """Return the server with the requested address, or the one of the settings; None if this
+    machine runs studies.
 
     Raises:
         SettingsError: the address is not valid.
@@ -134,7 +134,7 @@ def remote_server(settings: Settings, requested: str | None = None) -> RemoteSer
 
 @dataclass(frozen=True, slots=True)
 class RemoteServer:
-    """A server by its address, as `find_server` gives it, and how it is asked."""
+    """A server that runs studies, with the settings of this machine."""
 
     address: str
     settings: Settings
@@ -146,10 +146,11 @@ class RemoteServer:
         launch: Launch,
         cases: Iterable[Case] | None = None,
     ) -> RunDetail:
-        """Begin a study there, or find the run that it is already.
+        """Start a study on the server, and return its run, or the run that the same study has
+        already.
 
         Raises:
-            InputError: it holds what cannot be sent, or cannot be used there.
+            InputError: the study has objects that cannot be sent, or the server rejects it.
         """
         reject_local_objects(launch)
         body = write_study(study, spec, self.settings, self._run_part(launch), cases)
@@ -279,7 +280,8 @@ def write_study(
 
 
 def _read_here(study: AnyStudy, spec: StudySpec, *, reads_cases: bool) -> None:
-    """Read all that the specification names, but for what the server has to fetch."""
+    """Read the files that the specification names, so that all files that must be sent are noted.
+    Data sets of a hub are left to the server."""
     asks = study.asks(spec)
     for judge in asks.judges:
         describe_judge(judge)

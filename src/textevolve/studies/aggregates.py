@@ -30,7 +30,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 def keep_greatest(heap: list[T], item: T, most: int) -> None:
-    """Add an item to a heap of the greatest so far, at most `most`; no two items are equal in the
+    """Add an item to a heap that keeps the `most` greatest items. No two items may be equal in the
     order."""
     if len(heap) < most:
         heapq.heappush(heap, item)
@@ -91,7 +91,8 @@ class Aggregates:
 
     @property
     def verdicts(self) -> int:
-        """The number of scored records with a verdict: passed or not."""
+        """The number of scored records that passed or did not pass; records without a verdict are
+        not counted."""
         return int((~np.isnan(self._array(self._passed))).sum())
 
     @property
@@ -121,7 +122,7 @@ class Aggregates:
 
     @property
     def worst(self) -> list[tuple[str, float]]:
-        """The names of the records with the lowest scores, with these; the lowest first."""
+        """The names and scores of the records with the lowest scores, lowest first."""
         return [(name, -score) for score, _, name in sorted(self._worst, reverse=True)]
 
     def case_means(self) -> dict[str, float]:
@@ -133,7 +134,7 @@ class Aggregates:
         return self._average(self._passed)
 
     def count_missing(self, rows: Aggregates) -> int:
-        """Count the cases that have a score among the other rows, and no record here."""
+        """Count the cases that have a score in `rows` and no record here."""
         cases = {case for case in rows._cases if not case.startswith("\0")}
         return len(cases - self._cases.keys() - self._unscored)
 

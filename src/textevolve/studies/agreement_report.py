@@ -110,7 +110,8 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
 
 
 def _draw_responses(summary: AgreementSummary) -> Table:
-    """Draw the figures of judges on single responses, with those from the best threshold on."""
+    """Draw the figures of judges on single responses, at their own threshold and at the best
+    one."""
     percents = [Column(name, "percent", 1) for name in ("accuracy", "precision", "recall")]
     numbers = [Column(name, "number") for name in ("kappa", "alpha", "AUC")]
     columns = [Column("judge"), *percents, *numbers, Column("covered", "percent", 0)]
@@ -247,7 +248,8 @@ def _row(
 
 
 def _chose(item: Item, winner: int) -> str:
-    """Return a winner as a letter; below 0 it is a tie. A single response passes or fails."""
+    """Return a winner as a letter, or as a tie if it is negative; for a single response return pass
+    or fail."""
     if item.is_single:
         return "pass" if winner else "fail"
     return "tie" if winner < 0 else wording.letter(winner)

@@ -40,9 +40,9 @@ class AssertionsSpec(StudySpec):
 class Demand:
     """The judge of a text, and the score that the text must reach.
 
-    `model` is for a judge that names none; empty: the run's. `min_score` in [0, 1]; None: the
-    judge's own verdict counts. `position`: the place in the session. `given`: the result of a
-    user's evaluator, whose answers are in no journal.
+    `model`: the model of a judge that names none; empty: the run's. `min_score`: in [0, 1]; None:
+    the judge's own verdict counts. `position`: the position in the test session. `given`: the
+    result of a user's evaluator, since the journal has no answers of it.
     """
 
     judge: str
@@ -147,7 +147,7 @@ def find_row(assertion: Assertion) -> Row:
 
 @dataclass
 class Assertions:
-    """The assertions of a session. `figures`: the mean of all scores, and the pass rate."""
+    """The result of a test session. `figures`: the mean of all scores, and the pass rate."""
 
     assertions: list[Assertion] = empty_default(list)
     figures: Aggregates = field(default_factory=Aggregates)

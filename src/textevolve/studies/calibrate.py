@@ -307,7 +307,7 @@ def cases_of(
     spec: CalibrateSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
 ) -> Iterator[Case]:
     """Yield rows as cases: the values as JSON, the label, and the names of all other columns.
-    `objects`: those of the Python program, by name.
+    `objects`: the user's Python objects by name.
 
     Raises:
         InputError: the rows do not fit the template.
@@ -340,7 +340,7 @@ def material_of(
     cases: Iterable[Case],
     program: OpenedProgram | None = None,
 ) -> Material:
-    """Return the material of the search that cases were built from."""
+    """Return the material of the search, read back from its cases."""
     examples: list[Example] = []
     columns: tuple[str, ...] = ()
     for case in cases:
@@ -408,7 +408,7 @@ def _describe_decision(result: CalibrationResult) -> dict[str, object]:
 
 
 def _foresee(spec: CalibrateSpec, material: Material) -> dict[str, str]:
-    """Return the search's own limits, for an estimate."""
+    """Return the limits of the search as facts for a cost estimate."""
     held_out = len(material.validation)
     parts = {"rows": f"{len(material.training):,} for training, {held_out:,} for validation"}
     if spec.budget is None:
@@ -459,7 +459,7 @@ def note(event: Event) -> str | None:
 
 
 def _note_round(result: CalibrationResult) -> str:
-    """Describe a round by the template that leads."""
+    """Describe the best template so far at the end of a round, in one line."""
     best = wording.number(result.nodes[result.leader].score, 3)
     name = f"template {result.leader}" if result.leader else "the original"
     return f"round {result.rounds}: of {len(result.nodes)} templates {name} leads ({best})"

@@ -44,10 +44,10 @@ def read_cases(
 def take_cases(
     rows: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
-    """Take cases from Python objects, by the same rules as those of files.
+    """Convert Python objects to cases, by the same rules as for files.
 
     Raises:
-        InputError: one of them is no case; names its place.
+        InputError: an object is no case; names its position.
     """
     reading = replace(reading or RowReading(), parameters=PARAMETERS)
     return cases.take_cases(rows, columns, reading)

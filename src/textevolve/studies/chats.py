@@ -227,9 +227,8 @@ async def open_chat_run(
 
 
 class Chats:
-    """The chats of a workbench: one of a command, or all of a server. Close it at the end; pending
-    turns of stored sessions become memories another time.
-    """
+    """The chats that share a workbench: the single chat of a command, or all of a server. Close it
+    at the end. Stored turns whose memories are not made by then are learned by a later chat."""
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
@@ -237,14 +236,14 @@ class Chats:
         self._unkept: dict[str, _UnkeptKeeper] = {}
 
     async def plan(self, request: ChatRequest) -> ChatPlan:
-        """Plan a chat of the workbench's store; agents that name no model speak by its first one.
-        Raises as `plan_chat`."""
+        """Plan a chat with an agent of the workbench's store. An agent without a model uses the
+        workbench's default model. Raises as `plan_chat`."""
         model = self._bench.default_model or self._bench.settings.model
         settings = self._bench.settings.model_copy(update={"model": model})
         return await plan_chat(request, settings, self._bench.resources)
 
     async def open(self, plan: ChatPlan) -> AgentChat:
-        """Open a chat. It need not be closed: only its turns hold resources."""
+        """Open a chat. It needs no closing, since only its turns hold resources."""
         bench, request, agent = self._bench, plan.request, plan.agent
         store, sessions = bench.resources.memories(agent.namespace), self._sessions(plan)
         learner, pending = None, list[FinishedTurn]()
@@ -289,8 +288,8 @@ class Chats:
         return self._bench.resources.sessions(plan.agent.namespace)
 
     async def _learn(self, plan: ChatPlan, collection: str, turn: FinishedTurn) -> tuple[str, ...]:
-        """Make memories of a turn, with its session up to there as context; earlier turns are not
-        learned again."""
+        """Make memories of a turn, and return their ids. The earlier turns of the session are
+        context, and are not learned again."""
         unkept = self._unkept.pop(turn.session, None)
         if unkept is not None:
             return await self._create(plan, collection, turn, *unkept.dialogue(turn))
@@ -345,7 +344,8 @@ async def _condense(bench: Workbench, plan: ChatPlan, texts: Sequence[str], budg
 
 
 async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> Recalled:
-    """Recall memories: a quarter of the context at most, unless the agent has a budget."""
+    """Recall memories for a message, up to the agent's budget of tokens, or else a quarter of the
+    context."""
     memory_settings: RecallSettings = plan.agent.spec.memory
     budget = memory_settings.budget or max(SMALLEST_BUDGET, _context_of(plan, bench.settings) // 4)
     settings = memory_settings.model_copy(
@@ -374,7 +374,7 @@ def _turn(message: SessionMessage) -> DialogueTurn:
 
 
 class StoredKeeper(SessionKeeper):
-    """The sessions of a plan's agent and user."""
+    """Stores the messages of a chat in the sessions of its agent and user."""
 
     def __init__(self, sessions: StoredSessions, plan: ChatPlan) -> None:
         self._sessions, self._plan = sessions, plan

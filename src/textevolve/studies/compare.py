@@ -578,7 +578,7 @@ def _plan(
 
 
 def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:
-    """Return the input of a row as judges and readers see it."""
+    """Return the input of a row as the text that judges and readers see."""
     column = input_column(spec, values)
     if column:
         return values[column]

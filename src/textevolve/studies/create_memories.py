@@ -94,7 +94,7 @@ def read_cases(spec: CreateMemoriesSpec) -> Iterator[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A dialogue with its points, or the failure to extract them."""
+    """A dialogue with the points extracted from it, or the failure to extract them."""
 
     position: int
     dialogue: GivenDialogue
@@ -105,7 +105,7 @@ class _Read:
 
 @dataclass
 class _Work:
-    """Reads dialogues and stores their memories."""
+    """Extracts points from dialogues, and stores them as memories."""
 
     spec: CreateMemoriesSpec
     bench: Workbench
@@ -159,7 +159,8 @@ class _Work:
         return await keep_points(ground, points, now, source, write=self.bench.mode == "live")
 
     def _about(self, dialogue: GivenDialogue) -> Ground:
-        """Return the ground with the settings for this dialogue, which may name its user."""
+        """Return the settings and store for this dialogue; the dialogue's user is the subject if
+        the specification names none."""
         about = self.spec.about or dialogue.user
         return replace(self.ground, settings=self.spec.model_copy(update={"about": about}))
 

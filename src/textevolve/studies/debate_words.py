@@ -63,7 +63,7 @@ def failures(result: DebateResult) -> dict[Failure, list[Turn]]:
 
 
 def decided(by: DecidedBy) -> str:
-    """Describe the model that scored a turn with the readout `decide`."""
+    """Describe in words which model scored a turn, for the readout `decide`."""
     sentence = f"scores decided by {by.model}" + (", emulated" if by.emulated else "")
     return sentence + (f", {by.cut:,} characters left out" if by.cut else "")
 

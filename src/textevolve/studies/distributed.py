@@ -149,7 +149,8 @@ async def spread_cases(
 
 
 class _Driver:
-    """State of the whole run: journal and budget. Workers call it by their names."""
+    """The state of the whole run, in the driver's process: the journal and the budget. Workers send
+    their requests here."""
 
     def __init__(self, journal: Journal, launch: Launch, cases: int) -> None:
         self._journal, self._launch, self._cases = journal, launch, cases
@@ -178,7 +179,7 @@ class _Driver:
             self._launch.listener(RecordsExpected(news.number * self._cases))
 
     def lose(self, worker: str) -> None:
-        """Count the calls of a lost worker that did not end as failed."""
+        """Settle the calls in flight of a lost worker as failed calls."""
         lost_claims = [claim for name, claim in self._claims if name == worker]
         self._claims = [claimed for claimed in self._claims if claimed[0] != worker]
         for claim in lost_claims:
@@ -277,7 +278,8 @@ def share_limits(settings: Settings, workers: int) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The message that a call has ended for which a part of the budget was reserved."""
+    """The message of a worker that a call has ended, so that its reserved part of the budget is
+    settled."""
 
     claim: Claim
     usage: Usage
@@ -285,7 +287,8 @@ class Settled:
 
 
 class AskedJournal:
-    """The journal of the driver, which writes for all: an answer is durable when `append` ends."""
+    """The journal as workers see it: each request goes to the driver, which alone writes. An answer
+    is durable when `append` returns."""
 
     def __init__(self, line: ray.Line) -> None:
         self._line = line
@@ -298,7 +301,8 @@ class AskedJournal:
 
 
 class AskedBudget(Budget):
-    """The budget of the driver, which all workers share."""
+    """The budget as workers see it: each request goes to the driver, whose budget all workers
+    share."""
 
     def __init__(self, limits: Limits, line: ray.Line) -> None:
         super().__init__(cost=limits.cost, tokens=limits.tokens, calls=limits.calls)

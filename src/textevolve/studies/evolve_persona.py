@@ -99,15 +99,15 @@ class EvolutionStep:
 
 @dataclass(frozen=True, slots=True)
 class EvolvedPersona:
-    """The result for a persona. `made`: the step with the new persona, None if it was not
-    reached."""
+    """The result of a run. `batches`: the steps with proposed changes; `made`: the step with the
+    new persona, None if the run stopped before it."""
 
     batches: tuple[EvolutionStep, ...]
     made: EvolutionStep | None
 
     @property
     def text(self) -> str:
-        """The new persona; empty without changes."""
+        """The new persona; empty if it did not change."""
         return self.made.text if self.made else ""
 
     @property

@@ -63,10 +63,10 @@ async def export_lines(
 
 
 def read_content(path: str, kind: Kind[Any, Any]) -> list[Exported]:
-    """Read a file of one kind of resource; `-` is standard input.
+    """Read an exported file of one kind of resource; `-` is standard input.
 
     Raises:
-        InputError: it is no such file, or a line of it cannot be used; names the line.
+        InputError: the file is no such export, or a line cannot be used; names the line.
     """
     return take_content(read_lines(path), kind, path)
 
@@ -74,7 +74,8 @@ def read_content(path: str, kind: Kind[Any, Any]) -> list[Exported]:
 def take_content(
     lines: Iterator[tuple[str, str]], kind: Kind[Any, Any], path: str
 ) -> list[Exported]:
-    """Read lines with their places; `path`: the name of all of them in messages."""
+    """Convert the lines of an exported file, with their positions. `path`: the file's name for
+    messages."""
     where, header = next(lines, (path, "{}"))
     head = parse_row(header, where, "line")
     other = KINDS.get(str(head.get("kind")))

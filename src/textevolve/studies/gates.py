@@ -115,7 +115,7 @@ class GateOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """The gates of a run and their outcomes; empty without gates."""
+    """The gates of a run with their outcomes; both empty if the run has none."""
 
     gates: Gates = field(default_factory=Gates)
     outcomes: Sequence[GateOutcome] = ()

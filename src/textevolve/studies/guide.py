@@ -102,14 +102,15 @@ def read_profile(spec: GuideSpec, otherwise: str = "general") -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class GuidedAnswer:
-    """The two answers, and the debate between them; None if it was not reached."""
+    """The answers of a model with and without a debate (`made`), and the debate; None if the run
+    stopped before the debate."""
 
     made: Guided
     debate: DebateResult | None
 
     @property
     def answer(self) -> str | None:
-        """The guided answer."""
+        """The answer with the debate as reasoning; None if there is none."""
         return self.made.guided.text if self.made.guided is not None else None
 
     @property

@@ -192,7 +192,7 @@ class _Drawn:
 
 
 class _Integrating:
-    """The state of one run."""
+    """The state of one run: draws insights, and stores them."""
 
     def __init__(self, spec: IntegrateMemoriesSpec, bench: Workbench, snapshot: Snapshot) -> None:
         self._spec, self._bench, self._snapshot = spec, bench, snapshot
@@ -298,7 +298,7 @@ class QuestionInsights:
 
 @dataclass(frozen=True, slots=True)
 class IntegrationRecord:
-    """The record of the gathered memories, or of a question."""
+    """A record of the run: the gathered memories, or the insights of one question."""
 
     made: GatheredMemories | QuestionInsights
 

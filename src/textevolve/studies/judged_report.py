@@ -113,7 +113,7 @@ def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
 
 
 def _record(judged: JudgedCase) -> ResultRow:
-    """Return a complete case as JSON-ready data."""
+    """Return a case with its complete judgement as JSON-ready data."""
     return {
         "index": judged.index,
         "id": plain_text(judged.case.id),

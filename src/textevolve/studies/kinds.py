@@ -44,7 +44,7 @@ for."""
 
 
 def kinds() -> tuple[str, ...]:
-    """The names of all kinds, ours first."""
+    """Return the names of all kinds of studies, those of TextEvolve first."""
     external = {point.name for point in entry_points(group=GROUP)} - set(KINDS)
     return (*KINDS, *sorted(external))
 

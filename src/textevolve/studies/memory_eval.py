@@ -179,7 +179,8 @@ def _open_system(
 
 
 def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
-    """Yield a case for each user: the hash of its line, which the run reads again."""
+    """Yield a case for each user of the data. Its input is the hash of the user's line, which the
+    run reads again."""
     survey = Survey()
     for line in read_data(spec.data, spec.users, spec.sessions):
         survey.note(line)
@@ -190,7 +191,7 @@ def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
 
 
 def _survey(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Survey:
-    """Survey the users with these hashes, and the lines that are no users."""
+    """Return a survey of the users with these hashes, and of the malformed lines of the data."""
     survey = Survey()
     for line in read_data(spec.data, spec.users, spec.sessions):
         if isinstance(line, Malformed) or line.id in hashes:

@@ -70,7 +70,7 @@ def _rows(path: str) -> Iterator[Placed]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """Read a cell of a table: lists were written as JSON."""
+    """Read a cell of a table. Columns with lists hold JSON."""
     lists = name in ("entities", "relations", "cites")
     if lists and isinstance(value, str) and value.startswith("["):
         return json.loads(value)
@@ -87,7 +87,7 @@ def recalled_data(memory: Memory) -> dict[str, Any]:
 
 
 def draw_recalled(recalled: Recalled) -> Report:
-    """Draw recalled memories, each with its score and the parts of that."""
+    """Draw recalled memories, each with its score and the components of the score."""
     texts = [
         (
             f"{wording.number(memory.score)}  {_describe_parts(memory)}"
@@ -162,7 +162,8 @@ def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
 
 
 def _head(memory: MemoryRecord) -> str:
-    """Return id, date and importance, and whether the memory is forgotten or superseded."""
+    """Return the title of a memory: its id, date and importance, and whether it is forgotten or
+    superseded."""
     head = f"{memory.id}  {write_time(memory.created)[:10]}  importance {memory.importance:.2f}"
     if memory.forgotten:
         return f"{head}  forgotten"

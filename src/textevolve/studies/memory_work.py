@@ -91,15 +91,16 @@ async def stream_memories(
 
 
 def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
-    """Return the key of a run's change, by which a collection applies each change once: it is the
-    same in every process, and in a new run of the same specification."""
+    """Return the key of the change that a run makes. A collection applies a change with the same
+    key only once; the key is the same in every process and every run of the same specification."""
     identity = [type(spec).__name__, dict(bench.described), identity_of(spec), bench.default_model]
     return hashlib.sha256(to_json([*identity, *parts])).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class NewestMemories:
-    """The newest memories, oldest first; `number` and total `importance` are those of all."""
+    """The newest memories of an agent, oldest first. `number` and `importance`: the count and the
+    sum of importance of all new memories, also of older ones that are not held here."""
 
     memories: Sequence[MemoryRecord]
     number: int

@@ -57,13 +57,13 @@ from textevolve.wiring import Workbench
 
 @dataclass(frozen=True)
 class ChainProgram:
-    """A chain with the templates of some of its steps; the text of a template is the last user
-    message of its step. Its placeholders must stay.
+    """A chain with templates to improve. The text of a template is the last user message of its
+    step; its placeholders must stay.
 
     Attributes:
-        steps: The names of the steps.
+        steps: The names of the steps whose templates are improved.
         is_plain: Whether the template of a single step stands for a plain prompt.
-        bench: Where the chain runs; None if it does not.
+        bench: The workbench on which the chain runs; None if it only shows its templates.
     """
 
     chain: Chain
@@ -98,7 +98,7 @@ class ChainProgram:
         return ProgramNames(tuple(self.chain.inputs), slots, whole=not self.is_plain)
 
     def with_templates(self, templates: Templates) -> Chain:
-        """Return the chain with other texts instead of its templates."""
+        """Return a copy of the chain with these templates."""
         chain = self.chain
         for name, step, number, message in self._messages:
             parts = read_text_template(templates[name], _slots(message))

@@ -1,6 +1,5 @@
-"""The estimate of a study's cost, before anything is spent: its own code is run several times
-against a model that makes up answers of typical lengths.
-"""
+"""Cost estimates before a run: the study's own code runs several times with a model that makes up
+answers of typical lengths."""
 
 from __future__ import annotations
 
@@ -62,7 +61,8 @@ FIGURES = ("calls", "tokens", "prompt_tokens", "completion_tokens", "cost")
 
 @dataclass
 class Rehearsed:
-    """The use of one rehearsal, and further facts that the study announced, by their headings."""
+    """The result of one rehearsal: its usage, and further facts that the study announced, by
+    heading."""
 
     usage: Usage = Usage()
     outlook: Mapping[str, str] = empty_default(dict)
@@ -74,12 +74,11 @@ async def forecast(
     """Estimate the calls, tokens and money of a study over these cases, as JSON-ready data.
 
     `expected` has for each figure the median, the lowest and the highest of several rehearsals; the
-    cost is left out where a price is unknown. `parts` are further facts, each with its heading.
-    Of a call that is asked twice in the same words, the second is the journal's, which costs
-    nothing.
+    cost is left out if a price is unknown. `parts`: further facts by heading. A repeated request
+    counts once, since the journal answers it the second time.
 
     Raises:
-        InputError: made-up answers lead the study nowhere, so that nothing can be said.
+        InputError: the study ends with an error on made-up answers, so it cannot be estimated.
     """
     spec = read_spec(study, stored)
     models = models_asked(study.asks(spec), stored)
@@ -106,7 +105,8 @@ async def forecast(
 
 
 def summarise_draws(draws: Sequence[Usage]) -> dict[str, dict[str, float]]:
-    """Return the middle and the ends of several rehearsals by figure."""
+    """Return the median, the lowest and the highest value of each figure over several
+    rehearsals."""
     figures: dict[str, dict[str, float]] = {}
     for name in FIGURES:
         values = [getattr(usage, name) for usage in draws]
@@ -168,7 +168,7 @@ def _scale(usage: Usage, share: float) -> Usage:
 
 
 class _Memory:
-    """A journal for as long as a rehearsal."""
+    """A journal in memory, for one rehearsal."""
 
     def __init__(self) -> None:
         self._known: dict[str, Response] = {}
@@ -184,7 +184,7 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _Actor:
-    """Stands where a model will be, and answers in lengths that are drawn by the seed `draw`."""
+    """A model that makes up answers, of lengths drawn with the seed `draw`."""
 
     name: str
     price: Price | None
@@ -231,15 +231,15 @@ class _Actor:
         return f"{_prose(self._length(SENTENCE, rng), 0)} {text[-9:]}"
 
     def _length(self, characters: float, rng: Random) -> int:
-        """Draw a length about the typical one."""
+        """Draw a length near the typical length."""
         model = Random(f"{self.draw} wordy").gauss(0, WORDINESS)
         return round(characters * math.exp(model + rng.gauss(0, UNEVENNESS)))
 
 
 @dataclass(frozen=True, slots=True)
 class UsableEdits:
-    """A model whose made-up answers can be used as edits of a text: the value of `key` contains the
-    text, differs from all edits before, and is not absurdly long."""
+    """A model whose made-up answers are usable edits of a text: the value of `key` contains the
+    text, differs from all earlier edits, and is not much longer."""
 
     model: Model
     key: str
@@ -261,7 +261,7 @@ class UsableEdits:
 
 
 def _decided(questions: str, yes: float) -> str:
-    """Answer typed questions, at an endpoint that does not decide by itself."""
+    """Make up answers to typed questions for a model that answers them as text."""
     negatives = {question.name: len(question.options) - 1 for question in load_questions(questions)}
     return dump_answers(
         {name: [(1 - yes) / number] * number + [yes] for name, number in negatives.items()}, {}

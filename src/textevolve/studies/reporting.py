@@ -1,4 +1,4 @@
-"""The report of a run for readers, and the same as data for programs.
+"""The report of a run for readers, and as data for programs.
 
 `driver.py` makes and stores the records.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Again:
-    """Records that a summary may iterate several times, without having all of them in memory."""
+    """Records that can be iterated several times without holding all of them in memory."""
 
     records: Records
 

@@ -1,5 +1,5 @@
-"""Records of a run as rows of a matrix, made by their kind; for a kind without a matrix, made from
-the rows of its tables."""
+"""Records of a run as rows of a matrix. Each kind of study makes them; for kinds without a matrix
+they are made from the rows of its tables."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ SHOWN = 3
 def require_same_inputs(
     run_id: str, before: Mapping[str, Any], now: Mapping[str, Any], action: str
 ) -> None:
-    """Raise MismatchError with the differences between the inputs of a stored run and those of
-    now."""
+    """Raise MismatchError with the differences if the inputs of a stored run (`before`) differ from
+    the current ones (`now`). `action`: the attempted action, for the message."""
     differences = list(_differences(before, now, ""))
     if differences:
         text = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
@@ -145,7 +145,8 @@ FLUSH_RECORDS = 200
 
 
 class RecordKeeper:
-    """Hands records to the store in groups: the journal has the answers behind them already."""
+    """Writes records to the store in groups. A crash loses no answers, since the journal has them
+    already."""
 
     def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
         self._study, self._store, self._run_id = study, store, run_id

@@ -99,7 +99,8 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The label in messages: the case, or the place in it that the key names."""
+        """The label of the record in messages: its case, or its key if the key begins with the
+        case."""
         return self.key if self.key.startswith(self.case) else self.case
 
 

@@ -63,7 +63,7 @@ def _read(value: Any) -> Any:
 
 
 def schema_of(kind: str) -> dict[str, Any]:
-    """The JSON schema of the files of one kind."""
+    """Return the JSON schema of study files of one kind."""
     schema = find_study(kind).spec.model_json_schema()
     kind_schema = {KIND: {"const": kind, "description": "The kind of study."}}
     fields = cast("dict[str, Any]", schema["properties"])
@@ -73,7 +73,7 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 
 def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a field's schema; if the field is a long text, a file's name may stand for it."""
+    """Return the schema of a field. A long text may also be given as {file: NAME}."""
     field_schema = {name: value for name, value in field.items() if name not in OURS}
     if field.get("text"):
         file_schema = {
@@ -92,7 +92,7 @@ OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar
 
 
 def schema_of_all() -> dict[str, Any]:
-    """The JSON schema of all study files."""
+    """Return the JSON schema of all study files."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A TextEvolve study",

@@ -88,7 +88,7 @@ class Summary:
 
     @property
     def dropped(self) -> Dropped:
-        """The losses other than by the model's own shortening."""
+        """The parts of the texts that were lost for other reasons than the model's shortening."""
         return Dropped() if self.compressed is None else self.compressed.dropped
 
     def require(self) -> Compressed:

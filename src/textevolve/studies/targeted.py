@@ -1,6 +1,7 @@
-"""Targets in studies: the request for a row, and the fields of an answer.
+"""Targets (applications under test) in studies: write the request for a row, and read the fields of
+the answer.
 
-The journal has the complete answer, so that other paths of fields need no new call.
+The journal stores complete answers, so other paths of fields need no new call.
 """
 
 from __future__ import annotations
