@@ -19,12 +19,12 @@ from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 
 
 def image_tokens(request: Request) -> int:
-    """About how many tokens the images of a request take."""
+    """Estimate the tokens of a request's images."""
     return IMAGE_TOKENS * sum(len(message.images) for message in request.messages)
 
 
 def prompt_tokens(request: Request) -> int:
-    """About how many tokens a request's texts and images take."""
+    """Estimate the tokens of a request's texts and images."""
     texts = [part for message in request.messages for part in message.parts]
     length = sum(map(len, texts)) + len(request.questions or "")
     return -(-length // CHARACTERS_A_TOKEN) + image_tokens(request)
@@ -36,7 +36,7 @@ def _rules() -> Template:
 
 
 def image_rules(case: Case) -> tuple[str, ...]:
-    """The part of a system message that says how to take images; none where there are none."""
+    """Return the system message's part on how to read images; empty if the case has no images."""
     return (_rules().render(),) if case.images or any(case.candidate_images) else ()
 
 
@@ -49,14 +49,15 @@ def images_of(case: Case, candidates: Iterable[int]) -> tuple[str, ...]:
 
 
 def user_message(case: Case, parts: tuple[str, ...], candidates: Iterable[int]) -> Message:
-    """Build the message with the input and these candidates."""
+    """Build the user message with the texts `parts`, the images of the input and of these
+    candidates."""
     return Message("user", parts, images_of(case, candidates))
 
 
 def name_images(case: Case, candidate: int | None = None, before: Iterable[int] = ()) -> str:
-    """Name the images of the input, or of a candidate, in a message with the candidates `before`
-    it:
-    `image 1`, `images 2 to 3`; empty if there are none."""
+    """Return the names of the images of the input, or of one candidate, such as `image 1` or
+    `images 2 to 3`; empty without images. `before`: the candidates whose images come earlier in the
+    message."""
     if candidate is None:
         return _name_range(1, len(case.images))
     if not case.candidate_images:
@@ -72,10 +73,10 @@ def _name_range(start: int, number: int) -> str:
 
 
 def fence_with(name: str, text: str, nonce: str, images: str) -> str:
-    """A fence whose mark names the images that belong to its text."""
+    """Return the text in a fence whose marks also name the images that belong to the text."""
     return fence(f"{name}, {images}" if images else name, text, nonce)
 
 
 def quote_with(text: str, images: str) -> str:
-    """A quotation below a line that names the images that belong to it."""
+    """Return the quoted text below a line that names the images that belong to the text."""
     return f"({images})\n{quote(text)}" if images else quote(text)

@@ -95,14 +95,14 @@ class Weights(WeightsFile):
 
     @property
     def files(self) -> tuple[WeightsFile, ...]:
-        """The files of the model, that of the weights first."""
+        """Return the files of the model; the file of weights comes first."""
         return (self,) if self.tokenizer is None else (self, self.tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The place of a name's file, which may not be there yet. `weights` is None for a file
-    of the user."""
+    """The path of a weights file, which may not exist yet. `weights`: the catalogue's entry; None
+    for a file of the user."""
 
     name: str
     path: Path
@@ -111,7 +111,7 @@ class Located:
 
 @lru_cache(maxsize=1)
 def read_catalogue() -> dict[str, Weights]:
-    """The weights that come with the package, by name."""
+    """Return the catalogue's models by name."""
     text = files("textevolve.llm").joinpath("catalogue.yaml").read_text(encoding="utf-8")
     entries = TypeAdapter(list[Weights]).validate_python(yaml.safe_load(text))
     return {entry.name: entry for entry in entries}
@@ -143,8 +143,8 @@ def embedder_of(spec: str) -> Weights | None:
 
 
 def find_missing_package(spec: str) -> str:
-    """A sentence about the package that a local model needs and that is not installed; empty for
-    models that can be opened."""
+    """Return a sentence about the missing package that a local model needs; empty if nothing is
+    missing."""
     provider, _, _ = spec.strip().partition("/")
     if provider != PROVIDER:
         return ""
@@ -157,7 +157,8 @@ def find_missing_package(spec: str) -> str:
 
 
 def require_packages(spec: str) -> None:
-    """
+    """Check that the packages that a local model needs are installed.
+
     Raises:
         SettingsError: a package that the model needs is not installed.
     """

@@ -76,8 +76,8 @@ class QueueFullError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AnsweredLine:
-    """The answer to one request: its status and body. Status 0: the job ended before
-    it was asked."""
+    """The answer to one request of a batch job: its HTTP status and its body. Status 0: the job
+    ended before the endpoint processed the request."""
 
     key: str
     status: int
@@ -86,8 +86,9 @@ class AnsweredLine:
 
 @dataclass(frozen=True, slots=True)
 class RemoteBatch:
-    """A job as the endpoint reports it. `done`: requests that have an outcome, of `total`. `mark`:
-    that of `KeptBatch`. `errors`: why it was refused as a whole."""
+    """The state of a batch job as the endpoint reports it. `done`: the number of finished requests,
+    of `total`. `mark`: the mark of the job's `KeptBatch`. `errors`: the reasons if the endpoint
+    rejected the whole job."""
 
     id: str
     status: str
@@ -104,13 +105,14 @@ class RemoteBatch:
 
 
 def write_asked(key: str, path: str, body: Mapping[str, Any]) -> bytes:
-    """A line of the file that a job is made of; `key` comes back with the answer."""
+    """Return one request as a line of a batch job's input file; the endpoint repeats `key` with the
+    answer."""
     return encode({"custom_id": key, "method": "POST", "url": f"/v1{path}", "body": body}) + b"\n"
 
 
 def read_line(line: bytes) -> AnsweredLine | None:
-    """A line of results; None where it cannot be read. A request that failed without an answer has
-    the status that its error names."""
+    """Read a line of a job's results; None if the line is invalid. A request that failed without an
+    answer gets the HTTP status that its error names."""
     try:
         result = _mapping(json.loads(line))
     except (ValueError, RecursionError):
@@ -164,7 +166,7 @@ def read_remote(value: Any) -> RemoteBatch | None:
 
 
 def _name(value: object) -> str:
-    """A name that is safe in a path; empty where it is none."""
+    """Return an identifier that is safe in a URL path; empty if the value is none."""
     return value if isinstance(value, str) and _ID.fullmatch(value) else ""
 
 
@@ -182,7 +184,8 @@ def _count(value: object) -> int:
 
 @dataclass(eq=False)
 class WaitingCall:
-    """A call until it is answered. `jobs`: those it was in without an answer."""
+    """A call that waits for its answer. `jobs`: how many jobs contained the call and did not answer
+    it."""
 
     key: str
     request: Request
@@ -196,9 +199,9 @@ class WaitingCall:
 
 @dataclass(eq=False)
 class Job:
-    """A batch job. `lines`: its answers by their keys, until they are in the journal. `outputs`:
-    its files of results. `resumed`: an earlier process submitted it. `failure`: the error that ends
-    its polling."""
+    """A batch job in this process. `lines`: the job's answers by key, until they are in the
+    journal. `outputs`: the endpoint's names of the result files. `resumed`: an earlier process
+    submitted the job. `failure`: the error that ended the polling."""
 
     batch: KeptBatch
     resumed: bool = False
@@ -208,7 +211,8 @@ class Job:
 
 
 class Submissions:
-    """The jobs of one model at its endpoint: submitted, found again, polled, cancelled, closed."""
+    """The batch jobs of one model at its endpoint: submits, finds, polls, cancels and
+    closes them."""
 
     def __init__(self, client: OpenAIClient, means: BatchMeans) -> None:
         self.name, self.options = client.name, means.settings.batches
@@ -220,7 +224,8 @@ class Submissions:
         await self.ledger.keep(job.batch)
 
     async def submit(self, job: Job, path: str, lines: bytes | bytearray) -> None:
-        """Noted before anything is sent, and again with all that names it at the endpoint.
+        """Submit a job. The job is stored before anything is sent, and again with each name that
+        the endpoint gives to the job or its file.
 
         Raises:
             QueueFullError: it is to be submitted later, or in parts. ModelError: it cannot be.
@@ -236,7 +241,7 @@ class Submissions:
         await self.note(job, id=remote.id, state="submitted")
 
     async def _upload(self, mark: str, lines: bytes | bytearray) -> str:
-        """The name that the endpoint gives to the file."""
+        """Upload the lines of a job; return the endpoint's name of the file."""
         boundary = secrets.token_hex(16)
         body = _multipart(boundary, f"textevolve-{mark}.jsonl", lines)
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
@@ -270,7 +275,8 @@ class Submissions:
         raise failed
 
     async def find_again(self, job: Job) -> bool:
-        """Tell whether a job of an earlier process is at the endpoint."""
+        """Find a job of an earlier process at the endpoint; return False if the endpoint has no
+        such job."""
         if not job.batch.id:
             remote = await self.persist(partial(self._look_for, job.batch), TRIES)
             if remote is None:
@@ -279,7 +285,8 @@ class Submissions:
         return True
 
     async def _look_for(self, batch: KeptBatch) -> RemoteBatch | None:
-        """Find the job with this mark, or with this file, among the latest hundred."""
+        """Find the job with this mark or this input file among the endpoint's latest
+        hundred jobs."""
         if not batch.file:
             return None
         listed = _mapping(await self._exchange("GET", "/batches?limit=100")).get("data")
@@ -289,7 +296,8 @@ class Submissions:
         return None
 
     async def poll(self, job: Job) -> RemoteBatch:
-        """The job once it has come to an end; ModelError if it cannot be seen."""
+        """Poll a job until it ends, and return its final state; a ModelError if it cannot
+        be read."""
         wait, most = self.options.poll
         while True:
             remote = await self.persist(partial(self._look, job), None)
@@ -312,7 +320,7 @@ class Submissions:
         )
 
     async def cancel(self, job: Job) -> str:
-        """Cancel a job at its endpoint; return a sentence on the outcome."""
+        """Cancel a job at its endpoint; return a sentence that describes the outcome."""
         if not await self.find_again(job):
             await self.close(job, "void")
             return "was never submitted"
@@ -325,7 +333,7 @@ class Submissions:
         return "is cancelled; its answers so far are collected when the run is resumed"
 
     async def close(self, job: Job, state: JobState) -> None:
-        """Note that nothing more is to come of a job, and delete its files at the endpoint."""
+        """Record that a job is closed, and delete its files at the endpoint."""
         await self.note(job, state=state)
         for file in filter(None, (job.batch.file, *job.outputs)):
             with suppress(ModelError):  # what is left over there is deleted by the endpoint in time
@@ -380,7 +388,8 @@ class Submissions:
         raise self._http.failure(status, read_refusal(raw), answered)
 
     async def persist(self, action: Callable[[], Awaitable[T]], tries: int | None) -> T:
-        """Repeat an action while it is worth another try; `tries` None: for ever."""
+        """Repeat an action while its error is worth a retry. `tries`: the most attempts; None: no
+        limit."""
         wait, most = self.options.poll
         attempt = 0
         while True:
@@ -457,7 +466,7 @@ class Gatherer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _take_up(self) -> None:
-        """Resume the open jobs."""
+        """Resume the open jobs of earlier processes."""
         for batch in await self._submissions.ledger.find_open(self.name):
             self._begin(Job(batch, resumed=True))
 
@@ -468,7 +477,7 @@ class Gatherer:
         task.add_done_callback(self._tasks.discard)
 
     def _enqueue(self, call: WaitingCall) -> None:
-        """Put a call into the next job; without jobs it is asked at once."""
+        """Add a call to the next job. If batches are disabled, fail it with `NotBatchedError`."""
         if not self._gathers:
             call.fail(NotBatchedError())
             return
@@ -492,7 +501,8 @@ class Gatherer:
                 call.fail(error)
 
     async def _wait_for_all(self) -> None:
-        """Until no call has come for a while, there are enough, or it takes too long."""
+        """Wait until no new call has come for a while, a job is full, or a time limit has
+        passed."""
         loop, seen = asyncio.get_running_loop(), -1
         due = loop.time() + GATHER
         while len(self._pending) < self._most and seen != self._arrived and loop.time() < due:
@@ -500,7 +510,8 @@ class Gatherer:
             await asyncio.sleep(self._options.quiet)
 
     def _take(self) -> tuple[str, bytearray, list[str]]:
-        """The path that the calls of one job ask, its file, and their keys."""
+        """Take the next job's calls from the waiting ones; return their path, input file
+        and keys."""
         path, lines, keys = "", bytearray(), list[str]()
         for key, call in list(self._pending.items()):
             path, body = self._client.batch_line(call.request)
@@ -514,7 +525,7 @@ class Gatherer:
         return path, lines, keys
 
     async def _work(self, job: Job, path: str, lines: bytearray | None) -> None:
-        """A job from its submission, or from where an earlier process left it, to its answers."""
+        """Submit a job, or resume one of an earlier process, and deliver its answers."""
         submissions = self._submissions
         try:
             if lines is not None:
@@ -568,14 +579,14 @@ class Gatherer:
                 self._give(call, job)
 
     async def _read_file(self, job: Job, file: str) -> None:
-        """Take each line of results; of several for one key the first."""
+        """Read a file of results; if several lines have the same key, keep the first."""
         async with aclosing(self._submissions.lines(file)) as lines:
             async for line in lines:
                 if line.status and self._jobs.get(line.key) is job:
                     job.lines.setdefault(line.key, line)
 
     def _give(self, call: WaitingCall, job: Job) -> None:
-        """Answer a call with its line, or put it into the next job."""
+        """Answer a call from its line of the results, or put the call into the next job."""
         line, seconds = job.lines[call.key], time.time() - job.batch.created
         reason = "the endpoint refuses a part of the request, which is left out from now on"
         try:
@@ -591,8 +602,9 @@ class Gatherer:
         self._release(job, [call.key], reason)
 
     def _release(self, job: Job, keys: Iterable[str], reason: str = "") -> None:
-        """Put calls that a job did not answer into the next one, up to a number of attempts.
-        Without a reason they were not sent."""
+        """Put the calls that a job did not answer into the next job, or fail a call that has been
+        in too many jobs. Without a `reason` the endpoint never received them, and this job does not
+        count."""
         for key in keys:
             if self._jobs.get(key) is not job:
                 continue
@@ -609,15 +621,15 @@ class Gatherer:
                 call.fail(UnavailableError(message))
 
     def _fail(self, job: Job, error: Exception) -> None:
-        """Fail the waiting calls of a job that cannot be polled any more."""
+        """Fail the waiting calls of a job that can no longer be polled."""
         job.failure = error
         for key in job.batch.keys:
             if self._jobs.get(key) is job and (call := self._calls.get(key)) is not None:
                 call.fail(error)
 
     async def _close_collected(self) -> None:
-        """Close the jobs whose answers are all in the journal; the others stay open, and are read
-        again when the run is resumed."""
+        """Close the jobs whose answers are all in the journal. Other jobs stay open, and their
+        results are read again when the run is resumed."""
         for job in list(self._collected):
             answered = [key for key, line in job.lines.items() if line.status == 200]
             for start in range(0, len(answered), LOOKED_UP):
@@ -633,7 +645,9 @@ class Gatherer:
 
 
 async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
-    """
+    """Connect to the endpoint of a model, and return a `Gatherer` for it, which `means.stack`
+    closes.
+
     Raises:
         SettingsError: the endpoint cannot be had.
     """
@@ -643,7 +657,7 @@ async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
 
 
 async def cancel_job(batch: KeptBatch, means: BatchMeans) -> str:
-    """Cancel a job at its endpoint; return a sentence on the outcome."""
+    """Cancel a job at its endpoint; return a sentence that describes the outcome."""
     submissions = Submissions(await _connect(batch.model, means), means)
     return await submissions.cancel(Job(batch, resumed=True))
 

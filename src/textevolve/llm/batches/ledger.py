@@ -44,23 +44,23 @@ class KeptBatch:
 
 
 class NotBatchedError(Exception):
-    """This call is to be asked at once."""
+    """The call cannot be sent in a batch job; send it directly."""
 
 
 class BatchLedger(Protocol):
-    """The jobs of one run. Raises StoreError where they cannot be read or kept."""
+    """The stored batch jobs of one run. All methods raise StoreError if the store fails."""
 
     async def keep(self, batch: KeptBatch) -> None:
-        """Note a job, or what is new of it; returns once that is durable."""
+        """Store a new job, or the changes of a stored one; return once the data is durable."""
         ...
 
     async def find_open(self, model: str) -> list[KeptBatch]:
-        """The jobs of a model whose answers are not all kept, oldest first."""
+        """Return a model's jobs with answers that are not in the journal yet, oldest first."""
         ...
 
 
 def takes_batches(endpoint: Endpoint) -> bool:
-    """Whether texts can be asked for in batch jobs, as far as is known."""
+    """Return whether an endpoint takes batch jobs, as far as the settings say."""
     return endpoint.batches != "none" and endpoint.chats and not endpoint.is_local
 
 
@@ -89,8 +89,9 @@ def batch_price(endpoint: Endpoint) -> Price | None:
 
 @dataclass(frozen=True, slots=True)
 class BatchedModel:
-    """Asks `batched`; `plain` gets what cannot stand in a batch job: embeddings, typed questions,
-    answers that are forced token by token, and what `batched` does not take."""
+    """A model that sends requests as batch jobs through `batched`. `plain` answers requests that
+    cannot be batched: embeddings, typed questions, forced answers, and calls that `batched`
+    rejects."""
 
     plain: Model
     batched: Model
@@ -110,8 +111,8 @@ class BatchedModel:
 
 @dataclass(frozen=True)
 class BatchMeans:
-    """The means to open gatherers. `stack`: closes them. `deadline`: when calls wait no longer, as
-    `time.monotonic` counts."""
+    """The resources for opening gatherers. `stack` closes the gatherers. `deadline`: the time, as
+    of `time.monotonic`, after which calls stop waiting."""
 
     settings: Settings
     ledger: BatchLedger

@@ -23,7 +23,7 @@ CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
 
 @dataclass(frozen=True)
 class Callee:
-    """A callable of a step.
+    """A function, chain, Runnable or module that a step can call.
 
     Attributes:
         target: The function, chain, Runnable or module itself.
@@ -86,7 +86,7 @@ def is_runnable(value: object) -> bool:
 
 
 def _take_runnable(runnable: Any) -> Callee:
-    """One of LangChain's. It may take a mapping, or a single value of any kind."""
+    """Wrap a Runnable of LangChain, which takes a mapping or a single value of any kind."""
     name = str(runnable.get_name())
     try:
         fields: Mapping[str, Any] = runnable.get_input_schema().model_fields
@@ -196,7 +196,7 @@ def _signature_of(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None,
 
 
 def return_type(function: Any) -> Any:
-    """The type of a function's result, None where it is not known."""
+    """Return the annotated type of a function's result; None if there is no annotation."""
     try:
         return get_type_hints(function).get("return")
     except Exception:  # noqa: BLE001  annotations are the user's, and may name anything

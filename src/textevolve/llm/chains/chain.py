@@ -96,12 +96,14 @@ class Chain:
         return f"Chain({self.name!r}: {', '.join(self.inputs)} -> {', '.join(self.outputs)})"
 
     def __call__(self, **values: Any) -> dict[str, Any]:
-        """The outputs, waited for; it also works where an event loop runs. As `acall`."""
+        """Run the chain and return its outputs by name, as `acall` does, but wait for them. It also
+        works while an event loop is running, as in a notebook."""
         return sync.run(self.acall(**values))
 
     async def acall(self, **values: Any) -> dict[str, Any]:
-        """The outputs. Within a step of another chain its models, its journal and its limits are
-        used; else those of the settings, which stay open for further calls.
+        """Run the chain on the inputs and return its outputs by name. Within a step of another
+        chain, it uses the models, journal and limits of that chain; otherwise those of the
+        settings, which stay open for further calls.
 
         Raises:
             InputError: an input is missing, unknown, or of another type.
@@ -111,7 +113,7 @@ class Chain:
         return await _callers[0](self, values)
 
     def as_callee(self) -> Callee:
-        """The chain as another chain calls it, within a step of that one."""
+        """Return the chain as a `Callee`, which a step of another chain can call."""
 
         async def call(arguments: Any) -> Any:
             scope = current_scope.get()
@@ -153,7 +155,7 @@ class Chain:
             raise InputError(f"chain '{self.name}': the input {error}") from None
 
     def take_outputs(self, values: Values) -> dict[str, Any]:
-        """The outputs among all values, checked by their types.
+        """Select the outputs among all values, and check their types.
 
         Raises:
             AnswerError: one is of another type.
@@ -165,11 +167,12 @@ class Chain:
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate]:
-        """The templates of its model steps by their names; not those of chains within."""
+        """Return the templates of the chain's model steps by name, without those of inner
+        chains."""
         return {step.name: step.template for step in _model_steps(self)}
 
     def with_template(self, name: str, template: ChatTemplate) -> Chain:
-        """The same chain with another template in the step of this name.
+        """Return a copy of the chain in which the step of this name has another template.
 
         Raises:
             InputError: there is no such step, there are two, or the template uses a value that is
@@ -213,12 +216,12 @@ class Chain:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that its steps name, and those of chains within."""
+        """Return the specs of the models that the steps name, including those of inner chains."""
         return tuple(dict.fromkeys(m for m in self._models(self.model) if m is not None))
 
     @property
     def asks_default(self) -> bool:
-        """Whether a step asks the model of whoever runs it."""
+        """Return whether any step names no model and so calls the model of the run."""
         return None in self._models(self.model)
 
     def _models(self, default: str | None) -> list[str | None]:
@@ -230,7 +233,7 @@ class Chain:
 
     @property
     def may_ask(self) -> bool:
-        """Check whether code among its steps might call the model of the run."""
+        """Return whether the chain calls user code, which might call the model of the run."""
         return any(not isinstance(callee, Chain) or callee.may_ask for callee in _called_by(self))
 
     def describe(self) -> dict[str, Any]:
@@ -250,12 +253,12 @@ class Chain:
         return hashlib.sha256(described.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def text_of(self, outputs: Values) -> str:
-        """The outputs as one text: of a single one itself, of several as JSON."""
+        """Return the outputs as one text: a single output as its text, several outputs as JSON."""
         return value_text(_single(outputs))
 
 
 def _model_steps(chain: Chain) -> list[ModelStep]:
-    """The steps that ask a model; not those of chains within."""
+    """Return the steps that call a model, without those of inner chains."""
     return [step for step in chain.steps if isinstance(step, ModelStep)]
 
 
@@ -265,14 +268,14 @@ def _called_by(chain: Chain) -> list[Any]:
 
 
 def _single(outputs: Values) -> Any:
-    """The value of a single output; of several all by their names."""
+    """Return the value of a single output, or several outputs as a dictionary by name."""
     return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)
 
 
 class ChainDoor(Protocol):
-    """A chain whose models are open, as `OpenChain` is, for programs of LangChain and DSPy. Errors
-    are raised as they are, and who is cancelled cancels the chain. `__call__` waits, also where an
-    event loop runs."""
+    """A chain whose models are open, such as `OpenChain`, for LangChain and DSPy programs. Errors
+    are passed through unchanged, and cancelling the caller cancels the chain. `__call__` blocks
+    until the outputs are there, also while an event loop is running."""
 
     @property
     def chain(self) -> Chain: ...
@@ -281,8 +284,8 @@ class ChainDoor(Protocol):
 
 
 class ModelDoor(Protocol):
-    """A model that is open. Within a step of a running chain it is that chain's, with its journal,
-    its limits and its count of calls. `wait` is for plain code."""
+    """An open model. Within a step of a running chain, calls use the journal, limits and usage
+    count of that chain. `ask` is for async code, `wait` for code that is not."""
 
     @property
     def name(self) -> str: ...
@@ -296,7 +299,7 @@ _callers: list[ChainCaller] = []
 
 
 def call_by(caller: ChainCaller) -> None:
-    """From now on a chain that is called is handed to this, which opens models for it."""
+    """Set the function that runs a chain when it is called: it opens the chain's models."""
     _callers[:] = [caller]
 
 
@@ -312,7 +315,8 @@ async def perform_chain(
     context: ChainContext,
     recorder: TraceRecorder | None = None,
 ) -> dict[str, Any]:
-    """The outputs of a chain. `recorder`: has its trace, also where it fails.
+    """Run a chain on the values of its inputs, and return its outputs by name. `recorder`: receives
+    the trace of the steps, also if the chain fails.
 
     Raises:
         InputError: an input is missing or of another type.
@@ -327,7 +331,8 @@ async def perform_chain(
 
 
 async def run_within(chain: Chain, values: Values) -> dict[str, Any] | None:
-    """The outputs of a chain that is called by code within a step of another; None outside."""
+    """Run a chain within the current step of another chain, and return its outputs; None if no
+    chain is running."""
     scope = current_scope.get()
     if scope is None:
         return None
@@ -367,7 +372,10 @@ def _take_outputs(expected: Mapping[str, Any], produced: Mapping[str, Any]) -> d
 
 
 def _check(name: str, kind: Any, value: Any) -> Any:
-    """Raises ValueError where the value is of another type."""
+    """Return the value, converted to its type.
+
+    Raises ValueError if the value has another type.
+    """
     if kind is None or kind is Any or (isinstance(kind, type) and isinstance(value, kind)):
         return value
     try:
@@ -380,8 +388,9 @@ def _check(name: str, kind: Any, value: Any) -> Any:
 class PromptSet(Mapping[str, str]):
     """Prompts by name: `PromptSet(draft="Write about {topic}.", check="...")`.
 
-    A mapping from names to texts. While `calibrate` tries other texts, it gives those. Its methods
-    fill a template in; `ask` asks a model, too: that of the run, or else that of the settings.
+    A mapping from names to prompt templates. While `calibrate` tries other templates, the mapping
+    returns those instead. `fill` fills a template in, and `ask` sends it to a model: the model of
+    the run, otherwise that of the settings.
 
     Raises:
         InputError: a text is blank or no text.
@@ -444,10 +453,10 @@ class PromptSet(Mapping[str, str]):
     def ask_sync(
         self, name: str, values: Mapping[str, Any] | None = None, /, **options: Any
     ) -> str:
-        """`ask`, waited for, for programs that are no async functions."""
+        """Do the same as `ask`, but wait for the answer; for code that is not async."""
         return sync.run(self.ask(name, values, **options))
 
     def note(self, name: str, prompt: str, output: str) -> None:
-        """For programs that ask models by themselves: what the prompt was filled in to, and the
-        answer. It is shown to whoever writes better prompts."""
+        """Record a filled-in prompt and the model's answer, for programs that call models by
+        themselves. The model that writes better prompts is shown these records."""
         note_use(name, prompt, output)

@@ -79,8 +79,8 @@ def as_chain(target: object, name: str = "") -> Chain:
 
 
 def read_chain(text: str, source: str = "chain", folder: Path = Path()) -> Chain:
-    """The chain that a YAML text describes. `source` names it in messages; what it names itself
-    lies in `folder`.
+    """Build the chain that a YAML text describes. `source`: the name of the text in messages.
+    `folder`: the folder for relative paths in the text.
 
     Raises:
         InputError: something in it cannot be used; names the line.
@@ -183,14 +183,14 @@ def _read_step(fields: Any, folder: Path) -> ChainStep:
 
 
 def _read_types(written: _Typed) -> Any:
-    """Names of inputs or outputs, with their types where they have some."""
+    """Read the names of inputs or outputs, with their types if the file gives any."""
     if not isinstance(written, dict):
         return written
     return {name: _read_type(name, kind) for name, kind in written.items()}
 
 
 def _read_type(name: str, kind: Any) -> Any:
-    """The type that a name, or a list of what there may be, stands for."""
+    """Return the type that a name stands for, or the choice that a list of values stands for."""
     if isinstance(kind, list) and kind:
         return Literal[tuple(cast("list[Any]", kind))]  # pyright: ignore[reportReturnType]
     text = str(cast(object, kind))
@@ -201,7 +201,7 @@ def _read_type(name: str, kind: Any) -> Any:
 
 
 def write_prompts(prompts: Mapping[str, str]) -> str:
-    """Prompts by name as YAML, which `read_prompts` reads."""
+    """Return prompts by name as YAML, which `read_prompts` reads."""
     return dump_yaml(dict(prompts))
 
 

@@ -39,7 +39,7 @@ TemplatePart: TypeAlias = str | Slot
 
 @dataclass(frozen=True, slots=True)
 class TemplateMessage:
-    """A message whose text is its parts, one behind the other."""
+    """A message of a template: its role, and the parts (texts and slots) that form its text."""
 
     role: ChatRole
     parts: tuple[TemplatePart, ...]
@@ -51,12 +51,13 @@ class ChatTemplate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its slots, each once, in the order in which they appear."""
+        """Return the names of the template's slots, each once, in order of appearance."""
         parts = (part for message in self.messages for part in message.parts)
         return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Slot)))
 
     def fill(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
-        """
+        """Return the messages with each slot replaced by its value.
+
         Raises:
             InputError: a value is missing.
         """
@@ -65,7 +66,7 @@ class ChatTemplate:
         )
 
     def describe(self) -> list[list[Any]]:
-        """Describe it as JSON: each message as its role and its parts, slots as lists."""
+        """Return the template as JSON data: each message as role and parts, each slot as a list."""
         return [
             [
                 message.role,
@@ -101,7 +102,8 @@ def find_value(name: str, values: Mapping[str, Any]) -> Any:
 
 
 def _fields_of(value: object) -> Collection[str]:
-    """The fields of data; nothing else of an object is to be had by its name."""
+    """Return the names of the fields of a model, dataclass or named tuple; empty for
+    other values."""
     if isinstance(value, BaseModel):
         return type(value).model_fields
     kind: Any = type(value)
@@ -128,8 +130,9 @@ def merge(parts: Iterable[TemplatePart]) -> tuple[TemplatePart, ...]:
 
 
 def read_text_template(text: str, names: Collection[str] | None = None) -> tuple[TemplatePart, ...]:
-    """The parts of a template in our syntax: `{name}` and `{{ name }}` are slots. With `names` only
-    those are, and other braces are text; without, whatever looks so."""
+    """Split a template into texts and slots; `{name}` and `{{ name }}` are slots. With `names`,
+    only these names are slots and other braces are plain text; otherwise every name in braces is
+    one."""
     parts: list[TemplatePart] = []
     end = 0
     for match in _SLOT.finditer(text):
@@ -141,7 +144,7 @@ def read_text_template(text: str, names: Collection[str] | None = None) -> tuple
 
 
 def write_text_template(parts: Sequence[TemplatePart]) -> str:
-    """The template in our syntax.
+    """Return the template as text in which each slot is `{name}`.
 
     Raises:
         InputError: plain text in it would be read as a slot.
@@ -158,8 +161,8 @@ def write_text_template(parts: Sequence[TemplatePart]) -> str:
 def take_template(
     template: str | ChatTemplate | Iterable[tuple[str, str] | Mapping[str, str]],
 ) -> ChatTemplate:
-    """A template from what people write: the text of one message of a user, or messages, each a
-    role and a text.
+    """Convert a template of the user: the text of a single user message, or a list of messages,
+    each with a role and a text.
 
     Raises:
         InputError: there is no message, a role is unknown, or a text is missing.
@@ -183,7 +186,8 @@ def take_template(
 
 
 def check_role(role: object) -> ChatRole:
-    """
+    """Return the role of a message if it is a known one.
+
     Raises:
         InputError: no message has this role.
     """

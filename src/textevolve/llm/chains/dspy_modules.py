@@ -23,7 +23,8 @@ _dspy, _lm15 = cast(Any, dspy), cast(Any, lm15)
 
 
 class ChainModule(_dspy.Module):
-    """A chain as a module: its inputs by name in, a prediction with its outputs out."""
+    """A chain as a DSPy module: it takes the chain's inputs by name and returns its outputs as a
+    prediction."""
 
     def __init__(self, door: ChainDoor) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
@@ -40,8 +41,8 @@ class ChainModule(_dspy.Module):
 
 
 def make_lm(door: ModelDoor, **asked: Any) -> Any:
-    """A model of ours as `dspy.LM`: its calls are journaled, limited, counted and tried again as
-    all others, so DSPy's own cache and retries are off. Texts only."""
+    """Wrap an open model as a `dspy.LM`, for texts only. Its calls are journaled, limited, counted
+    and retried like all others, so DSPy's own cache and retries are off."""
     return _dspy.LM(
         door.name,
         engine=_Engine(door),
@@ -82,7 +83,7 @@ class _AsyncEngine(_Saved):
 
 
 def _take(request: Any) -> Request:
-    """Convert a request of DSPy.
+    """Convert a request of DSPy into a `Request`.
 
     Raises:
         InputError: it uses features beyond text.

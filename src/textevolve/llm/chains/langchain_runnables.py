@@ -32,8 +32,9 @@ _ROLES = {"human": "user", "ai": "assistant"}
 
 
 class ChainRunnable(Runnable[dict[str, Any], dict[str, Any]]):
-    """A chain as a Runnable: a mapping of inputs in, a mapping of outputs out. Callbacks hear the
-    chain, and what Runnables among its steps do below it."""
+    """A chain as a LangChain Runnable: it takes a mapping of inputs and returns a mapping of
+    outputs. LangChain's callbacks receive the events of the chain and of the Runnables that its
+    steps call."""
 
     def __init__(self, door: ChainDoor) -> None:
         self.door = door
@@ -134,8 +135,8 @@ def _result(response: Response) -> ChatResult:
 
 
 class PromptListener(BaseCallbackHandler):
-    """Tells a trial which prompts the chat models below it were asked, and what they answered, by
-    the node of a graph that asked."""
+    """A LangChain callback handler that records, for prompt optimization, the prompts and answers
+    of the chat models below it, by the graph node that called the model."""
 
     run_inline = True
 

@@ -25,9 +25,9 @@ CHAIN_STEP = "chain step"
 
 @dataclass
 class StepTrace:
-    """The trace of a step, which grows while it runs. `seconds`: its duration; `began`: seconds
-    after the chain began. `usage`: of all calls within it. `note`: the model that was asked.
-    `error`: why it ended without a value."""
+    """The trace of a step, which grows while the step runs. `seconds`: its duration; `began`: its
+    start in seconds after that of the chain. `usage`: the usage of all calls within the step.
+    `note`: the model that the step called. `error`: the reason if the step failed."""
 
     name: str
     kind: str
@@ -40,7 +40,7 @@ class StepTrace:
 
 
 class TraceRecorder:
-    """Records a step in its `trace`, and its usage in those of the steps around it, too."""
+    """Records a step in `trace`, and adds its usage to the traces of all enclosing steps."""
 
     def __init__(self, name: str, kind: str, parent: TraceRecorder | None = None) -> None:
         self.parent = parent
@@ -59,7 +59,7 @@ class TraceRecorder:
 
 @contextmanager
 def recording(recorder: TraceRecorder, case: str, listener: Listener) -> Generator[None]:
-    """Announces a step's beginning and end, and keeps why it failed, or was cancelled."""
+    """Report the start and the end of a step, and record its error if it fails or is cancelled."""
     listener(StepStarted(case, CHAIN_STEP, {"path": recorder.path, "kind": recorder.trace.kind}))
     try:
         with span("part", recorder.trace.name, step=recorder.trace.kind):
@@ -84,11 +84,11 @@ is not counted by that model, such as a judge's."""
 
 @dataclass(frozen=True)
 class ChainContext:
-    """The context of a run. `model_of`: from a model's spec to the model; `default_model`: the
-    spec for steps that name none, which may be empty where no step does. `case`: what its events
-    are about. `rehearsed`: its models only make answers up, so what could ask others is not called.
-    `sample`: tells apart runs that are otherwise the same. `improve`: is handed each text that a
-    step's model answered."""
+    """The context of a chain's run. `model_of`: returns the model of a spec; `default_model`: the
+    spec for steps that name none, which may be empty if all steps name one. `case`: the id that the
+    run's events carry. `rehearsed`: the models invent their answers, so user code that could call
+    other models is skipped. `sample`: distinguishes runs that are otherwise equal. `improve`:
+    called with each text that a step's model answered."""
 
     model_of: Callable[[str], Model]
     default_model: str = ""
@@ -101,8 +101,8 @@ class ChainContext:
 
 @dataclass(frozen=True)
 class StepScope:
-    """The place of a step in a run: its context and its record, and the model for steps that name
-    none."""
+    """The state of the step that is running: the context of the run, the recorder of the step, and
+    the model for steps that name none."""
 
     context: ChainContext
     recorder: TraceRecorder
@@ -111,7 +111,7 @@ class StepScope:
 
     @contextmanager
     def enter(self, name: str, kind: str, **changes: Any) -> Generator[StepScope]:
-        """The scope of a step within this one, which is announced and recorded."""
+        """Open a scope for a step within this one, and report and record the step."""
         recorder = TraceRecorder(name, kind, self.recorder)
         inner = replace(self, recorder=recorder, **changes)
         token = current_scope.set(inner)
@@ -122,7 +122,8 @@ class StepScope:
             current_scope.reset(token)
 
     def model_of(self, spec: str | None) -> Model:
-        """The model of this name, whose calls are counted with the step; None: the chain's own."""
+        """Return the model of a spec; None: the chain's default model. The step's usage includes
+        its calls."""
         name = spec or self.model
         if not name:
             step = self.recorder.trace.name
@@ -134,14 +135,14 @@ current_scope: ContextVar[StepScope | None] = ContextVar("chain", default=None)
 
 
 def running_model(spec: str | None) -> Model | None:
-    """Within a step: the model of this name as the chain has it. Outside of any chain there is
-    none."""
+    """Return the model of a spec from the chain that is running; None outside of any chain."""
     scope = current_scope.get()
     return None if scope is None else scope.model_of(spec)
 
 
 def wait_within(work: Coroutine[Any, Any, T]) -> T:
-    """The result of work of a chain's models, for plain code that a step calls in a thread.
+    """Run a coroutine on the chain's event loop and wait for its result; for a step's code that is
+    not async and runs in a thread.
 
     Raises:
         InputError: it is called where the chain itself runs, which would wait for ever.
@@ -165,8 +166,8 @@ def wait_within(work: Coroutine[Any, Any, T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A model whose calls are counted with a step, and with all that it is a part of. It is asked
-    on the loop where the chain runs, also by code that has a loop of its own."""
+    """A model that adds the usage of its calls to a step and all enclosing steps. Each call runs on
+    the chain's event loop, also if the calling code has an event loop of its own."""
 
     model: Model
     recorder: TraceRecorder
@@ -193,7 +194,8 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True)
 class PromptUse:
-    """The prompt that a template made, and the answer to it."""
+    """One use of a template: the name of the template, the filled-in prompt, and the model's
+    answer."""
 
     name: str
     prompt: str
@@ -202,13 +204,15 @@ class PromptUse:
 
 @dataclass(frozen=True, slots=True)
 class Trying:
-    """The texts that replace a program's own while it runs, and their uses."""
+    """A trial of prompts: texts that replace a program's own prompts, and the recorded uses of
+    them."""
 
     texts: Mapping[str, str]
     uses: list[PromptUse] = empty_default(list)
 
     def in_order(self) -> tuple[PromptUse, ...]:
-        """Sorted, so that what was answered first does not matter: by template, then by prompt."""
+        """Return the uses sorted by template and then by prompt, so that the order does not depend
+        on which call was answered first."""
         place = {name: number for number, name in enumerate(self.texts)}
 
         def rank(use: PromptUse) -> tuple[int, str, str, str]:
@@ -222,8 +226,8 @@ current_trial: ContextVar[Trying | None] = ContextVar("prompts", default=None)
 
 @contextmanager
 def trying_prompts(texts: Mapping[str, str]) -> Generator[Trying]:
-    """Within, every `PromptSet` gives these texts for their names, in all tasks and threads that
-    begin here."""
+    """Make every `PromptSet` return these texts for their names within the block, in all tasks and
+    threads that start within it."""
     trying = Trying(texts)
     token = current_trial.set(trying)
     try:

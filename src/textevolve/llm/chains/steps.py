@@ -72,7 +72,7 @@ class ModelStep:
 
     @property
     def gives(self) -> Any:
-        """The type of the value; None where it is not known."""
+        """Return the type of the value that the step produces; None if unknown."""
         if self.parse is None:
             return str
         return self.parse if inspect.isclass(self.parse) else return_type(self.parse)
@@ -114,7 +114,8 @@ class ModelStep:
         raise AssertionError  # there is at least one attempt
 
     async def _ask(self, model: Model, request: Request) -> Any:
-        """
+        """Call the model once, and read its answer.
+
         Raises:
             AnswerError: the answer is empty, was cut where it is parsed, or cannot be parsed.
         """
@@ -311,7 +312,7 @@ def call(
 
 
 def describe_type(kind: Any) -> str:
-    """A type as a text, another where what it allows has changed."""
+    """Return a text that describes a type and differs between types that allow different values."""
     if kind is None or kind is Any:
         return "any"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
