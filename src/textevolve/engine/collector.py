@@ -18,9 +18,9 @@ _open = 0
 
 @contextmanager
 def rare_collections() -> Generator[None]:
-    """Run Python's garbage collector less often within the block: with hundreds of tasks in
-    flight it takes a tenth of the time and finds little. Its settings are restored afterwards,
-    unless other code has changed them meanwhile."""
+    """Run Python's garbage collector less often within the block: with hundreds of tasks in flight
+    it then takes a tenth of the time. The collector's settings are restored afterwards, unless
+    other code has changed them meanwhile."""
     global _open
     with _guard:
         _open += 1

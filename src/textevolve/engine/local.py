@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 async def gather_bounded(work: Sequence[Callable[[], Awaitable[T]]], limit: int) -> list[T]:
-    """Run all, at most `limit` at a time, and return their results in order.
+    """Call all functions, at most `limit` at a time, and return their results in order.
 
     The first error cancels the rest and is raised.
     """
@@ -134,12 +134,12 @@ async def pipe(
     source_concurrency: int,
     concurrency: int,
 ) -> AsyncGenerator[R]:
-    """Yield the results of `work` on every piece that `produce` makes of the sources, as they
-    finish.
+    """Split each source into pieces with `produce`, call `work` on each piece, and yield the
+    results as they finish.
 
-    Sources are read lazily, so many at a time; pieces of one source are begun in its order. So many
-    pieces and results as `concurrency` are kept, and one more for each source. The first error ends
-    everything, and is raised after the results that were there before it.
+    At most `source_concurrency` sources are read at a time, lazily; the pieces of one source start
+    in its order. At most `concurrency` pieces and results are held, plus one piece for each source.
+    The first error stops all work, and is raised after the results that finished before it.
     """
     gate, running = asyncio.Semaphore(concurrency), set[asyncio.Future[R]]()
     done: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()

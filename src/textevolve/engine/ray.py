@@ -38,10 +38,10 @@ Letter: TypeAlias = tuple[str, int, Any]
 
 
 class Line:
-    """One end of the line between the driver and a worker. Both ask questions, which the other end
-    answers side by side, and tell news. `notice`: the last news.
+    """One end of the connection between the driver and a worker. Each end asks questions, which the
+    other end answers concurrently, and sends news. `notice`: the latest news of the other end.
 
-    Letters are gathered, so that many travel at once.
+    Messages are collected, so that many are sent at once.
     """
 
     def __init__(
@@ -59,11 +59,12 @@ class Line:
 
     @property
     def waiting(self) -> int:
-        """The number of questions whose answers are to come."""
+        """Return the number of questions that have no answer yet."""
         return len(self._waiting)
 
     async def ask(self, question: Any) -> Any:
-        """Return the answer of the other end; an error that answering raised there is raised."""
+        """Send a question and return the other end's answer; an error of the other end is raised
+        here."""
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._write("question", number, question)
@@ -88,7 +89,7 @@ class Line:
         return letters
 
     def take(self, letters: Sequence[Letter]) -> None:
-        """Take letters of the other end."""
+        """Process messages that the other end sent."""
         for kind, number, content in letters:
             waiting = self._waiting.get(number)
             if kind == "question":
@@ -112,7 +113,7 @@ class Line:
             self._write("error", number, portable(error))
 
     def drop(self, error: BaseException) -> None:
-        """End the waiting for answers with an error."""
+        """Fail all questions that have no answer yet with this error."""
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(error)
@@ -128,7 +129,7 @@ Opening: TypeAlias = Callable[[Line], AbstractAsyncContextManager[ItemWork]]
 
 
 class RayWorker:
-    """The actor: works on items side by side."""
+    """The Ray actor of one node, which works on several items concurrently."""
 
     def __init__(self, opening: bytes, at_once: int) -> None:
         self._opening = opening
@@ -136,7 +137,8 @@ class RayWorker:
         self._stack = AsyncExitStack()
 
     async def open(self) -> bytes:
-        """Open what the work needs; return an error that this raised, packed."""
+        """Open the resources that the work needs; return the error if that fails, else None,
+        serialized."""
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of what a killed driver leaves
         self._line = Line(self._do)
         try:
@@ -164,7 +166,8 @@ class RayWorker:
 
 
 def portable(error: Exception) -> Exception:
-    """Return the error itself if the driver can have it, else one that says the same."""
+    """Return the error if it can be sent to the driver; otherwise a ClusterError with the same
+    message."""
     try:
         unpickled(pickled(error))
     except Exception:  # noqa: BLE001  whatever goes wrong, it does not travel
@@ -311,11 +314,13 @@ MOST_LOSSES = 6
 
 @dataclass(frozen=True)
 class Crew:
-    """Describe the workers of a cluster and what the driver does for them.
+    """The options of the workers, and the driver's callbacks for them.
 
-    `opening`: for each worker, made by how many there are, and `pickled`. `at_once`: items that
-    each works on at a time. `answer` to a question of a worker, who has a name; `hear` its news;
-    `lost`: it is gone. `notice`: what all workers are to know; it is sent when it has changed.
+    `opening`: returns, for a number of workers, the serialized function that opens a worker.
+    `at_once`: how many items a worker handles at a time. `answer`: answers the question of a
+    worker, given its name. `hear`: receives a worker's news. `lost`: called with the name of a
+    worker that died. `notice`: returns the news for all workers, which are sent when they have
+    changed.
     """
 
     opening: Callable[[int], bytes]
@@ -327,11 +332,11 @@ class Crew:
 
 
 async def spread(items: Iterable[Any], crew: Crew, *, ordered: bool = True) -> AsyncGenerator[Any]:
-    """Yield the results of all items, each worked on at some worker; items are read lazily.
+    """Yield the results of all items, each processed by one of the workers; items are read lazily.
 
-    `ordered`: in the order of the items, else as they come. What a worker had in hand that died is
-    worked on again elsewhere. The first error cancels the rest and is raised; nothing runs on when
-    this ends. The process has to have joined a cluster.
+    `ordered`: in the order of the items; otherwise as they finish. If a worker dies, its items are
+    processed again elsewhere. The first error cancels the rest and is raised; no work is left
+    running afterwards. The process must have joined a cluster.
 
     Raises:
         ClusterError: workers die, one after the other, or there are no nodes to work on.
@@ -349,7 +354,7 @@ async def spread(items: Iterable[Any], crew: Crew, *, ordered: bool = True) -> A
 
 
 class _LostError(Exception):
-    """The worker of an item died."""
+    """The worker that had the item died."""
 
 
 class _Driver:
@@ -363,12 +368,12 @@ class _Driver:
         self._notice: Any = None
 
     def count_room(self) -> int:
-        """Count the items that all workers may have in hand."""
+        """Return how many items all workers together can hold."""
         at_once = self.crew.at_once
         return (at_once + min(BATCH, at_once)) * max(1, len(self._lines))
 
     async def work(self, item: Any) -> Any:
-        """Return the result of an item, of the worker that had least to do."""
+        """Give an item to the least busy worker, and return its result."""
         while True:
             while self._failure is None and not self._lines:
                 self._changed.clear()
@@ -415,7 +420,8 @@ class _Driver:
                 line.report(notice)
 
     async def _serve(self, node: str, place: str, nodes: int) -> None:
-        """Lead one worker's life. It ends without an error if the worker is lost."""
+        """Run one worker from its start to its end; return without an error if the worker
+        is lost."""
         exceptions = loaded().exceptions
         name = f"{node[:12]}-{self._losses}"
         actor = await asyncio.to_thread(_hire, node, self.crew, nodes)
@@ -496,7 +502,7 @@ async def _shielded(reference: Any) -> Any:
 
 
 async def _dismiss(actor: Any) -> None:
-    """Let a worker put away its things, and end it."""
+    """Let a worker close its resources, and then end it."""
     with suppress(Exception):
         await asyncio.wait_for(_shielded(actor.close.remote()), END_SECONDS)
     with suppress(Exception):

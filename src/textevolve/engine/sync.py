@@ -37,7 +37,7 @@ _blocked: list[asyncio.AbstractEventLoop] = []
 
 
 def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether nothing goes on in this event loop until some work that is waited for is done."""
+    """Return whether the thread of this event loop is blocked, waiting for async work to finish."""
     return loop in _blocked
 
 
@@ -50,7 +50,8 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class BackgroundLoop:
-    """An event loop in a thread of its own, until the end of the `with` block, or `close`."""
+    """An event loop that runs in a thread of its own until `close` or the end of the
+    `with` block."""
 
     def __init__(self) -> None:
         self.loop = new_loop()
@@ -70,11 +71,12 @@ class BackgroundLoop:
                     task.cancel()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin the work; its result is to come."""
+        """Start a coroutine on the loop, and return a future for its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work; an interrupt of who waits cancels it."""
+        """Run a coroutine on the loop and return its result; an interrupt of the caller
+        cancels it."""
         return self.wait_for(self.submit(work))
 
     def wait_for(self, begun: Future[T]) -> T:
@@ -94,7 +96,7 @@ class BackgroundLoop:
         self.close()
 
     def close(self) -> None:
-        """End all work that is under way, and the loop."""
+        """Cancel all running tasks, and stop the loop and its thread."""
         if sys.is_finalizing():  # Python is ending, and its threads have stopped already
             return
 
@@ -111,7 +113,7 @@ class BackgroundLoop:
 
 @contextmanager
 def _block_this() -> Generator[None]:
-    """Note that the event loop of this thread, if one runs, waits meanwhile."""
+    """Mark the event loop of this thread, if one is running, as blocked within the block."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -125,7 +127,7 @@ def _block_this() -> Generator[None]:
 
 
 async def cancel_others() -> None:
-    """Cancel every other task of this event loop, and wait for their ends."""
+    """Cancel every other task of this event loop, and wait until all have ended."""
     pending = asyncio.all_tasks() - {asyncio.current_task()}
     for task in pending:
         if not task.cancelling():  # else it comes to its end, which must not be interrupted
@@ -134,13 +136,13 @@ async def cancel_others() -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, waited for here."""
+    """Run a coroutine on an event loop in a background thread, and return its result."""
     with BackgroundLoop() as loop:
         return loop.wait(work)
 
 
 def iterate(source: AsyncGenerator[T]) -> Generator[T]:
-    """The items of `source` as they come; leaving the loop early closes it cleanly."""
+    """Yield the items of an async generator; ending the iteration early closes the generator."""
     with BackgroundLoop() as loop:
         yield from _take_items(lambda: source, lambda step: loop.wait(step()), lambda: False)
 
@@ -150,7 +152,8 @@ def _take_items(
     wait: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any],
     is_closed: Callable[[], bool],
 ) -> Generator[T]:
-    """The items of a generator that the first step starts; `wait` waits for each step."""
+    """Yield the items of an async generator. `start` creates the generator, with the first step;
+    `wait` runs a coroutine and waits for its result."""
     stepping = asyncio.Lock()
     started: list[AsyncGenerator[T]] = []
 
@@ -173,7 +176,7 @@ def _take_items(
 
 
 class SyncMethod(Generic[P, T]):
-    """A method that waits, made from an async one. Its owner says how, by `call_sync`."""
+    """A blocking version of an async method. The owner's `call_sync` runs the async method."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method
@@ -192,22 +195,23 @@ class SyncMethod(Generic[P, T]):
 
 
 def waited(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> SyncMethod[P, T]:
-    """The method whose result is waited for."""
+    """Return a blocking version of an async method."""
     return SyncMethod(method)
 
 
 def iterated(
     method: Callable[Concatenate[Any, P], AsyncGenerator[T]],
 ) -> SyncMethod[P, Generator[T]]:
-    """The method whose items are waited for, one by one."""
+    """Return a version of an async generator method that is a plain generator."""
     return SyncMethod(method)
 
 
 class KeptOpen(Generic[T]):
-    """The result of `open`, kept until `close`, which the end of the program calls too.
+    """A resource that is opened with its first use and stays open until `close` or the end of the
+    program.
 
-    It is opened once, with the first work that needs it and the stack that is unwound at the end.
-    `refusal`: what is said to who comes after that.
+    `open` creates the resource; it is passed the exit stack that is closed at the end. `refusal`:
+    the message of the error if the resource is used after `close`.
     """
 
     def __init__(self, open: Callable[[AsyncExitStack], Awaitable[T]], refusal: str) -> None:
@@ -221,7 +225,7 @@ class KeptOpen(Generic[T]):
         atexit.register(self.close)
 
     async def do(self, work: Callable[[T], Coroutine[Any, Any, R]]) -> R:
-        """The result of the work, which is done on the loop that all of it shares.
+        """Run async work with the resource on the resource's own event loop, and return the result.
 
         Raises:
             InputError: it is closed, also meanwhile.
@@ -236,7 +240,7 @@ class KeptOpen(Generic[T]):
             raise InputError(self._refusal) from None
 
     def wait(self, work: Callable[[T], Coroutine[Any, Any, R]]) -> R:
-        """`do` for plain code; an interrupt ends the work.
+        """Do the same as `do`, but block until the result is there; an interrupt cancels the work.
 
         Raises:
             InputError: it is closed.
@@ -245,7 +249,7 @@ class KeptOpen(Generic[T]):
         return loop.wait_for(begun)
 
     def iterate(self, start: Callable[[T], AsyncGenerator[R]]) -> Generator[R]:
-        """The items of a generator as they come; leaving early closes it.
+        """Yield the items of an async generator; ending the iteration early closes the generator.
 
         Raises:
             InputError: it is closed.
@@ -275,12 +279,12 @@ class KeptOpen(Generic[T]):
         return await work(self.current)
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call a function on the loop, where it is open; also from a signal's handler."""
+        """Call a function on the resource's event loop if it is open; safe in signal handlers."""
         if self._loop is not None:
             self._loop.loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
-        """Close what is open; work that is under way is ended. Twice is once."""
+        """Cancel running work and close the resource; may be called repeatedly."""
         with self._guard:
             loop, self._loop, self._closed = self._loop, None, True
         atexit.unregister(self.close)
@@ -310,12 +314,12 @@ class StaysOpen:
         self.close()
 
     def close(self) -> None:
-        """Close models and store; what is asked meanwhile is ended. Twice is once."""
+        """Cancel running calls, and close models and store; may be called repeatedly."""
         self.resource.close()
 
 
 class SyncView(Generic[A]):
-    """A part of what is open, whose async methods are waited for. `pick` finds the part."""
+    """Base class of blocking interfaces to a part of an open resource. `pick` returns the part."""
 
     def __init__(self, resource: KeptOpen[Any], pick: Callable[[Any], A]) -> None:
         self.resource, self._pick = resource, pick

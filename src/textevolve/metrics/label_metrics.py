@@ -59,9 +59,9 @@ GRADED_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ShippedMetric:
-    """`form`: how it is written. `open`: called with what stands after the colon, empty where
-    nothing does. `labelled`: it compares with a label. `trajectory`: it reads the record of an
-    agent's steps, not the output."""
+    """A built-in metric. `form`: its syntax, for help texts. `open`: creates the metric from the
+    text after the colon, which may be empty. `labelled`: the metric needs a label. `trajectory`: it
+    reads the record of an agent's steps instead of the output."""
 
     form: str
     open: Callable[[str], LabelMetric]
@@ -74,7 +74,7 @@ def _trajectory_metric(form: str, opener: Callable[[str], TrajectoryCheck]) -> S
 
 
 def _overlap_metric(function: str) -> Callable[[str], LabelMetric]:
-    """A function of `overlap.py`, which is imported with its first use."""
+    """Return an opener for a function of `overlap.py`, which is imported with its first use."""
     return lambda _argument: getattr(import_module("textevolve.metrics.overlap"), function)
 
 
@@ -99,7 +99,7 @@ FORMS = f"{', '.join(one.form for one in SHIPPED.values())}, FILE.py:FUNCTION or
 
 
 def open_metric(text: str) -> LabelMetric:
-    """The metric that a text names.
+    """Return the metric that a text such as `regex:PATTERN` or `FILE.py:FUNCTION` names.
 
     Raises:
         InputError: there is no such metric, or its option cannot be used; says what there is.
@@ -127,7 +127,7 @@ def _open_shipped(name: str, argument: str) -> LabelMetric:
 
 
 def needs_label(metric: str) -> bool:
-    """Whether a metric, by its text, can say nothing without a label."""
+    """Return whether a metric needs a label; `metric` is its name with options."""
     name, _, argument = metric.partition(":")
     if name == "regex":
         return LABEL in argument
@@ -135,14 +135,15 @@ def needs_label(metric: str) -> bool:
 
 
 def reads_trajectory(metric: str) -> bool:
-    """Tell whether a metric, by its text, reads the record of an agent's steps."""
+    """Return whether a metric reads the record of an agent's steps; `metric` is its name with
+    options."""
     name = metric.partition(":")[0]
     return name in SHIPPED and SHIPPED[name].trajectory
 
 
 def describe_metric(metric: str) -> str:
-    """The text of the file that a metric names, by which it is another metric as soon as that
-    changes; empty where it names none.
+    """Return the text of the file that a metric names, as a part of the metric's identity: a metric
+    with a changed file is another metric. Empty if the metric names no file.
 
     Raises:
         InputError: the file cannot be read.
@@ -163,7 +164,8 @@ async def grade_output(
     passes: float = PASSES,
     row: Mapping[str, Any] = NO_ROW,
 ) -> EvaluationResult | Failure:
-    """Grade an output as `grade` does; slow metrics run in a thread, so that they block nothing."""
+    """Grade an output as `grade` does, but run slow metrics in a thread, so the event loop is not
+    blocked."""
     if getattr(metric, "blocks", False):
         return await search_apart(grade, metric, output, label, passes, row)
     if len(output) > GRADED_AT_ONCE:
@@ -178,8 +180,9 @@ def grade(
     passes: float = PASSES,
     row: Mapping[str, Any] = NO_ROW,
 ) -> EvaluationResult | Failure:
-    """The metric's score. A metric that raises, or gives no number in [0, 1], has failed. `row`:
-    what is known of the output, by column, for a metric that takes it."""
+    """Score an output with a metric; a Failure if the metric raises or returns no number in [0, 1].
+    `passes`: the lowest score that passes. `row`: the values of the row by column, for a metric
+    that takes them."""
     try:
         return read_score(call_metric(metric, output, label, row), passes)
     except InputError as error:

@@ -16,14 +16,15 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def edit_distance(output: str, label: Any) -> float:
-    """1 - d / n, with d the Levenshtein distance in characters and n the length of the longer
-    text: 1 for the same text, 0 where no character stays. White space around is left out."""
+    """Return the similarity 1 - d / n, with d the Levenshtein distance in characters and n the
+    length of the longer text: 1 for equal texts, 0 if no character is in common. White space around
+    the texts is ignored."""
     return Levenshtein.normalized_similarity(output.strip(), str(label).strip())
 
 
 def rouge_l(output: str, label: Any) -> float:
-    """ROUGE-L, the F1 of the longest common subsequence of words (C.-Y. Lin, "ROUGE: A Package for
-    Automatic Evaluation of Summaries", 2004, section 3.1, with beta = 1).
+    """Return ROUGE-L in [0, 1], the F1 of the longest common subsequence of words (C.-Y. Lin,
+    "ROUGE: A Package for Automatic Evaluation of Summaries", 2004, section 3.1, with beta = 1).
 
     Words are runs of letters and digits in lower case, without stemming. A text without words
     scores 1 against the same text and 0 against any other.
@@ -36,13 +37,14 @@ def rouge_l(output: str, label: Any) -> float:
 
 
 def bleu(output: str, label: Any) -> float:
-    """BLEU of one sentence / 100 (Papineni et al. 2002), by sacrebleu: orders that are longer than
-    the output are left out, and exponential smoothing."""
+    """Return the BLEU of one sentence in [0, 1] (Papineni et al. 2002), by sacrebleu, with
+    exponential smoothing; n-grams longer than the output are left out."""
     return _share(_bleu(), output, label)
 
 
 def chrf(output: str, label: Any) -> float:
-    """chrF2 / 100, the F-score of character n-grams up to 6 (Popović 2015), by sacrebleu."""
+    """Return chrF2 in [0, 1], the F-score of character n-grams up to 6 (Popović 2015), by
+    sacrebleu."""
     return _share(_chrf(), output, label)
 
 
@@ -57,5 +59,6 @@ def _chrf() -> CHRF:
 
 
 def _share(scorer: BLEU | CHRF, output: str, label: Any) -> float:
-    """From the scale of 0 to 100; rounding may bring a sentence score of sacrebleu above that."""
+    """Return sacrebleu's sentence score as a number in [0, 1]; its rounding may exceed
+    100 of 100."""
     return min(1.0, scorer.sentence_score(output, [str(label)]).score / 100)

@@ -32,13 +32,15 @@ _NUMBER = re.compile(
 
 
 def open_exact(argument: str) -> PlainMetric:
-    """The output is the label, without the white space around both."""
+    """Return the metric that compares the output with the label, without white space
+    around them."""
     fold = _reads_case("exact", argument)
     return lambda output, label: fold(output).strip() == fold(str(label)).strip()
 
 
 def open_contains(argument: str) -> PlainMetric:
-    """The label, without the white space around it, stands somewhere in the output."""
+    """Return the metric that checks whether the output contains the label, without white space
+    around it."""
     fold = _reads_case("contains", argument)
     return lambda output, label: fold(_wanted(label)) in fold(output)
 
@@ -58,8 +60,8 @@ def _wanted(label: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PatternMetric:
-    """Whether a pattern is found anywhere in the output, with the row's label in place of
-    `{label}`. `blocks`: it may take seconds on some text."""
+    """Checks whether a pattern matches anywhere in the output, with the row's label in place of
+    `{label}`. `blocks`: the search may take seconds on some texts."""
 
     pattern: str
     blocks: ClassVar[bool] = True
@@ -79,8 +81,9 @@ def open_pattern(pattern: str) -> PlainMetric:
 
 
 def open_numeric(tolerance: str) -> PlainMetric:
-    """The last number of the output is the last one of the label. `tolerance`: how far it may be
-    from that, as a number (`0.5`) or as a share of the label (`1%`); without one, not at all."""
+    """Return the metric that compares the last number of the output with the last number of the
+    label. `tolerance`: the largest difference that passes, as a number (`0.5`) or as a share of the
+    label (`1%`); empty: the numbers must be equal."""
     absolute, share = _read_tolerance(tolerance)
 
     def compare(output: str, label: Any) -> EvaluationResult:
@@ -99,8 +102,8 @@ def open_numeric(tolerance: str) -> PlainMetric:
 
 
 def last_number(text: str) -> float | None:
-    """The last number that is written in a text: 42, -3.5, .5, 1,234.5, 6e-3; not one that is a
-    part of a word (x2). A comma groups thousands. None without a number."""
+    """Return the last number in a text, such as 42, -3.5, .5, 1,234.5 or 6e-3; None if there is
+    none. Digits within a word (x2) do not count, and a comma groups thousands."""
     for match in reversed(list(_NUMBER.finditer(text))):
         number = float(match[0].replace(",", "").replace("\u2212", "-"))
         if math.isfinite(number):
@@ -109,7 +112,7 @@ def last_number(text: str) -> float | None:
 
 
 def _read_tolerance(text: str) -> tuple[float, float]:
-    """The tolerance as a number, and as a share of the label."""
+    """Read a tolerance; return it as a number and as a share of the label, one of which is 0."""
     if not text:
         return 0.0, 0.0
     try:
@@ -126,8 +129,8 @@ def _read_tolerance(text: str) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class SchemaMetric:
-    """Whether the whole output is JSON by a schema; the feedback says where it is not. `blocks`: it
-    has patterns, of which one may take seconds on some text."""
+    """Checks whether the whole output is JSON that follows a schema; the feedback lists the
+    violations. `blocks`: the schema has patterns, which may take seconds on some texts."""
 
     schema: Mapping[str, Any]
 

@@ -32,7 +32,7 @@ MOST = 3
 
 
 class ExampleFields(dict[str, Any]):
-    """Values by name, which are attributes, too, as those of DSPy's examples are."""
+    """Values by name, which are also attributes, like the fields of DSPy's examples."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -48,7 +48,7 @@ class ExampleFields(dict[str, Any]):
 
 
 class OnlyField(ExampleFields):
-    """A prediction of a single text, under whatever name it is asked for."""
+    """A prediction that consists of one text, which every field name returns."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -69,13 +69,14 @@ class OnlyField(ExampleFields):
 
 
 def takes_row(metric: object) -> bool:
-    """Whether a metric is given the row's values."""
+    """Return whether a metric's signature takes the values of the row."""
     shape = _shape_of(cast(Any, metric))
     return shape is None or shape < 0 or shape >= MOST
 
 
 def check_metric(metric: Any, name: str) -> LabelMetric:
-    """
+    """Check that an object is a plain function, or a callable object, with a supported signature.
+
     Raises:
         InputError: it cannot be called as a metric is.
     """
@@ -105,7 +106,8 @@ def call_metric(metric: LabelMetric, output: str, label: Any, row: Mapping[str, 
 
 
 def predict_fields(output: str) -> ExampleFields:
-    """An output as a prediction: the fields of a JSON object, else the text as its only one."""
+    """Return an output in the form of a DSPy prediction: the fields of a JSON object, or
+    one text."""
     try:
         parsed: object = json.loads(output)
     except (ValueError, RecursionError):
@@ -118,7 +120,8 @@ def predict_fields(output: str) -> ExampleFields:
 
 
 def read_score(value: Any, passes: float) -> EvaluationResult:
-    """
+    """Convert a metric's return value into a result. `passes`: the lowest score that passes.
+
     Raises:
         InputError: it is nothing that a metric may return; names its type.
     """
@@ -134,7 +137,7 @@ def read_score(value: Any, passes: float) -> EvaluationResult:
 
 
 def _parts_of(value: Any) -> tuple[Any, str]:
-    """The score, and the text that says why."""
+    """Return the score and the feedback text in a metric's return value."""
     score: Any = value
     text: Any = None
     if isinstance(value, tuple | list) and len(cast("Sequence[Any]", value)) == 2:

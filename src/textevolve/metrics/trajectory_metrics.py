@@ -38,8 +38,8 @@ ARGUMENTS = re.compile(r"([^=:]+)([=:])(.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryMetric:
-    """Scores the trajectory of a row; it passes with the whole score alone. `blocks`: a schema may
-    have a pattern that takes seconds."""
+    """Scores the trajectory of a row; only a score of 1 passes. `blocks`: a pattern in a schema may
+    take seconds."""
 
     check: TrajectoryCheck
     blocks: ClassVar[bool] = True
@@ -51,7 +51,8 @@ class TrajectoryMetric:
 
 
 def open_called(option: str) -> TrajectoryCheck:
-    """Count the calls of one tool: `NAME`, or `NAME=COUNT` with 2, 2.., ..2 or 1..3."""
+    """Return the metric that counts the calls of one tool: `NAME`, or `NAME=COUNT` with COUNT such
+    as 2, 2.., ..2 or 1..3."""
     if (match := _COUNT.fullmatch(option)) is None:
         raise InputError(
             f"metric tool-called:{option}: write tool-called:NAME, or with a count"
@@ -69,7 +70,8 @@ def open_called(option: str) -> TrajectoryCheck:
 
 
 def open_sequence(option: str) -> TrajectoryCheck:
-    """Compare the names of all calls with the expected ones: `[MODE][:NAME,NAME,...]`."""
+    """Return the metric that compares the names of all tool calls with the expected names:
+    `[MODE][:NAME,NAME,...]`."""
     mode, colon, listed = option.partition(":")
     if mode not in MODES and colon:
         raise InputError(f"metric tool-sequence:{option}: the mode is one of {', '.join(MODES)}")
@@ -93,9 +95,9 @@ def open_sequence(option: str) -> TrajectoryCheck:
 
 
 def open_arguments(option: str) -> TrajectoryCheck:
-    """Check arguments: of each call of a tool by the schema of a file (`NAME:FILE`); of at least
-    one call by a value (`NAME=JSON`). Without a tool, each expected call of the row needs a call
-    with its arguments."""
+    """Return the metric that checks the arguments of tool calls. `NAME:FILE`: every call of the
+    tool follows the JSON schema in the file. `NAME=JSON`: at least one call has these arguments.
+    Empty: for each expected call of the row, one call has its arguments."""
     match = ARGUMENTS.fullmatch(option)
     if option and match is None:
         raise InputError(
@@ -140,8 +142,8 @@ def _find_faults(calls: Sequence[ToolUse], name: str, schema: Mapping[str, Any])
 
 
 def open_max_steps(option: str) -> TrajectoryCheck:
-    """Hold the number of steps, or else of calls, against a budget; above it the score is the
-    budget by the steps."""
+    """Return the metric that checks an agent's number of steps, or of tool calls if no steps are
+    recorded, against a budget. Above the budget, the score is the budget divided by the number."""
     if not re.fullmatch("[0-9]{1,9}", option):
         raise InputError(f"metric max-steps:{option}: write max-steps:NUMBER, such as max-steps:5")
     most = int(option)
@@ -155,7 +157,8 @@ def open_max_steps(option: str) -> TrajectoryCheck:
 
 
 def find_errors(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
-    """Look for calls of tools, and other steps, that ended with an error."""
+    """Return score 1 if no tool call and no other step ended with an error, otherwise 0, with the
+    list of errors."""
     calls = list_calls(trajectory) if trajectory.steps is None else trajectory.tool_calls or ()
     errors = [f"{call.name}: {call.error}" for call in calls if call.error is not None]
     errors += trajectory.errors
@@ -163,7 +166,8 @@ def find_errors(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
 
 
 def list_calls(trajectory: Trajectory, column: str = "tool_calls") -> Sequence[ToolUse]:
-    """
+    """Return the recorded tool calls of a row.
+
     Raises:
         InputError: no calls are recorded, which is not the same as an empty list.
     """

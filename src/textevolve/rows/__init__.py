@@ -42,14 +42,14 @@ def read_rows(
     header: Header = lambda _columns: None,
     opened: Callable[[str], None] = lambda _path: None,
 ) -> Iterator[Placed]:
-    """The rows of a file in order; of all files of a folder or a pattern, by name; of a data set
-    of the Hugging Face hub (`hf:NAME`); `-` is JSON lines from standard input.
+    """Yield the rows of a path, each with its place: of a file in order, of all files of a folder
+    or a glob pattern by name, or of a data set of the Hugging Face hub (`hf:NAME`); `-` is JSON
+    lines from standard input.
 
-    `noun` is what messages call a row. CSV has no types: a cell is read as JSON where it can be,
-    and as it stands in the columns for which `is_text` is true; empty cells are left out.
-    `renamed`: new names of columns with their old ones. `header` is called with the names of a
-    table's columns before its rows, those of empty columns among them; `opened` each file before
-    its rows.
+    `noun`: the word for a row in messages. A CSV cell is read as JSON if it is valid JSON, and as
+    plain text in columns for which `is_text` returns true; empty cells are left out. `renamed`: new
+    column names with their old names. `header` is called with a table's column names before its
+    rows, including empty columns; `opened` is called with the path of each file before its rows.
 
     Raises:
         InputError: the file cannot be read, or a line is not a row; names file and line. Or no
@@ -71,14 +71,15 @@ def read_rows(
 
 
 def names_rows(text: str) -> bool:
-    """Whether a text looks like the name of something that rows are read from."""
+    """Return whether a text looks like the name of a row file, a folder or a data set of
+    the hub."""
     if text.startswith(PREFIX):
         return not any(map(str.isspace, text))
     return Path(text).suffix.lower() in SUFFIXES or is_folder(text)
 
 
 def find_files(path: str, noun: str) -> list[tuple[str, str]]:
-    """The files that rows are read from, each with what messages call it.
+    """Return the files that a path stands for, each with its name in messages.
 
     Raises:
         InputError: there is none.
@@ -124,8 +125,8 @@ def _read_file(
 
 
 class Renaming:
-    """Gives columns new names: `new: old` for each. A column that has the new name already makes
-    way, and gets a suffix to its name."""
+    """Renames columns: `renamed` has the old name for each new name. An existing column that
+    already has the new name gets a suffix."""
 
     def __init__(self, renamed: Mapping[str, str]) -> None:
         self._new = {old: new for new, old in renamed.items()}
@@ -150,7 +151,7 @@ class Renaming:
         return {self.new_name(name): value for name, value in row.items()}
 
     def refuse_unused(self) -> None:
-        """Raises InputError where a column that is to be renamed was in no row."""
+        """Raise an InputError if a column that is to be renamed was in no row."""
         for old, new in self._unused.items():
             raise InputError(
                 f"--map {new}={old}: no row has a column '{old}'; saw"
@@ -159,9 +160,8 @@ class Renaming:
 
 
 def read_lines(path: str) -> Iterator[tuple[str, str]]:
-    """The lines of a file of JSON that are not blank, each with its place; `-` is standard input.
-    Bytes that are not UTF-8 come as lone surrogates, so that they spoil no more than their own
-    line.
+    """Yield the non-blank lines of a JSON lines file, each with its place; `-` is standard input.
+    Bytes that are not UTF-8 become lone surrogates, so only their own line is invalid.
 
     Raises:
         InputError: the file cannot be read.
@@ -171,14 +171,14 @@ def read_lines(path: str) -> Iterator[tuple[str, str]]:
 
 
 def place_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str, str]]:
-    """The same of lines that are at hand; `name` is what messages call all of them."""
+    """Yield the non-blank ones of these lines, each with its place, `NAME:NUMBER`."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield f"{name}:{number}", mend_halves(line)
 
 
 def parse_row(text: str, where: str, noun: str) -> Row:
-    """The JSON object that a text is; `noun` is what messages call it.
+    """Parse a text as a JSON object; `noun`: the word for a row in messages.
 
     Raises:
         InputError: it is none; says where and why.
@@ -187,7 +187,7 @@ def parse_row(text: str, where: str, noun: str) -> Row:
 
 
 def read_text(path: str) -> str:
-    """The whole text of a file; `-` is standard input.
+    """Return the whole text of a file; `-` is standard input.
 
     Raises:
         InputError: the file cannot be read, or is not UTF-8.
@@ -197,7 +197,8 @@ def read_text(path: str) -> str:
 
 
 def read_argument(text: str) -> str:
-    """A text as it was given: itself, `@FILE`'s, or with `-` standard input's; `@@` is one @.
+    """Return the text of a command-line argument: `@FILE` reads a file, `-` reads standard input,
+    `@@` at the start stands for `@`; any other text is returned as it is.
 
     Raises:
         InputError: the file cannot be read; or the text is a file's path, without the @.

@@ -43,12 +43,12 @@ CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
-    """How cases are made of rows. `map`: new names of columns, with their old ones. `each_reply`:
-    each reply of the assistant in a chat is a case of its own. `images`: columns called `images`
-    and `candidate_images` hold some; relative paths begin in the `folder`. `parameters`: columns
-    that are parameters of the case. `letters`: texts of a pair may be called `a` and `b`.
-    `trajectory`: columns with an agent's steps are read, and no row with some needs an output.
-    `answered`: no row needs an output, since an application is to give one."""
+    """Options for reading cases from rows. `map`: new column names with their old names.
+    `each_reply`: each reply of the assistant in a chat is a separate case. `images`: read images
+    from the columns `images` and `candidate_images`; relative paths start in `folder`.
+    `parameters`: columns that are parameters of the case. `letters`: the outputs may be in columns
+    `a` and `b`. `trajectory`: read an agent's steps; rows with steps need no output. `answered`:
+    rows need no output, since an application will produce one."""
 
     map: Mapping[str, str] = empty_default(dict)
     each_reply: bool = False
@@ -119,7 +119,7 @@ class _RowSource:
         self.read: dict[str, str] = {}
 
     def get(self, name: str) -> Any:
-        """Return a value; None for what is missing, which tables may also write as NaN."""
+        """Return the value of a column; None if it is missing or NaN."""
         value = self.row.get(name)
         return None if isinstance(value, float) and value != value else value
 
@@ -225,8 +225,8 @@ class _RowSource:
         return read(IMAGES, self.get(IMAGES)), candidates
 
     def take_reference(self) -> str | None:
-        """Return the reference answer: a text, or a number. What else stands in a column of these
-        names is none, except that `reference` can mean nothing else."""
+        """Return the reference answer: a text, a number or a chat. A value of another type is
+        ignored, except in the column `reference`, where it is an error."""
         for name in self.roles.references:
             value = self.get(name)
             is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
@@ -305,7 +305,8 @@ def read_cases(
 
 
 def check_iterable(cases: object) -> None:
-    """
+    """Check that an object can be iterated over as cases.
+
     Raises:
         InputError: these cannot be cases.
     """

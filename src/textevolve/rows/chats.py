@@ -28,8 +28,8 @@ _CONTENTS = ("content", "tool_calls", "function_call")
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """The content of one message. `calls`: its tool calls, each as text. Parts that are not text
-    are named in brackets."""
+    """The content of one message. `calls`: the tool calls of the message, each as text. The text
+    names other parts, such as images, in brackets."""
 
     speaker: str
     text: str
@@ -71,17 +71,17 @@ def _is_message(value: object) -> bool:
 
 
 def _object(value: object) -> RawMessage:
-    """The value where it is an object; else an empty one."""
+    """Return the value if it is a mapping; otherwise an empty mapping."""
     return cast(RawMessage, value) if isinstance(value, Mapping) else {}
 
 
 def _list(value: object) -> Sequence[object]:
-    """The items of a list; what is none is its only item."""
+    """Return the value if it is a list; otherwise a list with the value as its only item."""
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
 
 
 def read_message(message: RawMessage) -> ChatTurn:
-    """Read what one message says."""
+    """Convert a message into a turn with speaker, text and tool calls."""
     speaker = speaker_of(str(message.get("role") or message.get("from")))
     if speaker == "Tool" and message.get("name"):
         speaker = f"Tool ({_plain(str(message['name']))})"
@@ -94,13 +94,15 @@ def read_message(message: RawMessage) -> ChatTurn:
 
 
 def speaker_of(role: str) -> str:
-    """User, Assistant, System or Tool, by whatever name data has it; else Other with the name."""
+    """Return the speaker for a role: User, Assistant, System or Tool, or `Other (ROLE)` if it is
+    unknown."""
     name = role.strip().lower()
     return _SPEAKERS.get(name) or f"Other ({_plain(name)})"
 
 
 def _read_part(part: object) -> tuple[str, str]:
-    """Return the text of a part of a message's content, and the call that it is."""
+    """Return the text of one part of a message's content, and the tool call that the part holds;
+    each is empty if there is none."""
     if not isinstance(part, Mapping):
         return "" if part is None else str(part), ""
     fields = _object(cast(object, part))
@@ -115,7 +117,7 @@ def _read_part(part: object) -> tuple[str, str]:
 
 
 def _read_call(call: object) -> str:
-    """A call of a tool as NAME(ARGUMENTS), in one line."""
+    """Return a tool call as `NAME(ARGUMENTS)` in one line."""
     fields = _object(call)
     function = _object(fields.get("function")) or fields
     raw = function.get("arguments", function.get("input", ""))
@@ -124,12 +126,13 @@ def _read_call(call: object) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name out of the data as a label may hold it: in one line, and short."""
+    """Return a name without special characters, in one line of at most 40 characters."""
     return re.sub(r"[^\w .-]+", "", name)[:40]
 
 
 def write_chat(chat: Chat) -> str:
-    """The turns as one text. A single turn of a user or an assistant is its text alone."""
+    """Return the turns as one text. A single turn of the user or the assistant gives its text
+    alone."""
     if len(chat) == 1 and chat[0].speaker in ("User", ASSISTANT) and not chat[0].calls:
         return chat[0].text
     return "\n".join(line for turn in chat for line in _write_turn(turn))
@@ -144,5 +147,5 @@ def _write_turn(turn: ChatTurn) -> Iterator[str]:
 
 
 def replies_of(chat: Chat) -> list[tuple[Chat, ChatTurn]]:
-    """Each turn of the assistant, with the turns before it."""
+    """Return each turn of the assistant, together with the turns before it."""
     return [(chat[:at], turn) for at, turn in enumerate(chat) if turn.speaker == ASSISTANT]

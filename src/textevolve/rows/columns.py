@@ -71,9 +71,9 @@ _LETTERS = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Columns by what they hold, as their names stand in the data; best first, outputs in order.
-    `lists`: each may hold several outputs. `instruction`: stands before the input, as in Alpaca's
-    rows."""
+    """The columns of a row by role, under their names in the data. Each role lists its best column
+    first, except `outputs`, which keep their order. `lists`: columns that may hold several outputs.
+    `instruction`: a column whose text precedes the input, as in Alpaca's rows."""
 
     inputs: tuple[str, ...]
     chats: tuple[str, ...]
@@ -90,7 +90,8 @@ class Roles:
 
 
 def fold_name(name: object) -> str:
-    """A column's name as names are compared."""
+    """Return a column's name in the form that is compared: lower case, with underscores for spaces
+    and hyphens."""
     return _BREAKS.sub("_", str(name).strip().lower()).strip("_")
 
 
@@ -129,7 +130,8 @@ def _named(names: Iterable[str], folded: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of a family: the bare one and those with numbers, by number; else all others."""
+    """Return the columns whose names begin with a stem: the stem alone and the numbered ones, by
+    number; if there are none, all others."""
     numbered: list[tuple[int, str]] = [(-1, folded[stem])] if stem in folded else []
     members: list[str] = []
     for name, column in folded.items():
@@ -141,7 +143,7 @@ def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def is_text_column(column: str, *, letters: bool = False) -> bool:
-    """Whether a cell of a table is to be read as it stands, and not as JSON."""
+    """Return whether the cells of a column are plain text and must not be parsed as JSON."""
     name = fold_name(column)
     allowed = _LETTERS if letters else ()
     if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, "id", "text", *allowed):
@@ -150,8 +152,9 @@ def is_text_column(column: str, *, letters: bool = False) -> bool:
 
 
 def join_passages(value: object) -> str:
-    """A context as one text: a text as it is, of a list of texts, or of its JSON, the passages with
-    a blank line between them, so a passage with blank lines loses them; otherwise empty."""
+    """Return a context as one text: a text unchanged; a list of texts, or its JSON, joined with a
+    blank line between passages. Blank lines within a listed passage are removed. Empty for other
+    values."""
     if isinstance(value, str):
         parsed = parse_text(value)
         joined = "" if isinstance(parsed, str) else join_passages(parsed)
@@ -229,8 +232,8 @@ class Columns:
         return f"columns: {', '.join(roles)}{unread}"
 
     def tell(self, *, reference: bool) -> None:
-        """Log what columns were read as, unless each has the name of its role, and warn of what is
-        odd about them. `reference`: the judge reads a reference."""
+        """Log the role of each column, unless all columns have the names of their roles, and warn
+        of unread or doubtful columns. `reference`: whether the judge reads a reference."""
         log = logging.getLogger("textevolve")
         if self.unread:
             message = f"nothing reads these fields of the cases: {list_names(self.unread)}"
@@ -253,7 +256,7 @@ class Columns:
 
 
 def list_names(names: Iterable[object]) -> str:
-    """List the first of some names, each on one line and short."""
+    """Join the first names of a list into one text, each shortened and on one line."""
     shortened = [" ".join(str(name).split())[:40] for name in names]
     more = f" and {len(shortened) - NAMED} more" if len(shortened) > NAMED else ""
     return ", ".join(shortened[:NAMED]) + more or "no columns"

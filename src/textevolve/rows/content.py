@@ -68,7 +68,7 @@ def _standard_input(errors: str) -> IO[str]:
 
 
 def parse_json(text: str, where: str, noun: str) -> Any:
-    """The JSON value in a text.
+    """Parse a text as JSON and return the value.
 
     Raises:
         InputError: it is not JSON, or one of its objects has a key twice, where JSON would silently

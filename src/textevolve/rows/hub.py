@@ -84,7 +84,7 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
 
 
 def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
-    """The files of the split in the branch of converted files.
+    """Return the files of a split in the data set's branch of converted Parquet files.
 
     Raises:
         InputError: nothing is there or has that name, or several are there and none is named.
@@ -108,7 +108,7 @@ def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
 def _choose(
     dataset: HubSet, kind: str, name: str, choices: Mapping[str, object], default: str
 ) -> str:
-    """The one that is named, the only one, or the default.
+    """Return the requested name, or the only one, or the default.
 
     Raises:
         InputError: there is none of that name, or it has to be said which.

@@ -39,7 +39,7 @@ def folder_of(file: str) -> str:
 
 
 def read_image(given: ImageLike) -> str:
-    """The data URL of an image: of a file by its path, of its bytes, or of a data URL, checked.
+    """Return an image as a data URL. The image is the path of a file, its bytes, or a data URL.
 
     Raises:
         InputError: it cannot be read, is too large, or is no PNG, JPEG, GIF or WebP.
@@ -49,10 +49,10 @@ def read_image(given: ImageLike) -> str:
 
 
 def read_images(value: object, where: str, folder: str = "") -> tuple[str, ...]:
-    """The data URLs of what a cell of a row holds: a path, a data URL, bytes, an object with one of
-    these under `url`, `bytes` or `path`, or a list of them, which a table has as JSON. Empty where
-    there is nothing. `where` begins messages: the place of the row and its column. `folder`: where
-    relative paths begin.
+    """Return the images in a cell of a row as data URLs; empty if the cell is empty. The cell holds
+    a path, a data URL, bytes, an object with one of these under `url`, `bytes` or `path`, or a list
+    of them, which may be JSON. `where`: the row and the column, for messages. `folder`: the folder
+    of relative paths.
 
     Raises:
         InputError: one of them cannot be read or is no image; or there are too many.
@@ -72,7 +72,7 @@ def read_images(value: object, where: str, folder: str = "") -> tuple[str, ...]:
 
 
 def list_images(value: object, where: str) -> Iterator[object]:
-    """List what a cell holds, without what is blank.
+    """Yield the images of a cell, single or listed, without blank entries.
 
     Raises:
         InputError: it begins as a list in JSON and is none.
@@ -90,7 +90,7 @@ def list_images(value: object, where: str) -> Iterator[object]:
 
 
 def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
-    """Read the bytes of one image, and return what messages call it."""
+    """Return the bytes of one image, and its name in messages."""
     while isinstance(cell, Mapping):
         fields = cast(Mapping[str, Any], cell)
         cell = next((fields[name] for name in _FIELDS if fields.get(name) is not None), None)

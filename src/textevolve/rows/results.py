@@ -37,7 +37,7 @@ def read_log(path: str, name: str) -> Iterator[Placed]:
 
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:
-    """Read a whole log of Inspect's, or promptfoo's results; None if it is neither."""
+    """Read the rows of an Inspect log or of promptfoo's results; None if the value is neither."""
     if isinstance(document.get("samples"), list) and "eval" in document:
         return list(map(_read_sample, document["samples"]))
     results = document.get("results")
@@ -50,7 +50,7 @@ def read_results(document: Mapping[str, Any]) -> list[Row] | None:
 
 
 def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:
-    """Make faults of a record's shape errors of the input."""
+    """Turn errors that a record of an unexpected shape causes into an InputError."""
 
     def checked(row: Row) -> Row:
         try:
@@ -80,7 +80,8 @@ def _read_sample(sample: Row) -> Row:
 
 @_checked
 def read_tool_result(row: Row) -> Row:
-    """Read a result of promptfoo's; any other row stays as it is."""
+    """Convert a promptfoo result into a row with input, output and reference; return any other row
+    unchanged."""
     if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
         return row
     response, case, prompt, provider = (
@@ -99,12 +100,13 @@ def read_tool_result(row: Row) -> Row:
 
 
 def has_outputs(columns: Iterable[str]) -> bool:
-    """Tell whether a table is promptfoo's: its outputs are named by provider and prompt."""
+    """Return whether a table is an export of promptfoo, by its column names."""
     return any(map(_PROVIDER.fullmatch, columns))
 
 
 def read_cells(row: Row) -> Iterator[Row]:
-    """Read a row for each output in a row of promptfoo's table; any other stays as it is."""
+    """Yield one row for each output in a row of promptfoo's table; yield any other row
+    unchanged."""
     outputs = {name: match for name in row if (match := _PROVIDER.fullmatch(name))}
     for name, (_, prompt) in ((name, match.groups()) for name, match in outputs.items()):
         for variable, value in row.items():

@@ -38,22 +38,22 @@ Header = Callable[[Sequence[str]], None]
 
 
 def defuse(text: str) -> str:
-    """The text as a cell that no spreadsheet runs as a formula: with an apostrophe in front if it
-    begins like one. Numbers stay as they are."""
+    """Return a text as a cell that no spreadsheet runs as a formula: it gets a leading apostrophe
+    if it begins like a formula and is no number."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def _restore(cell: str) -> str:
-    """The text that `defuse` made the cell of."""
+    """Return the text of a cell without the apostrophe that `defuse` added."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def read_csv(
     file: IO[str], name: str, is_text: Callable[[str], bool], header: Header
 ) -> Iterator[Placed]:
-    """The rows of a table whose first line names its columns; that line also shows what stands
-    between cells: the one of `DELIMITERS` that is most often in it. Cells of our own exports are
-    restored: the apostrophes of `defuse` go."""
+    """Yield the rows of a CSV file with their places. The first line holds the column names; the
+    delimiter is the one of `DELIMITERS` that is most frequent there. In files exported by
+    TextEvolve, apostrophes that `defuse` added are removed."""
     csv.field_size_limit(sys.maxsize)
     header_line = next(iter(file), "")
     lines = itertools.chain([header_line] if header_line else [], file)
@@ -98,7 +98,7 @@ def _cell(value: str) -> Any:
 
 
 def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:
-    """The rows of a Parquet file, a batch of them in memory at a time."""
+    """Yield the rows of a Parquet file with their places, loading one batch of rows at a time."""
     try:
         from pyarrow import parquet
     except ModuleNotFoundError:

@@ -38,13 +38,13 @@ async def aassert_text(
     context: str | None = None,
     model: str | None = None,
 ) -> EvaluationResult:
-    """Assert that an output is good enough, and return its score in [0, 1] with the feedback.
+    """Assert that an output is good enough, and return its result: a score in [0, 1] with feedback.
 
-    `judge`: its name, such as "probe+rules", or an evaluator or function of your own; None: that of
-    the session. `min_score`: from which score it passes; None: that of the session, or else the
-    judge says what passes; 0 lets every score pass. `rubric`: what to judge by, a text or @FILE.
-    `reference`: an answer to compare with. `context`: the texts that the output must keep to, for
-    judges of faithfulness. `model`: whom the judge asks.
+    `judge`: a judge's name, such as "probe+rules", or your own evaluator or function; None: the
+    judge of the session. `min_score`: the lowest score that passes; None: that of the session, or
+    else the judge's own threshold; 0 lets every score pass. `rubric`: the criteria, as a text or
+    @FILE. `reference`: an answer to compare with. `context`: the source texts, for judges of
+    faithfulness. `model`: the spec of the model that the judge calls.
 
     Raises:
         AssertionError: it is not; shows output, score and what the judge said.
@@ -64,16 +64,15 @@ async def aassert_texts(
     rubric: str = "",
     model: str | None = None,
 ) -> list[EvaluationResult]:
-    """Assert many texts, which are judged at once: pairs (input, output), or mappings with what
-    else `assert_text` takes, which wins over what is said for all. All are judged before the test
-    fails.
-    """
+    """Assert that many outputs are good enough; return their results in order. Each text is a pair
+    (input, output), or a mapping with the arguments of `assert_text`, which override those for all
+    texts. All texts are judged, concurrently, before the test fails."""
     shared = {"judge": judge, "min_score": min_score, "rubric": rubric, "model": model}
     return await _judge([{**shared, **_read_text(t, n)} for n, t in enumerate(texts, 1)])
 
 
 def _waiting(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """The assertion for plain tests."""
+    """Return the blocking version of an async assertion, for tests that are not async."""
 
     @wraps(verb)
     def wait(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -103,7 +102,8 @@ def _read_text(text: TextLike, number: int) -> Mapping[str, Any]:
 
 
 async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
-    """The results, where all texts have one and are good enough."""
+    """Judge the texts; return their results, or raise if one has no result or is not good
+    enough."""
     session = find_session()
     run = session.open()
     try:
@@ -125,7 +125,7 @@ async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
 
 
 def _demand(session: JudgingSession, text: Mapping[str, Any]) -> tuple[Case, Demand]:
-    """The case that a text is, and what is demanded of it."""
+    """Return a text as a case, together with the demand that the case has to meet."""
     name, place = session.name_next()
     values = text.get("reference"), text.get("context")
     case = Case(text.get("input"), (text.get("output"),), name, {}, *values)  # pyright: ignore[reportArgumentType]  checked next
@@ -146,7 +146,8 @@ def _demand(session: JudgingSession, text: Mapping[str, Any]) -> tuple[Case, Dem
 
 
 def _hide_frames(error: Exception) -> Exception:
-    """The error as a test sees it: without the frames of ours that it came through."""
+    """Remove TextEvolve's own frames from the start of an error's traceback, and return
+    the error."""
     if isinstance(error, TextEvolveError):
         error.__cause__ = None
     trace: TracebackType | None = error.__traceback__

@@ -54,9 +54,11 @@ class SessionRun:
 
 
 class AssertionRun:
-    """Judges texts for the tests of one session, which `key` names in all its processes.
+    """Judges texts for the tests of one session. `key`: identifies the session in all its
+    processes.
 
-    `judge`: serves where a test names none. `id`: of the run, empty until something is judged.
+    `judge`: the default judge, for tests that name none. `id`: the id of the run; empty until the
+    first text is judged.
     """
 
     def __init__(self, key: str, settings: Settings, judge: str | None, limits: Limits) -> None:
@@ -68,7 +70,7 @@ class AssertionRun:
         self.id = ""
 
     def demand(self, judge: object, case: Case, **demanded: Any) -> Demand:
-        """The demand on a case, with a judge that fits it.
+        """Return the demand on a case, with a judge that reads the case's reference and context.
 
         Raises:
             InputError: the judge, or the score, cannot be used.
@@ -81,8 +83,8 @@ class AssertionRun:
         return demand
 
     async def judge(self, texts: Sequence[tuple[Case, Demand]]) -> list[Assertion]:
-        """Judge cases, in their order, and keep each in the store as it comes; a failure where no
-        answer came.
+        """Judge cases, and store each result as soon as it is there. Return the results in the
+        order of the cases; a case without an answer has a Failure.
 
         Raises:
             InputError: a case or a judge cannot be used. StoreError: it cannot be kept.
@@ -104,7 +106,7 @@ class AssertionRun:
         return SessionRun(store, run, await stack.enter_async_context(opened))
 
     def _register(self, store: Store, stack: AsyncExitStack) -> RunRecord:
-        """The session's run, which the first of its processes makes."""
+        """Return the run of the session; the first process of the session creates it."""
         key = f"{STUDY.kind}-{self._key}"
         if (run := store.find_run(key)) is not None:
             return run
@@ -140,7 +142,7 @@ class AssertionRun:
         return assertion
 
     async def _find_model(self, name: str) -> str:
-        """The full name of a model, or of the session's own."""
+        """Return the full spec of a model; without a name, that of the session's model."""
         async with self._choosing:
             if name not in self._models:
                 chosen = name or self._settings.model
@@ -149,8 +151,8 @@ class AssertionRun:
 
 
 def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
-    """The judge, which looks at the reference and the context that the case has. One that nobody
-    `named` is made to look at the reference.
+    """Return the judge if it reads the reference and the context that the case has. A default judge
+    (not `is_named`) is switched to read the reference.
 
     Raises:
         InputError: it does not look at one of them.

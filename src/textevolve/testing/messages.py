@@ -40,7 +40,8 @@ def end_session(session: JudgingSession) -> list[str]:
 
 
 def describe_failures(assertions: Sequence[Assertion], run: str) -> str:
-    """Each text that is not good enough, or has no score; the first line says the most."""
+    """Describe each text that is not good enough or has no score; the first line
+    summarises them."""
     wrong = [assertion for assertion in assertions if assertion.passed is not True]
     lines: list[str] = []
     if len(assertions) > 1:

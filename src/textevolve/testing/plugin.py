@@ -51,7 +51,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
-    """Each of `workers` processes may spend its share."""
+    """Read the session's options; the cost limit is divided by the number of processes,
+    `workers`."""
     options: dict[str, str | None] = {
         name: config.getoption(f"--textevolve-{name}")
         or config.getini(f"textevolve_{name.replace('-', '_')}")
@@ -101,7 +102,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Close the session's run; the exit status also shows whether that failed."""
+    """Close the session's run; the exit status is an error if closing fails."""
     judging, config = session.config.stash[_SESSION], session.config
     judging.close()
     if hasattr(config, "workerinput"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """The options of a session. `start`: the folder that it was started in."""
+    """The options of a test session. `start`: the working folder at the start of the session."""
 
     start: Path
     judge: str | None = None
@@ -31,8 +31,9 @@ class SessionOptions:
 
 
 class JudgingSession:
-    """`key` names the session in all its processes. `run_id`: of its run, empty until something is
-    judged; another process of the session may have made it, and told of it."""
+    """A test session that judges texts. `key`: identifies the session in all its processes.
+    `run_id`: the id of the session's run, which another process may have created; empty until a
+    text is judged."""
 
     def __init__(self, key: str, options: SessionOptions) -> None:
         self.options = options
@@ -43,19 +44,21 @@ class JudgingSession:
         self._test, self._judged, self._all = "outside of a test", 0, 0
 
     def begin_test(self, name: str) -> None:
-        """Judgements from now on belong to this test."""
+        """Set the test to which all following judgements belong."""
         with self._guard:
             self._test, self._judged = name, 0
 
     def name_next(self) -> tuple[str, int]:
-        """The id of the next judgement, such as `test_tides.py::test_cause #2`, and its place."""
+        """Return the id of the next judgement, such as `test_tides.py::test_cause #2`, and its
+        number in the session."""
         with self._guard:
             self._judged, self._all = self._judged + 1, self._all + 1
             again = f" #{self._judged}" if self._judged > 1 else ""
             return f"{self._test}{again}", self._all
 
     def read_settings(self) -> Settings:
-        """
+        """Return the settings, read in the folder where the session was started.
+
         Raises:
             SettingsError: a file or a value cannot be used.
         """
@@ -69,7 +72,7 @@ class JudgingSession:
             return settings
 
     def open(self) -> AssertionRun:
-        """The session's run, which opens models and store with its first text."""
+        """Return the run of the session, which opens models and store with its first text."""
         from textevolve.testing.judging import AssertionRun, Limits
 
         with self._guard:
@@ -79,12 +82,12 @@ class JudgingSession:
             return self._run
 
     def find_run(self) -> str:
-        """The id of the run; empty until something is judged."""
+        """Return the id of the run; empty until a text is judged."""
         self.run_id = (self._run.id if self._run is not None else "") or self.run_id
         return self.run_id
 
     def close(self) -> None:
-        """Close models and store; the run stays in the store."""
+        """Close models and store; the stored run is kept."""
         if self._run is not None:
             self._run.kept.close()
 
@@ -94,7 +97,8 @@ sessions: list[JudgingSession] = []
 
 
 def find_session() -> JudgingSession:
-    """
+    """Return the innermost running test session.
+
     Raises:
         InputError: no session of pytest is under way.
     """

@@ -26,8 +26,8 @@ _MILLISECONDS = 1e11
 
 
 def parse_time(text: str) -> float | None:
-    """Seconds since 1970 of a date, a date with a time, or a number of seconds or milliseconds;
-    in UTC where it names no zone. None where it is none of these."""
+    """Parse a date, a date with a time, or a Unix time in seconds or milliseconds. Return seconds
+    since 1970; None if the text is none of these. A time without a zone is UTC."""
     words = " ".join(text.split())
     if re.fullmatch(r"\d{9,14}(\.\d{1,9})?", words):
         number = float(words)
@@ -46,7 +46,7 @@ def _reader(form: str) -> Callable[[str], datetime]:
 
 
 def write_date(time: float, form: str = "%Y-%m-%d") -> str:
-    """A time in UTC."""
+    """Format a Unix time in seconds as a date in UTC, or by another `strftime` format."""
     return datetime.fromtimestamp(time, UTC).strftime(form)
 
 
@@ -59,6 +59,6 @@ _DATE = re.compile(
 
 
 def dates_in(text: str) -> list[str]:
-    """The dates that a text names with day and year, as they stand there, with the time of day
-    where one follows; months in English."""
+    """Return the dates with day and year that occur in a text, as written there, with the time of
+    day if one follows. Month names are English."""
     return _DATE.findall(text)

@@ -13,12 +13,12 @@ _WRITTEN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)
 
 
 def read_decimal(text: str) -> float | None:
-    """The number of a text that is one plain decimal number, such as 8 or 8.5, and nothing else."""
+    """Parse a plain decimal number, such as 8 or 8.5; None if the text is anything else."""
     return float(text) if _DECIMAL.fullmatch(text.strip()) else None
 
 
 def take_decimal(value: object) -> object:
-    """A number out of a model's answer: before validators of pydantic, which take what else comes.
+    """Convert a number from a model's answer before pydantic validates it; a text becomes a float.
 
     Raises:
         ValueError: a truth value, or a text that is not one plain decimal number.
@@ -32,8 +32,8 @@ def take_decimal(value: object) -> object:
 
 
 def reject_odd_number(value: object) -> object:
-    """The value, if it may be a number: before validators of pydantic. Of texts those pass that
-    people write numbers as, such as 8, .5 and 1e-3.
+    """Return the value unchanged if pydantic may read it as a number. Of texts, only common forms
+    are allowed, such as 8, .5 and 1e-3.
 
     Raises:
         ValueError: a text that is none of these, or a truth value.
@@ -46,7 +46,7 @@ def reject_odd_number(value: object) -> object:
 
 
 def read_number(text: str) -> float:
-    """The number that a person wrote.
+    """Parse a number that a person wrote, such as 8, .5 or 1e-3.
 
     Raises:
         ValueError: it is none, or not finite.

@@ -50,12 +50,12 @@ print(re.search(pattern, text, int(flags)) is not None)
 
 
 class SlowPatternError(TextEvolveError):
-    """A pattern took longer on a text than it may."""
+    """The search for a pattern exceeded its time limit."""
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
-    """The pattern, in which `^` and `$` are the ends of a line.
+    """Compile a regular expression in which `^` and `$` match at the ends of each line.
 
     Raises:
         InputError: it is not a regular expression, or has a NUL character.
@@ -71,8 +71,9 @@ def compile_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
 
 
 def may_be_slow(pattern: str, length: int) -> bool:
-    """Whether a pattern may take more than `STEPS` on a text of this length; also true of some that
-    are quick: each repeat may end, and each group choose, anywhere."""
+    """Estimate whether a pattern may need more than `STEPS` steps on a text of this length. Some
+    fast patterns count as slow, since the estimate assumes the worst case of each repeat and group.
+    """
     bare = _ESCAPED.sub("a", pattern)
     repeats = 1 + len(_REPEAT.findall(bare)) + len(_REFERENCE.findall(pattern))
     groups = 1 + bare.count("(")
@@ -84,8 +85,8 @@ def may_be_slow(pattern: str, length: int) -> bool:
 
 
 async def search_apart(search: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function that searches for patterns in one of a few threads that do nothing else:
-    neither the event loop nor the threads that others need wait for a slow pattern."""
+    """Call a function that searches for patterns in a thread that is reserved for this, so that a
+    slow pattern blocks neither the event loop nor the other threads."""
     work = partial(copy_context().run, search, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), work)
 
@@ -97,9 +98,10 @@ def _threads(_process: int) -> ThreadPoolExecutor:
 
 
 def is_found(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether the pattern is found in the first `TEXT_SEARCHED` characters.
+    """Return whether the pattern matches anywhere in the first `TEXT_SEARCHED` characters.
 
-    Blocks, for up to `SECONDS`, where the pattern `may_be_slow`: see `search_apart`.
+    Blocks for up to `SECONDS` if the pattern `may_be_slow`; in async code, call it by
+    `search_apart`.
 
     Raises:
         SlowPatternError: it took longer.

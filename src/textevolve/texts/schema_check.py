@@ -45,7 +45,8 @@ def _validator_type() -> Any:
 
 
 def check_schema(schema: object, where: str = "the schema") -> None:
-    """
+    """Check that a JSON schema is valid and that all of its keywords and patterns can be checked.
+
     Raises:
         InputError: it is no schema, or uses a keyword or a pattern that cannot be checked.
     """

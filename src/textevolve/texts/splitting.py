@@ -16,8 +16,8 @@ _SEAMS = (_PARAGRAPH, _SENTENCE, _SPACE)
 
 
 def split_text(text: str, size: int) -> Iterator[str]:
-    """Pieces of at most `size` characters, and of at least a third of that where there are several.
-    A word is cut only where it is longer than a third of a piece.
+    """Split a text into pieces of at most `size` characters; if there are several, each has at
+    least a third of that. A word is split only if it is longer than a third of a piece.
 
     Raises:
         ValueError: `size` is below 3.
@@ -46,8 +46,8 @@ def _find_seam(text: str, low: int, high: int) -> int:
 
 
 def cut_at_seam(text: str, size: int) -> str:
-    """The beginning of a text, at most `size` characters: whole sentences where the first fits,
-    else whole words, else what fits. Spaces at the end are left off."""
+    """Return the beginning of a text, at most `size` characters: whole sentences if the first one
+    fits, otherwise whole words, otherwise `size` characters. Trailing spaces are removed."""
     if len(text) <= size:
         return text
     for seam in (_SENTENCE, _SPACE):
@@ -60,9 +60,8 @@ def cut_at_seam(text: str, size: int) -> str:
 
 
 def excerpt(text: str, most: int, focus: int | None = None) -> str:
-    """A text of at most `most` characters as it is; of a longer one the beginning and the end, and
-    between them, if there is a `focus`, what stands around that position. Marks say how much is
-    left out."""
+    """Return a text of at most `most` characters unchanged; of a longer one its beginning and its
+    end, and the part around the position `focus` if that is set. Marks say how much is left out."""
     if len(text) <= most:
         return text
     part = most // 2 if focus is None else most // 4

@@ -14,7 +14,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stand as such."""
+    """Writes texts of several lines as YAML block texts."""
 
 
 def _dump_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -26,13 +26,13 @@ _Dumper.add_representer(str, _dump_text)
 
 
 def dump_yaml(data: Any) -> str:
-    """Mappings, lists and texts as YAML, in the order in which they are given."""
+    """Return data as YAML, with mappings in their given order."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)
 
 
 def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
-    """The nodes of a text and its data; `source` names it in messages. Half a surrogate pair, which
-    an escape can make, is U+FFFD.
+    """Parse a YAML text; return its node tree, which has the line numbers, and its data. `source`:
+    the name of the text in messages. Lone surrogates become U+FFFD.
 
     Raises:
         InputError: it is not valid YAML, or a mapping has a key twice; names the line.
@@ -74,7 +74,7 @@ def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
 
 
 def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
-    """The line, from 1 on, of the deepest part of `location` that the text has."""
+    """Return the line (from 1) of a `location` in the data, or of its deepest part that exists."""
     line = 1 if node is None else node.start_mark.line + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -91,7 +91,7 @@ def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
 
 
 def build_at(model: type[Model], data: Any, node: yaml.Node | None, source: str) -> Model:
-    """Build a model of data that stands in a file at `node`.
+    """Validate data at `node` of a YAML file, and build a model from the data.
 
     Raises:
         InputError: the data does not fit; names the file, the line and the reason.

@@ -27,7 +27,7 @@ COLLECTOR = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 def open_tracing(settings: Settings) -> Span:
-    """Return the root of the spans of a client, or of none.
+    """Return the root span of a client; without tracing, a root that records nothing.
 
     Raises:
         SettingsError: spans cannot go where the settings say.
@@ -47,8 +47,8 @@ def _is_disabled() -> bool:
 
 
 def _find_tracer(settings: Settings) -> Tracer | None:
-    """Find the tracer of the settings, of the provider that the program has set up, or of the
-    collector that the environment names."""
+    """Find the tracer: that of the settings, of the tracer provider that the program has set up, or
+    of the collector that environment variables name; None without tracing."""
     if (place := settings.traces) is not None:
         return _open_tracer(place if "://" in place else abspath(place), f"traces = {place}")
     if "opentelemetry.trace" in sys.modules:
@@ -62,8 +62,8 @@ def _find_tracer(settings: Settings) -> Tracer | None:
 
 @cache
 def _open_tracer(destination: str, reason: str) -> Tracer | None:
-    """Return a tracer to a destination. Without OpenTelemetry there is none for a variable, which
-    may be meant for other programs, and that is reported once.
+    """Return a tracer that exports to a destination. If OpenTelemetry is not installed and only an
+    environment variable asks for tracing, report that once and return None.
 
     Raises:
         SettingsError: the settings name a destination that cannot be used.

@@ -61,14 +61,14 @@ COUNTED = ("calls", "calls_replayed", "tokens_in", "tokens_out", "parse_errors")
 
 
 def records_texts() -> bool:
-    """Tell whether the conventions' switch lets texts into spans."""
+    """Return whether OpenTelemetry's switch for message content allows texts in spans."""
     switch = os.environ.get(CONTENT_SWITCH, "").lower()
     return switch in ("true", "1", "span_only", "span_and_event")
 
 
 @dataclass
 class RecordedSpan:
-    """A span under way with the sums of what was used in it, or the root, which has no `span`."""
+    """A running span with the usage summed up within it, or the root, which has no `span`."""
 
     tracer: Tracer
     texts: bool
@@ -149,7 +149,7 @@ class RecordedSpan:
 
     @contextmanager
     def enter(self) -> Generator[None]:
-        """Let this span be the current one within the block."""
+        """Make this span the current span within the block."""
         current = current_span.set(self)
         attached = contexts.attach(self.context or contexts.Context())
         try:
@@ -211,8 +211,8 @@ class RecordedSpan:
         self.span.end()
 
     def fail(self, reason: str, kind: str) -> None:
-        """Note why there is no result; `kind` is that of the error. At a limit, and where nobody
-        was asked, nothing has failed."""
+        """Record the reason for a missing result; `kind` is the kind of the error. A reached limit,
+        and a case for which nothing was called, are not marked as errors."""
         self.note(reason=reason)
         if kind not in ("", "skipped"):
             self.span.set_status(Status(StatusCode.ERROR, reason))
@@ -276,8 +276,8 @@ class RecordedSpan:
 
 
 def name_model(spec: str) -> tuple[str, dict[str, str]]:
-    """Return what a model, or a target, is called in the name of its span, and its attributes. The
-    arguments of programs and the queries of addresses, which may hold keys, are left out."""
+    """Return the name of a model, or of a target, in span names, and its span attributes. The
+    arguments of programs and the queries of addresses are left out, since they may hold keys."""
     if spec.startswith(JOURNALED):
         name = spec.removeprefix(JOURNALED).partition("?")[0].partition(" ")[0]
         return name, {"agent": name}

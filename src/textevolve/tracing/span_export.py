@@ -42,9 +42,9 @@ _log = logging.getLogger("textevolve")
 
 
 def open_tracer(name: str, destination: str, collector: str) -> Tracer:
-    """Return a tracer of this name, whose spans go to a file or an address, or to the `collector`
-    of OpenTelemetry's own variables if `destination` is empty. Unsent spans are sent when the
-    program ends.
+    """Return a tracer with this name. Its spans go to `destination`, a file or an address, or, if
+    that is empty, to the `collector` of OpenTelemetry's own variables. Unsent spans are sent when
+    the program ends.
 
     Raises:
         SettingsError: the file cannot be written, or the address is invalid.
@@ -75,8 +75,9 @@ def _open_processor(destination: str, collector: str) -> SpanProcessor:
 
 
 class LossReport(logging.Filter):
-    """Reports the first loss of spans with its cause, in place of what the exporters log of each.
-    A refusal's body, which they leave out, names the cause. `places`: of all collectors."""
+    """A log filter that reports the first loss of spans with its cause, instead of a message from
+    the exporter for each loss. The cause includes the body of a collector's refusal. `places`: the
+    host and port of each collector."""
 
     def __init__(self) -> None:
         super().__init__()
