@@ -24,7 +24,7 @@ from textevolve.tracing.recording import CONTENT_SWITCH
 
 pytestmark = pytest.mark.slow
 FOLDER = Path(tempfile.gettempdir()) / "textevolve-tools"
-INSTALL, START = 900, 600
+INSTALL, START = 300, 600
 """Seconds that installing a tool, and starting it on an empty database, may take."""
 
 
@@ -32,11 +32,11 @@ def install(name, package):
     """The `bin` of an environment with this package, or a skipped test."""
     folder = FOLDER / name
     if not (folder / "installed").exists():
-        python = str(folder / "bin/python")
+        uv = Path(sys.executable).with_name("uv")
         try:
             for command in (
-                [sys.executable, "-m", "venv", "--clear", str(folder)],
-                [python, "-m", "pip", "install", "-q", package],
+                [uv, "venv", "-q", "--clear", "-p", sys.executable, folder],
+                [uv, "pip", "install", "-q", "-p", folder / "bin/python", package],
             ):
                 subprocess.run(command, check=True, capture_output=True, timeout=INSTALL)
         except (subprocess.SubprocessError, OSError) as error:
