@@ -1,36 +1,36 @@
-"""The registry of judges: read a judge's text, describe it, and open the `Evaluator` that it names.
+"""The registry of judges: parse the text of a judge, and open the `Evaluator` that it names.
 
     NAME[:PROFILE][+OPTION...][@MODEL]
 
-    debate:general                the profile's agents, as the profile says
-    jury:general                  the same agents, each blind and alone, one round
-    single                        one neutral agent that states its scores once
+    debate:general                a debate of the profile's agents
+    jury:general                  the same agents judge independently, in one round
+    single                        one neutral agent states its scores once
     escalation:general            a jury; a debate only where it leaves the winner in doubt
     pairwise, probe, checklist    see `textevolve.judges`
     decide                        typed questions, a criterion of the rubric each, in one request;
                                   decide+pairwise: which of two candidates is better;
                                   decide+choice: which of all candidates is the right one
-    instruction-likelihood        how well a response tells its instruction
-    reference                     a probe beside the case's reference, or the judge's own answer
+    instruction-likelihood        the likelihood of the instruction given the response
+    reference                     a probe with the case's reference, or the judge's own answer
     faithfulness, answer-relevance, context-recall, context-precision
-                                  a text taken apart: see `textevolve.judges.statements`
+                                  the statements of a text: see `textevolve.judges.statements`
     trajectory                    a checklist over an agent's steps and its answer as a whole
-    embedding@MODEL               how near a text's embedding comes to that of the reference
-    metric:NAME                   a metric of `textevolve.metrics`, which asks no model; all that
-                                  follows the colon is its name
+    embedding@MODEL               similarity of a text's embedding to the reference's
+    metric:NAME                   a metric of `textevolve.metrics`, which calls no model; the text
+                                  after the colon is its name
     look:length                   the length of a text; see `textevolve.judges.looks`
     rules:FILE                    rules of a file; see `textevolve.loops.rules`
     hybrid:FILE:JUDGE             rules first, then a judge
-    cascade:BELOW:FIRST,SECOND    two judges, the second where the first is not sure:
+    cascade:BELOW:FIRST,SECOND    two judges, the second if the first is not sure:
                                   see `textevolve.judges.cascade`
-    python:NAME                   an evaluator of the user's own
-    FILE.judge                    judges fitted to labels, see `textevolve.judges.fitted_file`; all
-                                  of the text is the file's path
+    python:NAME                   an evaluator of the user's program
+    FILE.judge                    judges fitted to labels, see `textevolve.judges.fitted_file`; the
+                                  whole text is the file's path
 
-Each judge is a line of `KINDS`. `rubric=FILE` is an option of each that takes a rubric: what to
-judge by instead of the shipped question, criteria or components. `NAME=VALUE` sets a parameter of
-the profile (`rounds=1`, `readout=decide`, `decider=local/julia-1`), or `decider=MODEL` of checklist
-and of the judges of statements: the model that judges what the judge's own model wrote down.
+Each judge is an entry of `KINDS`. The option `rubric=FILE` replaces the shipped question, criteria
+or components of a judge that takes a rubric. `NAME=VALUE` sets a parameter of the profile
+(`rounds=1`, `readout=decide`, `decider=local/julia-1`). For checklist and the judges of statements,
+`decider=MODEL` is the model that judges the criteria or statements that the main model wrote.
 """
 
 from __future__ import annotations

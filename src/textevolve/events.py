@@ -16,8 +16,8 @@ from textevolve.evaluation import Usage, empty_default
 
 @dataclass(frozen=True, slots=True)
 class CallFinished:
-    """A model call has ended. `replayed`: the answer came from the journal and cost nothing.
-    `error`: the message of the error if the call failed; `cause`: the error itself."""
+    """The event that a model call has ended. `replayed`: the answer came from the journal and cost
+    nothing. `error`: the message of the error if the call failed; `cause`: the error itself."""
 
     model: str
     usage: Usage
@@ -29,7 +29,7 @@ class CallFinished:
 
 @dataclass(frozen=True, slots=True)
 class CallRetried:
-    """A model call has failed and is repeated after `wait` seconds."""
+    """The event that a model call has failed and is repeated after `wait` seconds."""
 
     model: str
     reason: str
@@ -39,8 +39,8 @@ class CallRetried:
 
 @dataclass(frozen=True, slots=True)
 class CallHeld:
-    """Model calls are delayed by `wait` seconds. `reason`: the limit that delays them, such as
-    "openai's limit of tokens a minute"."""
+    """The event that model calls are delayed by `wait` seconds. `reason`: the limit that delays
+    them, such as "openai's limit of tokens a minute"."""
 
     model: str
     wait: float
@@ -49,9 +49,9 @@ class CallHeld:
 
 @dataclass(frozen=True, slots=True)
 class BatchPolled:
-    """The status of a batch job was requested: `done` of `total` requests are answered. `status`:
-    the provider's own word, empty once the answers have arrived. The next request for the status
-    follows after `wait` seconds."""
+    """The event that a batch job's status was requested: `done` of `total` requests are answered.
+    `status`: the provider's own word, empty once the answers have arrived. The next request for the
+    status follows after `wait` seconds."""
 
     model: str
     batch: str
@@ -63,8 +63,8 @@ class BatchPolled:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step of a case begins. `step`: the kind of step ("turn", "summary"); `details`: facts about
-    it."""
+    """The event that a step of a case begins. `step`: the kind of step ("turn", "summary");
+    `details`: facts about it."""
 
     case: str
     step: str
@@ -73,7 +73,8 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepFinished:
-    """A step of a case has ended: a turn, a round, or the whole debate. `value`: its result."""
+    """The event that a step of a case has ended: a turn, a round, or the whole debate. `value`: its
+    result."""
 
     case: str
     step: str
@@ -82,15 +83,15 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class RecordsExpected:
-    """The number of records that a study is expected to yield in all, as far as known; never 0."""
+    """The event that the number of records of a study is known, or estimated anew; never 0."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """A step of one of many concurrent tasks: traces record it, and displays ignore it, since they
-    cannot show a line for each."""
+    """The event of a step of one of many concurrent tasks. Traces record it, and displays ignore
+    it, since they cannot show a line for each."""
 
     event: StepStarted | StepFinished
 

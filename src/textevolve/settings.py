@@ -67,20 +67,19 @@ class Price(_Frozen):
 
 
 Decisions: TypeAlias = Literal["systemone", "decisions"]
-"""The wire on which a provider decides; see `textevolve.llm.decisions`."""
+"""The protocol by which a provider answers typed questions; see `textevolve.llm.decisions`."""
 
 WireName: TypeAlias = Literal["chat", "responses"]
-"""How a provider's models are asked for text; see `textevolve.llm.wire`."""
+"""The protocol by which a provider generates text; see `textevolve.llm.wire`."""
 
 
 PromptCache: TypeAlias = Literal["none", "breakpoints", "key"]
-"""How an endpoint is told which beginnings of prompts come again: not at all, by marks at their
-ends (`cache_control`), or by a key that requests with the same beginning share
-(`prompt_cache_key`)."""
+"""How requests mark prompt prefixes for caching: not at all, by marks at their ends
+(`cache_control`), or by a key that requests with the same prefix share (`prompt_cache_key`)."""
 
 
 BatchWire: TypeAlias = Literal["openai", "none"]
-"""How a provider takes batch jobs: by OpenAI's protocol, by one of the others, or not at all."""
+"""The protocol by which a provider takes batch jobs: OpenAI's, or none."""
 
 
 class Provider(_Frozen):
@@ -175,7 +174,7 @@ class Local(_Frozen):
 
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
-"""Of the names of namespaces, and of what is in them."""
+"""The pattern of names of namespaces, agents, collections and users."""
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ PASSAGE_FIELDS = ("text", "content", "page_content")
 STATED = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
 """Fields of an answer, and columns, that state a trajectory."""
 RECORDED = ("tool_calls", "steps", "errors")
-"""Those of them that belong to one output, and not to its row."""
+"""The fields of a trajectory that belong to one output, and not to its row."""
 MOST_LEVELS = 100
-"""To which the arguments and the result of a call may be nested."""
+"""The deepest nesting of the arguments and the result of a call."""
 NO_ANSWER = "(no final answer)"
 """The output of a trajectory that ended without one."""
 

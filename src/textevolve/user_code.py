@@ -74,7 +74,7 @@ def load_point(point: EntryPoint) -> Any:
 
 
 class UserCodeError(AnswerError):
-    """The error that a function of the user raised an exception, which is its `__cause__`."""
+    """An exception in a function of the user's code; the original exception is its `__cause__`."""
 
     def __init__(self, function: Callable[..., Any], error: BaseException) -> None:
         raised = f"{callable_name(function)} raised {type(error).__name__}: {error}"

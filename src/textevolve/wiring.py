@@ -66,15 +66,16 @@ ModelOf: TypeAlias = Callable[[str], Model]
 """From a model's spec to the model."""
 
 Mode: TypeAlias = Literal["live", "replay", "rehearsed"]
-"""What a study is run for: to be asked what is missing; to be made anew from its journal; to be
-rehearsed with made-up answers of typical lengths."""
+"""How a study runs: with calls to models for missing answers; from its journal alone; or with
+made-up answers of typical lengths, to estimate its cost."""
 
 CALLS_IN_FLIGHT = 32
 FREE = Price(input=0, output=0)
 """The price of a target's calls: limits of cost and tokens bound models and judges alone."""
 
 Halt: TypeAlias = Callable[[], Awaitable[str]]
-"""Asked before each call: why there is to be none, as where a server ends; empty: go on."""
+"""A function that is called before each model call. It returns the reason why no more calls may be
+made, for example because a server shuts down; empty: continue."""
 
 
 async def never() -> str:

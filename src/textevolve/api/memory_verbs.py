@@ -1,4 +1,4 @@
-"""The verbs that work on memories, and judge what memory systems keep."""
+"""The verbs that create and use memories, and that evaluate memory systems."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ class MemoryVerbs(Opener):
         seed: int | None = None,
         name: str = "",
     ) -> Integration:
-        """Draw insights from the memories of an agent, NAME or NAMESPACE/NAME, when enough
-        importance has gathered (reflection)."""
+        """Draw insights from an agent's memories once enough new importance has gathered
+        (reflection). `agent`: NAME or NAMESPACE/NAME."""
         return await self._run_kind(
             "integrate-memories",
             name,

@@ -1,4 +1,4 @@
-"""Labelling by people: questions, the order of presentation, and agreement between labellers.
+"""Labelling by people: the questions, the order in which texts are shown, and agreement.
 
 The package reads no files, stores or pages; `store` keeps tasks and labels, and `studies` provides
 the items.

@@ -57,8 +57,8 @@ class AblationSpec(OneProfileSpec, RepeatsSpec):
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """The result of an ablation. `payoff`: None if no item allows a comparison; `sentence`: the
-    verdict, or the reason why there is none."""
+    """The result of an ablation. `payoff`: the benefit of the debate over cheaper judges; None if
+    no item allows a comparison. `sentence`: the verdict, or the reason why there is none."""
 
     measured: MeasuredJudges
     payoff: Payoff | None

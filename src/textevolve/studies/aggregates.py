@@ -40,10 +40,11 @@ def keep_greatest(heap: list[T], item: T, most: int) -> None:
 
 @dataclass
 class Aggregates:
-    """The figures of all rows, or of those of one variant.
+    """The figures of all rows of a run, or of one variant's rows.
 
-    A row counts if it is failed, skipped or has a score. `threshold`: the score in [0, 1] from
-    which a row passes, even if its own verdict differs. A figure that cannot be computed is None.
+    A row counts if it has a score, failed, or was skipped. `threshold`: the score in [0, 1] from
+    which a row passes; None: the row's own verdict counts. A figure that cannot be computed is
+    None.
     """
 
     threshold: float | None = None

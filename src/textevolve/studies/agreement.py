@@ -58,7 +58,8 @@ class AgreementSpec(RepeatsSpec):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredJudges:
-    """The verdicts with their figures. `samples`: the number of samples of each judge."""
+    """The verdicts of all judges with their figures of agreement. `samples`: the number of samples
+    of each judge."""
 
     items: tuple[Item, ...]
     verdicts: tuple[Verdict, ...]

@@ -1,4 +1,4 @@
-"""Cases of rows in studies: the options for reading rows, and the parameters of a case."""
+"""Cases from the user's rows: the options for reading rows, and the parameters of a case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics in the cells of a report, where a missing figure is None."""
+"""Statistics as cells of a report, with None for missing figures."""
 
 from __future__ import annotations
 

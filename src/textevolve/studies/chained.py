@@ -1,6 +1,5 @@
-"""Chains that replace a model in a study: each is opened by its name, described for the identity of
-a run, and called for a text.
-"""
+"""Chains that replace a model in a study: open them by name, describe them for the identity of a
+run, and call them with a text."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def chains_among(*models: str | None) -> tuple[str, ...]:
-    """Return the names that stand for a chain instead of a model."""
+    """Return the names among `models` that stand for a chain, without repetition."""
     return tuple(
         dict.fromkeys(model for model in models if model is not None and names_chain(model))
     )
@@ -140,8 +139,9 @@ async def ask_chain(
 
 
 class ChainWriter:
-    """A chain called like a model: its only input is the text of the request, and its output the
-    answer. A request for another sample makes all of the chain's own requests other samples."""
+    """A chain with the interface of a model: its only input is the text of the request, and its
+    only output is the answer. A request for another sample makes all of the chain's own requests
+    other samples."""
 
     def __init__(self, chain: Chain, bench: Workbench, improve: ImproveStep | None = None) -> None:
         if len(chain.inputs) != 1:

@@ -1,4 +1,5 @@
-"""Chats with an agent's memories, its model and a session, from a store and settings.
+"""Chats with an agent, opened from a store and settings, with the agent's model, session and
+memories.
 
 The command line, Python and the server all open chats here. `agents/chat.py` holds the chat itself.
 """

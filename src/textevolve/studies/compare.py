@@ -112,10 +112,10 @@ class VariantSummary:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
-    """The result of a comparison: each variant by itself, and its difference to the baseline.
-    `decides`: the metric or judge whose score counts. `worst`: the lowest scores; `failures`: the
-    first of the `failed` outputs without a score. `judging`: the usage of the judges. `outputs`:
-    all cells, in the order of the rows."""
+    """The result of a comparison: the figures of each variant, and its difference to the baseline.
+    `decides`: the metric or judge whose score counts. `worst`: the outputs with the lowest scores.
+    `failed`: the number of outputs without a score; `failures`: the first of them. `judging`: the
+    usage of the judges. `outputs`: all cells, in the order of the rows."""
 
     baseline: str
     decides: str
@@ -149,7 +149,7 @@ class Comparison(Shown):
 
 @dataclass
 class _Tally:
-    """The figures of one variant while its outputs are read."""
+    """Collects the figures of one variant while outputs are read."""
 
     grades: dict[str, dict[str, list[float]]] = empty_default(dict)
     scores: dict[str, list[float]] = empty_default(dict)

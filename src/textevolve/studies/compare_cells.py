@@ -1,5 +1,5 @@
-"""One cell of a comparison: an output is generated or taken from the row, and graded by metrics and
-judges. The rows of a comparison are read as cases.
+"""One cell of a comparison: generate its output or take it from the row, and grade it with metrics
+and judges. The rows of a comparison are read as cases.
 
 `compare` plans the cells and sums them up.
 """
@@ -111,9 +111,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A cell before it is filled: `request` goes to its model or `target`, None for an existing
-    output; or its `chain` is called. `values`: those of its row, if they are known. `user`: the
-    simulated user of a conversation, or its messages; empty if there is no conversation."""
+    """A cell before it is filled. `request`: the request to its model or `target`; None if the
+    output exists already or a `chain` is called. `values`: the columns of its row, if known.
+    `user`: the simulated user of a conversation, or the user's messages; empty if there is no
+    conversation."""
 
     empty: Output
     request: Request | None = None
@@ -126,10 +127,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Scorers:
-    """Metrics and judges by name; judges see one output `alone`, or all of a row `together`.
-    `decides`: the name whose score counts; `threshold`: the score in [0, 1] from which an output
-    passes, instead of the scorer's own verdict. `each_turn`: the names of scorers that grade each
-    answer of a conversation."""
+    """The metrics and judges of a comparison by name. `alone`: see one output; `together`: see all
+    outputs of a row. `decides`: the name whose score counts. `threshold`: the score in [0, 1] from
+    which an output passes; None: the scorer's own verdict. `each_turn`: the names of scorers that
+    grade each answer of a conversation."""
 
     metrics: Mapping[str, LabelMetric]
     alone: Mapping[str, Evaluator]

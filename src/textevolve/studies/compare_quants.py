@@ -83,7 +83,8 @@ def _full_name(name: str, settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuantFigures:
-    """The bytes of a model's file, if known, and the tokens that it writes a second (`speed`)."""
+    """The size of a model's file in bytes, if known, and its `speed` in generated tokens per
+    second."""
 
     bytes: int | None
     speed: float | None

@@ -1,5 +1,5 @@
-"""Conversations in a comparison: the user of a row, the grades of its turns, and the figures by
-turn.
+"""Conversations in a comparison: the simulated user of a row, the grades of each turn, and the
+figures by turn.
 
 `compare_cells` holds and grades conversations; `agents.simulated_user` has simulated users.
 """
@@ -155,7 +155,7 @@ class TurnFigures:
 
 @dataclass
 class TurnTally:
-    """The turns of one variant while its conversations are read."""
+    """Collects the turns of one variant's conversations while outputs are read."""
 
     grades: dict[tuple[str, int], dict[str, list[Grade]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))

@@ -220,9 +220,9 @@ class DialogueRecord:
 
 @dataclass
 class Creation:
-    """The result of all dialogues. `dialogues`: their number by outcome. `memories`: the number of
-    stored memories. `decisions`: the first ones, each with the id of its dialogue.
-    """
+    """The result of all dialogues. `dialogues`: the number of dialogues by outcome. `memories`: the
+    number of stored memories. `actions` and `deciders`: the number of decisions by action, and by
+    who decided. `decisions`: the first decisions, each with the id of its dialogue."""
 
     dialogues: Counter[str] = empty_default(Counter)
     actions: Counter[Action] = empty_default(Counter)

@@ -1,6 +1,6 @@
-"""Sentences about a debate, the same while it runs and in its report.
+"""Sentences that describe a debate, used while it runs and in its report.
 
-No markup and no colour here: the functions return plain text that is safe to print or to escape.
+The functions return plain text without markup or colour, which is safe to print or to escape.
 """
 
 from __future__ import annotations

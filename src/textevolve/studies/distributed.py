@@ -1,8 +1,8 @@
-"""The cases of a study spread over the nodes of a Ray cluster.
+"""Run the cases of a study on the nodes of a Ray cluster.
 
-State of the whole run stays in this process, the driver, which workers call: its limits, and the
-journal if that is a file, which only one process may write. A worker opens the same workbench as
-this machine would have opened, and runs the study's `run` on one case after the other.
+This process, the driver, holds the state of the whole run: its limits, and the journal if that is a
+file, which only one process may write. Workers send their requests for both to the driver. A worker
+opens the same workbench as this machine would, and runs the study on one case after the other.
 """
 
 from __future__ import annotations
@@ -188,10 +188,10 @@ class _Driver:
 
 @dataclass(frozen=True)
 class SpreadRun:
-    """A run as its workers receive it: specification, number of cases, parts of the workbench, and
-    the salt of its answers. `limits`: the limits for the driver to enforce, if there are any.
-    `objects`: the user's Python objects, pickled. `check` is called with the objects; it raises an
-    error if the files and prompts of a node are not those of the run."""
+    """A run in the form that workers receive: specification, number of cases, parts of the
+    workbench, and the salt of its answers. `limits`: the limits that the driver enforces, if any.
+    `objects`: the user's Python objects, pickled. `check`: is called with the objects, and raises
+    an error if the files and prompts of the node differ from the run's."""
 
     version: str
     spec: StudySpec

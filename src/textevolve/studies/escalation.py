@@ -1,4 +1,5 @@
-"""Escalation: the certainty from which a cheap judge's verdict may stand, and the savings."""
+"""Escalation: find the certainty from which a cheap judge's verdict is good enough, and the
+savings."""
 
 from __future__ import annotations
 

@@ -90,9 +90,9 @@ IN_FULL = 1000
 
 @dataclass
 class Evaluations:
-    """The figures of all cases. `scores`: of the best candidate of each scored case; `decided`: the
-    number of cases that each judge of a cascade decided; `chosen`: the first cases, which are
-    shown."""
+    """The figures of all cases. `scores`: the scores of the best candidate of each case. `turned`:
+    the number of debates whose winner changed after the first round. `decided`: the number of cases
+    that each judge of a cascade decided. `chosen`: the first cases, which the report shows."""
 
     total: int = 0
     scores: Aggregates = field(default_factory=Aggregates)

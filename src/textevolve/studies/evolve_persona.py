@@ -78,7 +78,7 @@ class PersonaSnapshot(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EvolutionStep:
-    """A batch of memories (`number` from 1), or the new persona (0).
+    """The changes that one batch of memories proposes (`number` from 1), or the new persona (0).
 
     `changes`: proposed by the batch, or applied. `cited`: the texts of the memories behind applied
     changes, by id. `text`: the new persona, empty without changes; `version`: its stored version,

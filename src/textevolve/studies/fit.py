@@ -162,8 +162,8 @@ def names_of(spec: FitSpec, items: Iterable[Item] = ()) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SignalVerdict:
-    """The verdict of a signal. `model`: the model that judged, if the signal names none; `date`: of
-    the run."""
+    """The verdict of one signal on one item. `model`: the model that judged, if the signal names
+    none; `date`: of the run."""
 
     found: ItemVerdict
     model: str | None
@@ -172,7 +172,8 @@ class SignalVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FittedSignals:
-    """The fit and the file of its judge, or the `reason` why nothing was fitted."""
+    """The result of a fit: its figures and the file of the judge, or the `reason` why nothing was
+    fitted."""
 
     labelled: int
     fit: Fit | None = None

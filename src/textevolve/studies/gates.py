@@ -1,4 +1,4 @@
-"""Gates: limits that the scores of a run must reach, so that a build can fail if quality falls.
+"""Gates: limits on the scores of a run, so that a build fails if quality falls.
 
 Pure functions over the rows of any study. `baseline.py` finds the earlier run to compare with.
 """
@@ -243,7 +243,8 @@ def _format_figure(figure: Estimate) -> str:
 def _check_difference(
     figures: Aggregates, baseline: Aggregates, name: str, margin: float
 ) -> _Found:
-    """Non-inferiority: the lower end of the paired difference's interval is above -margin."""
+    """Check non-inferiority to the baseline: the gate passes if the lower end of the 95 % interval
+    of the paired mean difference is above `-margin`."""
     ours, theirs = figures.case_means(), baseline.case_means()
     shared = [case for case in ours if case in theirs]
     gaps = [ours[case] - theirs[case] for case in shared]

@@ -89,8 +89,8 @@ class InnovateSpec(InnovationPlan, StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class Innovated:
-    """An innovation with figures: the mean scores of fresh outputs `before` and `after`, and their
-    difference (`gain`). NaN if none were drawn, or none were judged."""
+    """The result of an innovation: the mean scores of fresh outputs `before` and `after`, and the
+    difference `gain`. They are NaN if no fresh outputs were drawn or judged."""
 
     innovation: Innovation
     before: Statistic

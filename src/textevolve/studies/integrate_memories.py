@@ -267,8 +267,9 @@ class _Integrating:
 
 @dataclass(frozen=True, slots=True)
 class GatheredMemories:
-    """The new memories. `memories`: their number; `importance`: their sum; `threshold`: the
-    importance from which integration is `due`. `questions`: those they raise, if it is due."""
+    """The memories that are new since the last integration. `memories`: their number; `importance`:
+    the sum of their importance. Integration is `due` if that reaches the `threshold`. `questions`:
+    the questions that the memories raise, if it is due."""
 
     memories: int
     importance: float
@@ -282,7 +283,7 @@ class GatheredMemories:
 
 @dataclass(frozen=True, slots=True)
 class QuestionInsights:
-    """The result of one question. `recalled`: the number of recalled memories; `cited`: the texts
+    """The insights of one question. `recalled`: the number of recalled memories; `cited`: the texts
     of the memories that insights cite, by id."""
 
     number: int

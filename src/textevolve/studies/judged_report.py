@@ -489,8 +489,8 @@ def _winner_in_line(judged: Judged) -> dict[str, str]:
 
 
 class LiveDebate:
-    """Describes the events of one debate: the status of a step that starts, a report of one that
-    has ended. The result of the debate is in the report of the run."""
+    """Describes the events of a debate while it runs: a status line when a step starts, a report
+    when it ends. The final result is in the report of the run."""
 
     def __init__(self) -> None:
         self._profile: Profile | None = None

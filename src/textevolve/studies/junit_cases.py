@@ -1,4 +1,4 @@
-"""The records of a run, and its gates, as test cases for build servers."""
+"""The records and gates of a run as test cases in the JUnit format, for build servers."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def item_of(case: Case) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class ItemVerdict:
-    """A verdict with its item; `position` is its place in the run."""
+    """A judge's verdict together with its item. `position`: its position in the run."""
 
     position: int
     item: Item

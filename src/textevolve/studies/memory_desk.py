@@ -1,6 +1,5 @@
-"""Work on the memories of a namespace outside a study: the store, and models that embed, which are
-opened with the first text to embed.
-"""
+"""Access to the memories of a namespace outside a study: the store, and embedders, which are opened
+when the first text is embedded."""
 
 from __future__ import annotations
 

@@ -404,10 +404,10 @@ async def _create(resources: Store, embedder: str, user: str, bench: Workbench) 
 
 @dataclass
 class Stages:
-    """The state of both stages. `name`: of the system. `can`: its capabilities, None for recorded
-    results. `system`: None for recorded results, in a replay, and if an estimate uses a made-up
-    one. `judge`: None if each judgement is one structured call. `expected`: the number of records,
-    as far as is known."""
+    """The state of the two concurrent stages of a run: feeding the memory system, and judging it.
+    `name`: the system's name. `can`: its capabilities, None for recorded results. `system`: None
+    for recorded results, in a replay, and if an estimate uses a made-up system. `judge`: None if
+    each judgement is one structured call. `expected`: the number of records, as far as known."""
 
     bench: Workbench
     survey: Survey

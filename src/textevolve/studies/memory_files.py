@@ -1,4 +1,5 @@
-"""Files of memories, as rows: our own exports, and tables of texts.
+"""Read and draw memories: files of memories as rows (our exports, and tables of texts), and
+reports.
 
 Documents and chat logs become memories by their own studies, which messages here name.
 """

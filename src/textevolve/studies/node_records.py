@@ -25,8 +25,8 @@ from textevolve.studies.study import Row
 
 @dataclass(frozen=True, slots=True)
 class JudgedNode(PlacedNode):
-    """A node with its results. `number`: its place in the run, from 1. `unasked`: the reason why a
-    judge has not judged it yet, if a limit was reached."""
+    """A node with the results of its evaluators. `number`: its place in the run, from 1. `unasked`:
+    the reason why a judge has not judged it yet, if a limit was reached."""
 
     number: int
     unasked: str = ""

@@ -38,8 +38,8 @@ WHOLE_STATE = 4000
 
 @dataclass(frozen=True, slots=True)
 class NodesResult:
-    """The result of judged nodes. `statistics`: of all nodes; `shown`: the first of them in full;
-    `unused`: the unusable lines of the trace."""
+    """The figures of a run over recorded nodes. `statistics`: of all nodes; `shown`: the first
+    nodes, which the report shows in full; `unused`: the unusable lines of the trace."""
 
     statistics: NodeStatistics
     shown: Sequence[JudgedNode]

@@ -61,7 +61,7 @@ class ProfileSpec(ProfilePlan, StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class GeneratedProfile:
-    """A profile by a model, or the failure to write it. `text`: the profile as YAML."""
+    """A profile that a model wrote, or the failure to write one. `text`: the profile as YAML."""
 
     model: str
     written: WrittenProfile | None

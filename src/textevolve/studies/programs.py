@@ -124,8 +124,8 @@ def _slots(message: TemplateMessage) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class CodeProgram:
-    """Code with named templates. `run` takes texts and a row; `answer` names the value that is
-    scored if it returns several."""
+    """User code with named templates to improve. `run` is called with the templates' texts and a
+    row. `answer`: the name of the value that is scored, if the code returns several values."""
 
     name: str
     templates: Templates

@@ -155,7 +155,7 @@ async def run(
 
 
 class _Reading:
-    """The state of one run."""
+    """The state of one run: finds the changed chunks of documents, and stores them as memories."""
 
     def __init__(self, spec: ReadCorpusSpec, bench: Workbench) -> None:
         self._spec, self._bench = spec, bench
@@ -255,8 +255,9 @@ ROWS_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """The change of a chunk. `source`: its document with the headings above it; `text`: its
-    beginning; `id`: of its memory; `failure`: the reason why it was not retold."""
+    """The change of one chunk of a document. `source`: the document with the headings above the
+    chunk; `text`: the beginning of the chunk; `id`: the id of its memory; `failure`: the reason why
+    it was not retold."""
 
     action: str
     source: str
@@ -268,7 +269,8 @@ class ReadChunk:
 
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
-    """The reading of a document. `kept`: the number of unchanged chunks; `chunks`: the changes."""
+    """The result of reading one document. `kept`: the number of unchanged chunks; `chunks`: the
+    changed ones."""
 
     document: str
     position: int

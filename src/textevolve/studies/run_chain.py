@@ -53,8 +53,8 @@ class ChainSpec(MappedSpec):
 
 @dataclass(frozen=True, slots=True)
 class ChainRun:
-    """The run of a chain on one row. `outputs`: JSON-ready values; empty if there is a `failure`.
-    `trace`: of all steps that began."""
+    """The result of a chain on one row. `outputs`: JSON-ready values; empty if there is a
+    `failure`. `trace`: the trace of all steps that started."""
 
     position: int
     id: str

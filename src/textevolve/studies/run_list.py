@@ -1,5 +1,5 @@
-"""The list of runs: data set, subject, main figure, and its change since the last run of the same
-study.
+"""The list of runs: each with data set, subject, main figure, and the change since the last run of
+the same study.
 
 Runs belong to one study if kind, data set and judges are the same; prompts, models and rows may
 have changed.
@@ -42,9 +42,9 @@ HISTORY = 12
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A run with its figures. `subject`: prompts, models or agents, and the judges. `result`: the
-    pass rate, or the mean score, of the best variant; `results`: of each variant. `change`: of the
-    best variant's figure since the run `earlier`."""
+    """A run with its main figures, for a list. `subject`: prompts, models or agents, and the
+    judges. `result`: the pass rate, or the mean score, of the best variant; `results`: of each
+    variant. `change`: the change of the best variant's figure since the run `earlier`."""
 
     run: RunRecord
     standing: Standing

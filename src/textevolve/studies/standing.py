@@ -1,8 +1,8 @@
-"""Runs without an end of their own, for the calls of a server, a chat or a judge in a Python
-program, so that they are journaled, priced and limited like all others.
+"""Runs that have no cases to finish: they store the calls of a server, a chat or a judge in a
+Python program, so that these calls are journaled, priced and limited like all others.
 
-Each opening is a run of its own, since only one process may work on a run; answers of earlier ones
-are found in the journal all the same.
+Each opening is a run of its own, since only one process may work on a run; the journal also has the
+answers of earlier runs.
 """
 
 from __future__ import annotations

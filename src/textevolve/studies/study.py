@@ -1,4 +1,4 @@
-"""The `Study` type: a specification in, records as they come, figures, a report.
+"""The `Study` type: how a kind of study turns a specification into records, figures and a report.
 
 A kind of study is a module of plain functions with a `Study` at its end, which hands them to the
 driver. Nothing here runs one.
@@ -112,9 +112,9 @@ T = TypeVar("T")
 
 
 class Run(Protocol[S_contra, R_co]):
-    """The work: a generator of records. Calls in the journal are not made again, so that the work
-    can always be started from the beginning. A case that cannot be judged becomes a record with the
-    reason; an error that ends the whole study is raised."""
+    """The type of a study's `run`: an async generator of records. Calls in the journal are not made
+    again, so the work can always be started from the beginning. A case that cannot be judged
+    becomes a record with the reason; an error that ends the whole study is raised."""
 
     def __call__(
         self, spec: S_contra, cases: Iterable[Case], bench: Workbench, /

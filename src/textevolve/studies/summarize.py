@@ -70,7 +70,8 @@ class SummarizeSpec(StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of all texts, or the reason why there is none. `texts`: their number."""
+    """The result of a summary: the `compressed` text, or the `failure` to write one. `texts`: the
+    number of texts."""
 
     model: str
     texts: int

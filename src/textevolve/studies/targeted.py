@@ -32,7 +32,7 @@ _WHOLE = re.compile(r"\{\{?\s*([^\W\d]\w*)\s*\}\}?")
 
 @dataclass(frozen=True, slots=True)
 class TargetAnswer:
-    """The answer of a target. `usage`: None if it reports none."""
+    """The answer of a target, read from its response. `usage`: None if the target reports none."""
 
     text: str
     trajectory: Trajectory | None = None
