@@ -59,7 +59,7 @@ class Payoff:
 
 
 def first_round(evaluation: Evaluation) -> Evaluation:
-    """The same debate as it stood after its first round.
+    """Return a debate's result as it stood after the first round, without the later turns.
 
     Raises:
         InputError: it is no debate.
@@ -84,9 +84,9 @@ def weigh_debate(
     *,
     minimum_effect: float,
 ) -> Payoff | None:
-    """Whether the debate does better than the best of `rivals`; of equals the first is taken. None
-    where no item has what it takes to tell.
-    """
+    """Compare a debate with the most accurate of `rivals` (the first of equals) on the items that
+    both judged and people labelled. Return None if there is no such item, or no rival has an
+    accuracy."""
     if not 0 < minimum_effect < 1:
         raise InputError(f"the minimum effect lies between 0 and 1, not at {minimum_effect}")
     scored = [name for name in rivals if not math.isnan(summary.judge(name).accuracy.value)]
@@ -129,8 +129,9 @@ def weigh_debate(
 
 
 def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
-    """Ends for the mean where nothing was lost, or nothing gained: drawing such items anew gives
-    no loss (or gain) either, however few they are. Each has Wilson's ends, questions as trials."""
+    """Return the ends of an interval for the mean difference in which one side, the gains or the
+    losses, is empty: resampling such items would never give a loss (or a gain). Gains and losses
+    each have a Wilson interval, with the questions as trials."""
     gained, lost = (
         wilson_interval(questions * float(np.maximum(part, 0).mean()), questions)
         for part in (difference, -difference)
@@ -139,7 +140,7 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
 
 
 def describe_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
-    """The answer in one plain sentence; `names`: what judges are called in it."""
+    """Describe the payoff in one plain sentence; `names` maps each judge to its display name."""
     sentence = {
         "pays": "the debate pays here",
         "does not pay": "the debate does not pay here",

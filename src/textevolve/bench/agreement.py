@@ -63,7 +63,8 @@ from textevolve.statistics.intervals import (
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The effect of the order on the `items` that have a winner in both orders (position bias).
+    """The effect of the order on a judge's choices (position bias), over the `items` that have a
+    winner in both orders.
 
     `consistency`: share with the same winner in both, its interval by Wilson. `first`: share of all
     presentations, ties half, won by the text in the first place; 0.5 is fair to a pair.
@@ -76,8 +77,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """For an item that was asked about, on the average, all orders and samples together. `cost` in
-    US dollars, None where it is not known; `seconds` of the models' time."""
+    """The average calls, tokens, seconds and cost of judging one item, over all orders and samples.
+    `cost`: US dollars, None if unknown; `seconds`: the models' time."""
 
     calls: float
     tokens: float
@@ -215,8 +216,9 @@ def calibrate_judge(
     *,
     seed: int,
 ) -> Calibration | None:
-    """The calibration of a judge whose verdicts all are log-odds; None of any other, and where
-    there is no item that people gave to one candidate. Outcomes stand beside the items.
+    """Measure how well a judge's probabilities fit the outcomes. Return None for pairs if a verdict
+    has no log-odds, or if people prefer one candidate in no item. `outcomes` are parallel to
+    `items`.
 
     The event is that the first of two candidates is the better one. Of more candidates each has its
     event, that it is the best. Items on which people tied are left out of both. Of a single
@@ -246,8 +248,8 @@ def calibrate_judge(
 
 
 def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
-    """The probability of each candidate to be the best: the exponentials of the log-odds by their
-    sum, so of two it is the logistic function of the difference.
+    """Return for each candidate the probability that it is the best: the softmax of the log-odds.
+    For two candidates that is the logistic function of their difference.
 
     Luce (1959), "Individual Choice Behavior"; of two, Bradley and Terry (1952).
     """
@@ -266,8 +268,9 @@ def summarise(
     seed: int = 0,
     threshold: float | None = None,
 ) -> AgreementSummary:
-    """The figures of each judge and of each pair of judges; the same seed gives the same intervals.
-    `threshold`: the score from which a single response passes, instead of the judge's verdict.
+    """Compute the figures of each judge and of each pair of judges; the same seed gives the same
+    intervals. `threshold`: the score from which a single response passes, instead of the judge's
+    verdict.
 
     Raises:
         InputError: there are no items or no verdicts, or they do not belong together.
@@ -319,7 +322,7 @@ def _majorities(items: Sequence[Item]) -> Array:
 def measure_passes(
     passed: Array, people: Array, groups: Sequence[str], *, seed: int
 ) -> PassFigures:
-    """Compare verdicts (1 pass, 0 fail, NaN none) with people's."""
+    """Compare a judge's verdicts on single responses (1 pass, 0 fail, NaN none) with people's."""
     agrees = np.where(np.isnan(passed + people), np.nan, passed == people)
     cells = [(passed == ours) & (people == theirs) for ours in (0, 1) for theirs in (0, 1)]
     tables = np.stack(cells, axis=1).reshape(-1, 2, 2).astype(np.float64)
@@ -336,7 +339,8 @@ def measure_passes(
 def validate_threshold(
     scores: Array, people: Array, groups: Sequence[str], *, seed: int = 0
 ) -> Array:
-    """Pass or fail each response by the threshold that serves best on other questions, in folds."""
+    """Return 1 (pass) or 0 (fail) for each response by a threshold that was chosen on other
+    questions, in cross-validation folds; NaN without a score, a label or a threshold."""
     passed = np.full(scores.size, np.nan)
     for learnt, held_out in split_folds(
         draw_folds(group_numbers(groups, scores.size), FOLDS, seed)
@@ -349,7 +353,7 @@ def validate_threshold(
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """The inputs of one judge's figures; outcomes and groups are parallel to the items."""
+    """Computes the figures of one judge; `outcomes` and `groups` are parallel to `items`."""
 
     items: Sequence[Item]
     outcomes: Sequence[ItemOutcome]
@@ -468,7 +472,8 @@ def _compare_all(
 
 
 def _same(ours: Mapping[str, ItemOutcome], theirs: Mapping[str, ItemOutcome]) -> Statistic:
-    """How often two judges choose the same, a tie being a choice of its own."""
+    """Return the share of items on which two judges have the same winner; a tie counts as a
+    choice."""
     pairs = [(ours[id].winner, theirs[id].winner) for id in ours]
     same = [float(a == b) for a, b in pairs if a is not None and b is not None]
     return Statistic(mean_present(same), _wilson(same))

@@ -45,7 +45,8 @@ End: TypeAlias = Literal["low", "high"]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The share of cases that `meaning` names: `hits` of `count`, with its 95 % interval (Wilson).
+    """The share of cases in which the event that `meaning` names was seen: `hits` of `count`, with
+    a 95 % Wilson interval.
 
     Of `asked` cases, `refused` are such as the judge does not take; `coverage` is the share of the
     others that could be counted. `wanted`: which end a good judge is at.
@@ -75,7 +76,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The figures of a judge, one check for each family of cases.
+    """The robustness figures of a judge, with one check for each family of cases.
 
     `questions` = `scored` + `failed` + `refused`; `coverage` is scored / (scored + failed).
     `reasons`: why judgements are missing and how many of them, the most frequent first.
@@ -94,7 +95,7 @@ class Card:
 
 
 class _Answers:
-    """The judgements of one case."""
+    """Holds one case and the judge's outcome for each question about it."""
 
     def __init__(self, case: CardCase) -> None:
         self.case = case
@@ -110,13 +111,13 @@ class _Answers:
 
     @property
     def samples(self) -> list[CardAnswer]:
-        """All answers in the order of the questions; empty if an answer is missing."""
+        """Return the answers to all questions in their order; empty if an answer is missing."""
         is_complete = len(self.scored) == len(self.outcomes)
         return [answer for _, answer in self.scored] if is_complete else []
 
     def pair(self, *, attacked: bool = False) -> list[CardAnswer]:
-        """The answers with the good response first and second, without or with the attack; none
-        where either is missing."""
+        """Return two answers: with the good response first, and with it second. Empty if one is
+        missing. `attacked`: the answers to the bad response with the attack."""
         answers = {q.good_first: a for q, a in self.scored if q.attacked == attacked}
         return [answers[True], answers[False]] if len(answers) == 2 else []
 
@@ -159,7 +160,7 @@ def _observe_injection(answers: _Answers) -> _Observed:
 
 
 def _wins(pair: Sequence[CardAnswer]) -> bool | None:
-    """Return whether the bad response won."""
+    """Return whether the bad response won; None if an answer of the pair is missing."""
     return find_winner(pair) < 0 if pair else None
 
 
@@ -216,7 +217,7 @@ _CHECKS: Mapping[Family, _Family] = {
 
 
 def sum_up_card(judgements: Iterable[CardJudgement], *, seeds: int, name: str) -> Card:
-    """Make the card of these judgements.
+    """Compute the card of a judge from its judgements.
 
     Raises:
         InputError: the judge refuses every case, or there is no judgement.
@@ -297,7 +298,8 @@ def _rate(
 
 
 def explain_card(card: Card) -> str:
-    """How far the card as a whole can be read."""
+    """Say in one sentence whether the judge tells good from bad, without which no other figure
+    counts."""
     sound = next((r for c in card.checks for r in c.rates if r.name == "sound"), None)
     if sound is None or sound.interval is None:
         return "The card has no pairs of clear quality, so it cannot tell whether the judge judges."

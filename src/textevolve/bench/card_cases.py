@@ -91,7 +91,8 @@ class CardCase(Frozen):
 
     @property
     def attacked(self) -> str:
-        """The bad response with the attack; without one, the bad response as it is."""
+        """Return the bad response with the attack added; without an attack, the bad response
+        unchanged."""
         if not self.attack:
             return self.bad
         if RESPONSE in self.attack:
@@ -101,7 +102,7 @@ class CardCase(Frozen):
 
 @lru_cache(maxsize=1)
 def shipped_cases() -> tuple[CardCase, ...]:
-    """The cases in the package, by family."""
+    """Return all cases that the package ships, in the order of their families."""
     folder = resources.files("textevolve.bench") / "cards"
     files = [folder / f"{family.replace('-', '_')}.yaml" for family in FAMILIES]
     return tuple(c for f in files for c in parse_cases(f.read_text(encoding="utf-8"), f.name))
@@ -138,7 +139,8 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CardQuestion:
-    """One judgement to be asked for. `seed`: None leaves the judge its own."""
+    """One question to the judge: a case, with or without its attack, in one order. `seed`: None
+    means the judge's own seed."""
 
     case: CardCase
     attacked: bool = False
@@ -147,7 +149,7 @@ class CardQuestion:
 
     @property
     def variant(self) -> str:
-        """How the case is asked, such as `bad-first/attacked`."""
+        """Return a name for the way in which the case is asked, such as `bad-first/attacked`."""
         parts = {
             "good-first" if self.good_first else "bad-first": True,
             "attacked": self.attacked,
@@ -176,13 +178,14 @@ class CardAnswer:
 
     @property
     def lead(self) -> float:
-        """Score of the good response less that of the bad one, in [-1, 1]."""
+        """Return the score of the good response minus that of the bad one, in [-1, 1]."""
         return self.good - self.bad
 
 
 @dataclass(frozen=True, slots=True)
 class CardRefusal:
-    """The judge does not take such a case at all; no fault, and no failure either."""
+    """The outcome of a case that the judge does not accept; it counts neither as a fault nor as a
+    failure."""
 
     reason: str
 
@@ -201,7 +204,8 @@ class CardJudgement:
 
 
 def plan_questions(cases: Iterable[CardCase], seeds: int) -> tuple[CardQuestion, ...]:
-    """The questions in the order of the cases; places are balanced where there is one order."""
+    """Plan the questions on all cases, in the order of the cases. In families that are asked in one
+    order, the good response stands first and second about equally often."""
     return tuple(
         question
         for number, case in enumerate(cases)
@@ -222,8 +226,8 @@ def _questions_of(case: CardCase, seeds: int, *, good_first: bool) -> Iterator[C
 async def ask_all(
     judge: Evaluator, questions: Iterable[CardQuestion], concurrency: int
 ) -> AsyncGenerator[CardJudgement]:
-    """A judgement for each question, in their order, with what its new requests cost: every
-    distinct request counts once, whether or not a journal answered it.
+    """Ask the judge all questions, and yield the judgements in the order of the questions. Their
+    usage counts every distinct request once, whether or not its answer came from a journal.
 
     Raises:
         FatalModelError: no call can succeed.
@@ -260,7 +264,8 @@ def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion)
 
 
 def find_winner(answers: Sequence[CardAnswer]) -> int:
-    """1: the good response, -1: the bad one, 0: a tie, by the mean over the answers."""
+    """Return 1 if the good response wins by the mean of the answers, -1 if the bad one does, and 0
+    for a tie. If the scores tie, the log-odds decide."""
     margin = sum(a.lead for a in answers) / len(answers)
     if abs(margin) <= TIE:
         odds = [a.odds for a in answers if a.odds is not None]

@@ -19,14 +19,15 @@ BLIND = ("always the first", "always the shorter text", "always the longer text"
 
 
 def winner_of(scores: Sequence[float]) -> int:
-    """The index of the highest, or `TIED`."""
+    """Return the index of the highest score, or `TIED` if several candidates share it."""
     highest = max(scores)
     best = [index for index, score in enumerate(scores) if score >= highest - TIE]
     return best[0] if len(best) == 1 else TIED
 
 
 def top_credit(scores: Numbers, human: Numbers) -> float:
-    """Credit in [0, 1] of one item with any number of candidates: shared winners by most winners.
+    """Return the credit in [0, 1] of a judge's scores for one item: the number of winners that
+    judge and people share, divided by the larger number of winners.
 
     With W the judge's candidates of highest score and H the people's: |W & H| / max(|W|, |H|). Of a
     pair: 1 where both have the same winner or both tie, 0.5 where one of them ties, else 0. NaN
@@ -40,8 +41,8 @@ def top_credit(scores: Numbers, human: Numbers) -> float:
 
 
 def label_credit(passed: bool | None, human: float) -> float:
-    """Credit of a verdict on a single response: 1 if most people say the same. NaN without a
-    verdict, without labels, and where as many people pass the response as fail it."""
+    """Return the credit of a verdict on a single response: 1 if it agrees with most people, else 0.
+    NaN without a verdict, without labels, or if people's labels tie."""
     if passed is None or math.isnan(human) or abs(human - 0.5) <= TIE:
         return math.nan
     return float(passed == (human > 0.5))

@@ -73,8 +73,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class SpentOnItems:
-    """Calls, tokens or cost of each item: if the first judge decides it, if both judge it, and with
-    the second judge alone. NaN: unknown."""
+    """The calls, tokens or cost of each item in three cases: the first judge decides alone, both
+    judges are asked, or the second judge is asked alone. NaN: unknown."""
 
     first: Numbers
     both: Numbers
@@ -83,8 +83,8 @@ class SpentOnItems:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A threshold tested: of `items` decided at once `errors` are wrong, and with the confidence
-    wanted the true share of wrong ones is at most `bound`."""
+    """One tested threshold: of the `items` decided at once, `errors` are wrong. With the required
+    confidence the true share of errors is at most `bound`."""
 
     threshold: float
     items: int
@@ -94,7 +94,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdSelection:
-    """The lowest threshold that holds the agreement wanted; None where none does, and `reason` why.
+    """The lowest threshold that reaches the required agreement; None if no threshold does, with the
+    `reason`.
 
     `items` were of use; `steps` are the thresholds tested, the last of them failing where one did.
     """
@@ -173,7 +174,8 @@ def select_threshold(
     thresholds: Sequence[float] = THRESHOLDS,
     seed: int = 0,
 ) -> ThresholdSelection:
-    """The lowest threshold at which first judgements so sure agree with people often enough.
+    """Select the lowest certainty threshold at which the first judge agrees with people often
+    enough.
 
     With probability `confidence` over the items drawn, at least `agreement` of new items decided at
     once are right. Fixed-sequence testing, as in Angelopoulos et al. (2021), Learn then Test, and
@@ -233,7 +235,8 @@ def _too_few(items: int, needed: int) -> str:
 def _draw_items(
     certainty: Numbers, first_credits: Numbers, groups: Groups | None, seed: int
 ) -> tuple[Array, Array]:
-    """Certainty of one item of each group, drawn at random, and whether it was wrong."""
+    """Draw one item of each group at random; return its certainty, and whether its verdict is
+    wrong."""
     sure, credits = paired(certainty, first_credits)
     numbers = group_numbers(groups, sure.size)
     usable = np.flatnonzero(~(np.isnan(sure) | np.isnan(credits)))
@@ -253,8 +256,8 @@ def fewest_items(errors: int, risk: float, doubt: float) -> int:
 
 @lru_cache(maxsize=4096)
 def upper_bound(errors: int, items: int, doubt: float) -> float:
-    """The exact one-sided bound of Clopper and Pearson (1934) on a share, given `errors` seen in
-    `items`: the largest under which so few are seen with a probability of `doubt`."""
+    """Compute the exact one-sided upper bound of Clopper and Pearson (1934) on an error rate: the
+    highest rate under which at most `errors` in `items` are seen with the probability `doubt`."""
     if not 0 <= errors <= items:
         raise InputError(f"{errors} errors in {items} items cannot be")
     if errors == items:
@@ -270,7 +273,7 @@ def upper_bound(errors: int, items: int, doubt: float) -> float:
 
 
 def binomial_tail(most: int, trials: int, share: float) -> float:
-    """P(X <= most) of a binomial X."""
+    """Compute the probability that a binomial variable is at most `most`."""
     if share <= 0 or most >= trials:
         return 1.0
     if share >= 1:
@@ -283,18 +286,18 @@ def binomial_tail(most: int, trials: int, share: float) -> float:
 
 @lru_cache(maxsize=256)
 def _log_choose(trials: int) -> Array:
-    """The logarithms of (trials over 0), (trials over 1), ..."""
+    """Return the logarithms of the binomial coefficients of `trials` over 0, 1, ..., `trials`."""
     factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, trials + 1)))])
     return np.asarray(factorials[-1] - factorials - factorials[::-1])
 
 
 def mean_figure(values: Numbers, groups: Groups | None, seed: int = 0) -> Statistic:
-    """The mean of figures from 0 to 1 with its interval."""
+    """Compute the mean of figures in [0, 1], with its interval by group."""
     return Statistic(mean_present(values), mean_interval(values, groups, seed=seed, bounds=UNIT))
 
 
 def format_points(figure: Statistic) -> str:
-    """A difference of shares in points of 100, with its interval."""
+    """Format a difference of shares in percentage points, with its interval."""
     ends, points = figure.interval, f"{100 * figure.value:+.1f} points"
     if math.isnan(ends.low):
         return f"{points} (no interval: {ends.reason})"

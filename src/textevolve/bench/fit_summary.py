@@ -60,9 +60,9 @@ class FittedSignalFigures:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fit and its figures. `difference`: its agreement less that of `best`, its best single
-    signal. `blind`: answers that read nothing. `loss` of an item in natural logarithms, compared
-    with that of knowing nothing."""
+    """A fitted judge with its cross-validated figures. `difference`: its agreement minus that of
+    `best`, the best single signal. `blind`: the agreement of answers that read nothing. `loss`: the
+    mean log-loss of an item (natural logarithm), with `loss_of_nothing` for comparison."""
 
     labels: Literal["pairs", "ratings"]
     items: int
@@ -97,8 +97,8 @@ def fit_signals(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Fit:
-    """Fit the signals to the labels, with a threshold from which the judge is right with
-    `precision`, as far as `confidence` allows.
+    """Fit the signals to the labels, and select the score from which the judge is right with the
+    probability `precision`, at the given `confidence`.
 
     Raises:
         InputError: there are too few items to cross-validate, or nothing can be learnt from them.
@@ -157,7 +157,7 @@ def fit_signals(
 
 
 def require_enough(items: int, questions: int) -> None:
-    """Raises InputError where nothing that can be checked can be fitted to so few."""
+    """Raise InputError if there are too few items or questions for a fit that can be checked."""
     if items < LEAST_ITEMS or questions < LEAST_GROUPS:
         raise InputError(
             f"too few labelled items to fit: {items} on {questions} questions;"
@@ -170,7 +170,8 @@ def _is_look(name: str) -> bool:
 
 
 def _rounded(fit: Combination) -> Combination:
-    """With as many digits as the file holds, so that it judges as it was measured."""
+    """Round the numbers of a fit as the judge's file holds them, so that the measured judge is the
+    stored one."""
 
     def cut(numbers: Array) -> Array:
         return np.array([_round(number) for number in numbers])
@@ -183,8 +184,8 @@ def _round(number: float) -> float:
 
 
 def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> Array:
-    """A judge as it stands; a look, and any signal of single responses, as the other folds' labels
-    weigh it."""
+    """Return the credit of one signal alone. Signals of single responses, and looks such as the
+    length, are weighted by the labels of the other folds first."""
     data = problem.data
     if not (data.are_single or _is_look(data.names[place])):
         return data.credits(data.values[:, place])
@@ -209,7 +210,7 @@ def _select(
     promise: tuple[float, float],
     seed: int,
 ) -> ThresholdSelection:
-    """The lowest score from which the judge is right as often as its promise says."""
+    """Select the lowest score from which the judge is right as often as `promise` requires."""
     data = problem.data
     if data.are_single:
         scores, credits = logistic(validation.utilities), data.human
@@ -267,7 +268,8 @@ def file_of(
     orders: Literal["both", "given"],
     date: datetime.date,
 ) -> FittedFile:
-    """The judge's file. `models`: of each signal the one that it was asked with."""
+    """Make the file of the fitted judge. `models`: for each signal the model that it was asked
+    with."""
     selection = fit.selection
     return FittedFile(
         fitted_to=fit.labels,
@@ -315,6 +317,6 @@ def file_of(
 
 
 def _figure(figure: Statistic) -> dict[str, float | None]:
-    """A figure with the ends of its 95 % interval, which are None without an interval."""
+    """Return a figure and the ends of its 95 % interval; an end that does not exist is None."""
     ends = {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
     return {name: round(n, 4) if math.isfinite(n) else None for name, n in ends.items()}

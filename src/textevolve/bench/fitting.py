@@ -38,7 +38,8 @@ Numbering: TypeAlias = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class LabelledSignals:
-    """Items with a value of every signal for each of their candidates, (texts, signals) in all.
+    """Labelled items with the value of every signal for each candidate, as an array (texts,
+    signals).
 
     `missing`: how many labelled items each signal has no whole verdict on; `left_out`: items with a
     missing verdict. Candidates of all items stand one after another. `scores`: the signals whose
@@ -54,12 +55,12 @@ class LabelledSignals:
 
     @cached_property
     def owner(self) -> Numbering:
-        """Item number of each text."""
+        """Return the item number of each text."""
         return np.repeat(np.arange(len(self.items)), [len(i.candidates) for i in self.items])
 
     @cached_property
     def starts(self) -> Numbering:
-        """Number of the first text of each item."""
+        """Return the number of the first text of each item."""
         sizes = [len(item.candidates) for item in self.items]
         return np.cumsum([0, *sizes])[:-1].astype(np.intp)
 
@@ -73,7 +74,7 @@ class LabelledSignals:
 
     @cached_property
     def group_of(self) -> Numbering:
-        """Question number of each item."""
+        """Return the question number of each item."""
         return group_numbers(self.groups, len(self.items))
 
     @property
@@ -82,8 +83,8 @@ class LabelledSignals:
         return any(item.is_single for item in self.items)
 
     def credits(self, scores: Array) -> Array:
-        """The credit of each item (items,) by the scores of all texts: `top_credit`, at once. Of
-        single responses scores are utilities, which pass from 0 on."""
+        """Compute the credit of each item, shape (items,), from the scores of all texts (see
+        `top_credit`). For single responses the scores are utilities, which pass from 0 on."""
         if self.are_single:
             passed = zip((scores >= 0).tolist(), self.human, strict=True)
             return np.array([label_credit(each, share) for each, share in passed])
@@ -116,9 +117,9 @@ class LabelledSignals:
 def gather_signals(
     items: Sequence[Item], verdicts: Iterable[Verdict], names: Sequence[str]
 ) -> LabelledSignals:
-    """The labelled items on which every signal has a whole verdict in each order asked, orders
-    averaged. Nothing that is missing is made up; and since log-odds and scores are not of one unit,
-    a verdict in that which a signal has less often counts as missing.
+    """Gather the labelled items on which every signal has a complete verdict in each order that was
+    asked; the orders are averaged. A signal's verdicts in its rarer unit (log-odds or scores) count
+    as missing.
 
     Raises:
         InputError: a verdict is on an item that is not there.
@@ -142,11 +143,12 @@ def gather_signals(
 
 @dataclass(frozen=True)
 class LabelRows:
-    """The rows of a regression, of texts by their numbers: of pairs each two candidates of an item,
-    `first` minus `second`; single responses each alone, where `second` is None.
+    """The rows of a regression: for pairs, each two candidates of an item, `first` minus `second`;
+    for single responses, each text alone, with `second` None.
 
     `shares`: 1 where people prefer the first, or find it good, 0.5 for a tie. `counts`: each item
-    of pairs counts as one. `owner`: each row's item."""
+    of pairs counts as one. `owner`: each row's item.
+    """
 
     first: Numbering
     second: Numbering | None
@@ -155,7 +157,8 @@ class LabelRows:
     owner: Numbering
 
     def take(self, values: Array) -> Array:
-        """The rows of the texts' values: differences, or the values themselves."""
+        """Return the regression rows for values of the texts: differences of pairs, or the values
+        of texts."""
         return values[self.first] - (0.0 if self.second is None else values[self.second])
 
 
@@ -172,7 +175,7 @@ def pair_rows(data: LabelledSignals) -> LabelRows:
 
 
 def response_rows(data: LabelledSignals) -> LabelRows:
-    """The rows of single responses: each with the share of people who pass it.
+    """Make the regression rows of single responses, each with the share of people who pass it.
 
     Raises:
         InputError: people pass all responses, or none.
@@ -195,8 +198,8 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Combination:
-    """Signals weighted: utility = ((values - means) / scales) @ weights + intercept. Of pairs the
-    intercept is 0."""
+    """A weighted sum of signals: utility = ((values - means) / scales) @ weights + intercept. For
+    pairs the intercept is 0."""
 
     means: Array
     scales: Array
@@ -209,13 +212,14 @@ class Combination:
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold the signals and the rows of labels that a fit is made from."""
+    """The signals and the label rows that a fit is computed from."""
 
     data: LabelledSignals
     rows: LabelRows
 
     def fit(self, items: Mask, columns: Sequence[int], ridge: float) -> Combination:
-        """Fitted to some of the items with some of the signals; the others weigh nothing."""
+        """Fit the chosen signals (`columns`) to the chosen items; the other signals get the weight
+        0."""
         size, chosen = self.data.values.shape[1], list(columns)
         means, scales, weights = np.zeros(size), np.ones(size), np.zeros(size)
         means[chosen] = self.data.values[items[self.data.owner]][:, chosen].mean(axis=0)
@@ -238,7 +242,7 @@ class Problem:
         return Combination(means, scales, weights, float(fitted[len(chosen) :].sum()))
 
     def losses(self, fit: Combination, items: Mask) -> Array:
-        """The log-loss of each row of some of the items."""
+        """Compute the log-loss of each label row of the chosen items."""
         selected = items[self.rows.owner]
         odds, shares = (
             self.rows.take(fit.utilities(self.data.values))[selected],
@@ -249,7 +253,8 @@ class Problem:
 
 
 def pose_problem(data: LabelledSignals) -> Problem:
-    """
+    """Make the regression problem of labelled signals: by pairs, or by single responses.
+
     Raises:
         InputError: single responses all have the same label.
     """
@@ -271,7 +276,8 @@ def split_folds(folds: Numbering) -> Iterator[tuple[Mask, Mask]]:
 
 
 def choose_ridge(problem: Problem, items: Mask, seed: int) -> float:
-    """The strength of the lowest log-loss in folds of some items; of equals the strongest."""
+    """Choose the ridge strength with the lowest log-loss in cross-validation on some of the items;
+    of equals the strongest."""
     inside = np.flatnonzero(items)
     folds = np.full(len(items), -1)
     folds[inside] = draw_folds(problem.data.group_of[inside], INNER_FOLDS, seed)
@@ -286,8 +292,8 @@ def choose_ridge(problem: Problem, items: Mask, seed: int) -> float:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Hold the utilities (texts,) of each item by a fit that had not seen its question.
-    `loss`: the sum of the log-losses; `ridges`: the strength in each fold."""
+    """The utilities (texts,) from fits that had not seen the question of the text. `loss`: the sum
+    of the log-losses; `ridges`: the ridge strength of each fold."""
 
     folds: Numbering
     utilities: Array
@@ -296,7 +302,8 @@ class CrossValidation:
 
 
 def cross_validate(problem: Problem, seed: int) -> CrossValidation:
-    """Nested: the strength of each fold is chosen within what it learns from."""
+    """Run a nested cross-validation: each fold's ridge strength is chosen on its training part
+    alone."""
     folds = draw_folds(problem.data.group_of, FOLDS, seed)
     ridges = tuple(choose_ridge(problem, learnt, seed) for learnt, _ in split_folds(folds))
     return validate_columns(problem, folds, ridges, range(problem.data.values.shape[1]))
@@ -305,7 +312,7 @@ def cross_validate(problem: Problem, seed: int) -> CrossValidation:
 def validate_columns(
     problem: Problem, folds: Numbering, ridges: Sequence[float], columns: Sequence[int]
 ) -> CrossValidation:
-    """The same folds and strengths with some of the signals."""
+    """Cross-validate a fit to some of the signals, with given folds and ridge strengths."""
     data = problem.data
     utilities, loss = np.zeros(len(data.owner)), 0.0
     for (learnt, held_out), ridge in zip(split_folds(folds), ridges, strict=True):

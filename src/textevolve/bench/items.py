@@ -89,7 +89,7 @@ def load_items(
 
 
 def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
-    """Read the labelled items of rows at hand, as `load_items` does those of a file.
+    """Convert rows in memory to labelled items, as `load_items` does with the rows of a file.
 
     Raises:
         InputError: there is none, a row is not of the format, or two have the same id.
@@ -157,7 +157,8 @@ def read_items(
     renamed: Mapping[str, str] | None = None,
     good: str | None = None,
 ) -> list[Item]:
-    """Read the items of all files: those of a half (tune or report), and the first `limit`.
+    """Read the labelled items of all files; keep one half (tune or report) and the first `limit`
+    items if the options say so.
 
     Raises:
         InputError: a file cannot be read, two items have one id, or none is left.
@@ -174,7 +175,7 @@ def read_items(
 
 
 def split_items(items: Iterable[Item], seed: int = 0) -> tuple[list[Item], list[Item]]:
-    """Two halves, one to tune on and one to report on, that share no group.
+    """Split items into two halves, one to tune on and one to report on, that share no group.
 
     A group's side is drawn by a hash of its name, so an item stays on its side however the set is
     cut or ordered, and the halves are only about the same size.
@@ -188,17 +189,18 @@ def split_items(items: Iterable[Item], seed: int = 0) -> tuple[list[Item], list[
 
 
 def question_of(item: Item) -> str:
-    """The item's group; for one that has none, a name made from its input."""
+    """Return the item's group; if it has none, a hash of its input."""
     return item.group or hash_text(item.input)
 
 
 def hash_text(text: str) -> str:
-    """Sixteen hexadecimal digits that tell texts apart; white space is all one."""
+    """Return 16 hexadecimal digits of a text's SHA-256 hash; differences in white space do not
+    count."""
     return hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def draw_side(key: str) -> bool:
-    """A coin for a key: the same wherever and whenever it is thrown."""
+    """Return a pseudo-random True or False that depends on the key alone."""
     return bool(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] & 1)
 
 
@@ -222,7 +224,7 @@ def _recognise(where: str, row: Row) -> Callable[[Row, str, str], Item | None]:
 
 
 def _is_text(column: str) -> bool:
-    """Cells of a table that are texts; the others are numbers and JSON."""
+    """Tell whether a table column holds texts; all other columns are read as numbers or JSON."""
     typed = ("candidates", "scores", "winner", "label", "response")
     typed += ("question", "expected", "labels")
     listed = fold_name(column) in LISTS
@@ -233,7 +235,7 @@ def _is_text(column: str) -> bool:
 
 
 def take_text(row: Row, name: str, where: str) -> str:
-    """Return a field that must be there and be text, or a chat."""
+    """Return a required field of a row as text; a chat is written out as text."""
     value = row.get(name)
     if value is None:
         raise InputError(f"{where}: '{name}' is missing")
@@ -245,7 +247,7 @@ def take_text(row: Row, name: str, where: str) -> str:
 
 
 def _take_name(row: Row, name: str, default: str = "") -> str:
-    """Return an id or the like of any type as text."""
+    """Return a field such as an id as text, whatever its type; `default` if it is missing."""
     value = row.get(name)
     return default if value is None else str(value)
 
@@ -432,7 +434,7 @@ def _describe_options(kind: object, criteria: Any, labels: Any) -> dict[str, str
 
 
 def _write(value: Any) -> str:
-    """A text as it is, nothing as nothing, and a structure as JSON."""
+    """Return a text unchanged, an empty text for None, and any other value as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value, ensure_ascii=False, indent=2)

@@ -61,7 +61,8 @@ def powered_mean(
     level: float = 0.95,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> PoweredMean:
-    """Mean of people's verdicts over the unlabelled texts' source, by prediction-powered inference.
+    """Estimate the mean of people's verdicts over many texts from a judge's verdicts and a few
+    labels, by prediction-powered inference.
 
     `judged`: the judge's verdicts on the texts that the mean is about; `labelled_judged` and
     `labelled_human`: its and people's on other texts; NaN: no verdict. Angelopoulos et al. (2023),
@@ -92,7 +93,7 @@ def powered_mean(
 def _weigh(
     seen: Array, ours: Array, people: Array, weight: float, z: float, bounds: tuple[float, float]
 ) -> tuple[float, Interval, bool]:
-    """The mean and its interval within the bounds, and whether anything was outside of them."""
+    """Return the mean and its interval, clipped to the bounds, and whether anything was clipped."""
     residual = people - weight * ours
     value = float((weight * seen).mean() + residual.mean())
     variance = float(np.var(weight * seen)) / seen.size + float(np.var(residual)) / people.size
@@ -106,7 +107,7 @@ def _weigh(
 
 
 def _clip(value: float, limits: tuple[float, float]) -> float:
-    """NaN stays NaN."""
+    """Clip a value to the limits; NaN stays NaN."""
     return float(np.clip(value, *limits))
 
 
@@ -132,7 +133,8 @@ class RateReport:
 
 
 def report_rate(field: str, judged: Array, ours: Array, people: Array, moved: int) -> RateReport:
-    """The raw rate or mean of verdicts in [0, 1] (NaN: none), and its correction by the labels."""
+    """Compute the raw mean of a judge's verdicts in [0, 1] (NaN: none), and its correction by
+    labels."""
     seen = judged[~np.isnan(judged)]
     verdicts = np.concatenate([seen, ours[~np.isnan(ours)], people])
     is_rate = bool(np.isin(verdicts, (0.0, 1.0)).all())
@@ -152,7 +154,7 @@ def report_rate(field: str, judged: Array, ours: Array, people: Array, moved: in
 
 
 def explain_rate(report: RateReport) -> Iterator[str]:
-    """The meaning of the figures; the first sentence is the finding."""
+    """Yield sentences that explain the figures; the first one is the finding."""
     powered = report.powered
     interval = powered.interval if powered else Interval(math.nan, math.nan, "no mean is kept")
     if powered is None or math.isnan(interval.low):

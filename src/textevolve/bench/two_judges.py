@@ -39,8 +39,8 @@ from textevolve.statistics.intervals import Statistic, mean_present
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A judge's result for an item: its credit (NaN without a complete verdict) and its usage (None
-    if the judge raised before it asked anything)."""
+    """A judge's outcome for one item: the credit of its verdict (NaN without a complete verdict)
+    and its usage (None if the judge raised before any request)."""
 
     credit: float = math.nan
     usage: Usage | None = None
@@ -64,7 +64,8 @@ class TwiceJudged:
 
     @property
     def failure(self) -> Failure | None:
-        """Why something is missing; what was not asked goes first."""
+        """Return the reason why a verdict is missing, first that of a skipped judge; None if none
+        is missing."""
         failures = [
             judgement.failure
             for judgement in (self.first, self.second)
@@ -125,7 +126,8 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
 async def ask_both(
     judges: Sequence[Evaluator], question: ItemQuestion, position: int
 ) -> TwiceJudged:
-    """Ask two judges about the same item. What both ask in the same words a cascade pays for once.
+    """Ask two judges about the same item. Requests that both send in the same words count once in
+    the cost of the cascade.
 
     Raises:
         FatalModelError: no call can succeed.
@@ -172,7 +174,8 @@ def weigh_escalation(
     confidence: float = 0.9,
     thresholds: Sequence[float] = THRESHOLDS,
 ) -> Escalated:
-    """The coverage-risk curve and the threshold for the agreement wanted, with that confidence."""
+    """Compute the coverage-risk curve, and select the threshold for the required agreement and
+    confidence."""
     groups = [item.question for item in items]
     sure = [item.certainty for item in items]
     first_credits, second_credits = (
@@ -209,7 +212,7 @@ def weigh_escalation(
 
 
 def _spent(items: Sequence[TwiceJudged], name: str) -> SpentOnItems:
-    """NaN where it is not known of an item."""
+    """Return the calls, tokens or cost (`name`) of each item; NaN if unknown."""
 
     def read(usages: Sequence[Usage | None]) -> list[float]:
         amounts = [None if usage is None else getattr(usage, name) for usage in usages]

@@ -22,14 +22,14 @@ RowScores: TypeAlias = Mapping[str, Sequence[float]]
 
 
 def mean_score(scores: RowScores) -> Statistic:
-    """The mean over all outputs, with its interval clustered by row."""
+    """Compute the mean score of all outputs, with an interval clustered by row."""
     rows = [row for row, values in scores.items() for _ in values]
     values = [score for row_scores in scores.values() for score in row_scores]
     return clip_interval(cluster_mean(values, rows, level=LEVEL))
 
 
 def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Statistic:
-    """The share of outputs that passed, with its interval clustered by row."""
+    """Compute the share of outputs that passed, with an interval clustered by row."""
     rows = [row for row, row_passes in passes.items() for _ in row_passes]
     values = [float(passed) for row_passes in passes.values() for passed in row_passes]
     return cluster_share(values, rows, level=LEVEL)
@@ -76,7 +76,7 @@ def describe_differences(differences: Mapping[str, PairedDifference], baseline: 
 
 
 def _format_difference(gap: PairedDifference, sign: int = 1) -> str:
-    """A difference in points of 100 with its interval and the number of rows."""
+    """Format a difference in percentage points, with its interval and the number of rows."""
     ends = sorted(sign * 100 * end for end in (gap.low, gap.high) if end is not None)
     interval = f"95 % {ends[0]:.1f} to {ends[1]:.1f}, " if ends else ""
     plus = "" if gap.p <= ALPHA and gap.difference else "+"

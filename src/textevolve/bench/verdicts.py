@@ -96,7 +96,7 @@ class ItemOutcome:
 
     @property
     def flipped(self) -> bool:
-        """Whether the two orders have different winners."""
+        """Tell whether the two orders have different winners."""
         return len(set(self.winners.values())) > 1
 
 
@@ -152,7 +152,7 @@ def orders_of(item: Item, orders: Literal["both", "given"]) -> tuple[TextOrder, 
 
 @dataclass(frozen=True, slots=True)
 class ItemQuestion:
-    """An item in one order, which a judge is asked about."""
+    """One question to a judge: an item in one order, in one sample."""
 
     item: Item
     order: TextOrder = "given"
@@ -170,7 +170,8 @@ class ItemQuestion:
 async def _ask(
     judge: Evaluator, question: ItemQuestion, views: Mapping[str, View]
 ) -> list[Verdict]:
-    """The judge's verdict, and those of the views of it."""
+    """Ask the judge; return its verdict, and the verdicts of the views that read the same
+    evaluation."""
     names = [question.judge, *(name for name, (of, _) in views.items() if of == question.judge)]
     item, order, sample = question.item, question.order, question.sample
     started = time.monotonic()
@@ -231,8 +232,8 @@ def count_asked(verdicts: Iterable[Verdict]) -> int:
 def gather_outcomes(
     items: Iterable[Item], verdicts: Iterable[Verdict], threshold: float | None = None
 ) -> dict[str, dict[str, ItemOutcome]]:
-    """For each judge, in order of its first verdict, the outcome of every item by the item's id.
-    `threshold`: the score from which a single response passes, instead of the judge's verdict.
+    """Map each judge, in the order of its first verdict, to the outcome of every item by the item's
+    id. `threshold`: the score from which a single response passes, instead of the judge's verdict.
 
     Raises:
         InputError: a verdict is on an item that is not there.

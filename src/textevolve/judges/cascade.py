@@ -37,8 +37,8 @@ from textevolve.llm.choice_logprobs import log_odds, probability, softmax
 
 
 def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None:
-    """Probability in [0, 1] that the judgement is right, as far as its own scores tell; None where
-    they do not: a candidate has no score, or a part of what was asked has no answer.
+    """Return the probability in [0, 1] that a judgement is right, as its own scores tell; None if a
+    candidate has no score, or a part of the question has no answer.
 
     A judge that knows better has a `certainty` of its own, as a debate has from the votes of its
     first round. Else, with l the log-odds of the scores:
@@ -121,7 +121,8 @@ class Cascade:
             raise InputError(f"the certainty to escalate below must be 0 or more, not {self.below}")
 
     async def __call__(self, case: Case, /) -> Judgement:
-        """
+        """Ask the first judge; ask the second one if the first fails or is not certain enough.
+
         Raises:
             InputError: the second judge cannot use the case.
             BudgetError: the first judge was not asked. FatalModelError: no call can succeed.
@@ -161,7 +162,7 @@ async def _ask(judge: Evaluator, case: Case, *failures: type[TextEvolveError]) -
 def _conclude(
     case: Case, evaluations: list[Evaluation], certainty: float | None, noted: dict[str, Any]
 ) -> Judgement:
-    """The judgement of the last that was asked, with what all of them took."""
+    """Make the judgement of the last evaluation, with the usage and seconds of all evaluations."""
     return Judgement(
         case,
         result=tuple(_note(entry, noted) for entry in evaluations[-1].result),

@@ -67,7 +67,8 @@ _VARIABLES = {
 
 @cache
 def example_turns(question: str) -> tuple[Message, ...]:
-    """The examples of `prompts/examples.yaml`, each asked the same question and answered."""
+    """Return the examples of `prompts/examples.yaml` as chat turns: each asks `question` and is
+    answered."""
     text = prompt("question").render(question=question)
     turns: list[Message] = []
     for material, answer in _examples():
@@ -77,13 +78,13 @@ def example_turns(question: str) -> tuple[Message, ...]:
 
 @cache
 def example_state(question: str) -> str:
-    """The same examples as the beginning of a state that a decision model is shown."""
+    """Return the same examples as one text, for the beginning of a decision model's state."""
     return "".join(f"{material}{question} {answer}\n\n" for material, answer in _examples())
 
 
 @cache
 def _examples() -> tuple[tuple[str, str], ...]:
-    """Each example as a prompt shows it, and its answer."""
+    """Return the text of each example as a prompt shows it, with its answer."""
     file = resources.files("textevolve.judges") / "prompts" / "examples.yaml"
     return tuple(
         (
@@ -102,7 +103,8 @@ def prompt(name: str) -> Template:
 
 
 def prompts_version() -> dict[str, str]:
-    """The version of each prompt; a change of one makes another measurement."""
+    """Return the version of each prompt by name; a run with other versions is another
+    measurement."""
     versions = {f"judges.{name}": prompt(name).version for name in _VARIABLES}
     turns = "".join(turn.text for turn in example_turns(""))
     return {**versions, "judges.examples": text_hash(turns)[:12]}
@@ -146,7 +148,8 @@ class Options(CaseOptions):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One result or failure for each candidate, in the case's order.
+    """A judge's outcome for one case: a result or a failure for each candidate, in the case's
+    order.
 
     A result's metadata has `log_odds`, by which candidates rank even where scores are near 0 or 1.
     Of a cascade, `certainty` and `feedback` are those of the judge that decided.
@@ -164,8 +167,8 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOdds:
-    """The log-odds of the answers to questions about one text. `emulated` and `cut`: as of a
-    `Decision`; None where no decision was asked for."""
+    """The log-odds of the answers to questions about one text. `emulated` and `cut` are those of a
+    `Decision`; None if no decision model was asked."""
 
     log_odds: tuple[float, ...]
     emulated: bool | None = None
@@ -178,7 +181,8 @@ class AnswerOdds:
 
 
 def describe_truncation(characters: int) -> list[str]:
-    """The line of a feedback on what a model did not see; none where it saw all."""
+    """Return a feedback line that says how many characters the model did not see; empty if it saw
+    all."""
     sentence = (
         "characters in the middle of what was to be judged did not fit the model and were left"
     )
@@ -186,8 +190,8 @@ def describe_truncation(characters: int) -> list[str]:
 
 
 class JudgeContext:
-    """One case before a judge: its texts, fenced, and the calls made for it. `decider`: the model
-    that answers questions, where another one writes."""
+    """One case while a judge works on it: its fenced texts, and the calls made for it. `decider`:
+    the model that answers questions, if another model writes."""
 
     def __init__(
         self, case: Case, model: Model, options: Options, decider: Model | None = None
@@ -207,12 +211,14 @@ class JudgeContext:
         return quote(sanitize(text, self.nonce)[0])
 
     def system(self, *, quoted: bool = False) -> Message:
-        """The rules, for material between marks or for quoted material."""
+        """Return the system message with the judge's rules; `quoted`: for texts that are quoted
+        line by line, not fenced by marks."""
         rules = prompt("rules").render(rules=self.options.rules, quoted=quoted)
         return Message("system", (rules, *image_rules(self.case)))
 
     def user(self, *parts: str, candidates: Iterable[int] = ()) -> Message:
-        """A message that shows the input and these candidates, with their images."""
+        """Return a user message of `parts`, with the images of the input and of the given
+        candidates."""
         return user_message(self.case, parts, candidates)
 
     @cached_property
@@ -226,7 +232,8 @@ class JudgeContext:
         return quote_with(text, name_images(self.case))
 
     def response(self, candidate: int, before: tuple[int, ...] = ()) -> str:
-        """One candidate between marks, in a message that shows the candidates `before` it."""
+        """Return one candidate between marks, for a message that shows the candidates `before`
+        first."""
         text, _ = sanitize(self.case.candidates[candidate], self.nonce)
         return fence_with("response", text, self.nonce, name_images(self.case, candidate, before))
 
@@ -236,18 +243,20 @@ class JudgeContext:
 
     @cached_property
     def lone_instruction(self) -> str:
-        """The input under a code of its own, for what is asked without a candidate: whatever the
-        candidates are, the same is asked, and answered once."""
+        """Return the input between marks that do not depend on the candidates, so that a question
+        on the input alone is asked only once for all of them."""
         text, _ = sanitize(self.case.input, self.lone_nonce)
         return fence_with("instruction", text, self.lone_nonce, name_images(self.case))
 
     @cached_property
     def lone_nonce(self) -> str:
-        """A code that depends on the input and the seed, and not on the candidates."""
+        """Return a code for marks that depends on the input and the seed, and not on the
+        candidates."""
         return draw_nonce((self.case.input,), self.options.seed)
 
     def show(self, candidate: int, reference: str) -> str:
-        """One candidate beside the instruction, both quoted; `reference` may be empty."""
+        """Return the instruction and one candidate, both quoted, with the reference if it is not
+        empty."""
         return prompt("one").render(
             instruction=self.quoted_instruction,
             reference=self.quoted(reference) if reference else "",
@@ -255,7 +264,8 @@ class JudgeContext:
         )
 
     async def reference(self) -> str:
-        """The case's reference, or else the judge's own answer; empty where the option is off.
+        """Return the case's reference answer, otherwise the judge's own answer; empty if the option
+        is off.
 
         Raises:
             AnswerError: it came empty. ModelError: it did not come.
@@ -278,7 +288,8 @@ class JudgeContext:
         return response.text.strip()
 
     async def choose(self, messages: tuple[Message, ...], letter: str, other: str) -> float:
-        """The log-odds of one word against another as the first token of the answer."""
+        """Ask for one word, and return the log-odds of `letter` against `other` as its first
+        token."""
         response = await self.decider(
             Request(
                 messages=messages,
@@ -292,12 +303,13 @@ class JudgeContext:
 
     @property
     def decides(self) -> bool:
-        """True if the model answers all questions about a state in one request."""
+        """Tell whether the model answers all questions about a state in one request."""
         return wire_of(self.decider) is not None
 
     @cached_property
     def rules(self) -> str:
-        """The explicit rules alone, as they stand before a question; empty where they are off."""
+        """Return the explicit rules alone, for the place before a question; empty if they are
+        off."""
         plain = prompt("rules").render(rules=False, quoted=True)
         rules = self.system(quoted=True).text.removeprefix(plain).strip()
         return f"{rules}\n\n" if rules else ""
@@ -347,7 +359,7 @@ class JudgeContext:
         questions: Sequence[str],
         candidates: Iterable[int] | None,
     ) -> AnswerOdds:
-        """The log-odds of yes for each of several questions about one state.
+        """Ask several yes / no questions about one state, and return the log-odds of yes for each.
 
         Raises:
             AnswerError, ModelError: as `decide`.
@@ -358,7 +370,8 @@ class JudgeContext:
     async def each(
         self, parts: Iterable[P], judge: Callable[[P], Awaitable[T]]
     ) -> list[T | Failure]:
-        """Judge each part by itself, side by side; a part whose calls fail is a failure."""
+        """Judge all parts concurrently; a part whose calls fail becomes a failure, the others go
+        on."""
         return await gather_bounded(
             [lambda part=part: attempt(judge(part)) for part in parts], self.options.concurrency
         )
@@ -366,7 +379,8 @@ class JudgeContext:
     def result(
         self, score: float, lines: Iterable[str], unseen: int = 0, /, **metadata: Any
     ) -> EvaluationResult:
-        """A result by the threshold. `unseen`: characters that the model did not see."""
+        """Make a result that passes from the threshold on. `unseen`: characters that the model did
+        not see."""
         feedback = "\n".join([*lines, *describe_truncation(unseen)])
         return EvaluationResult(score, score >= self.options.threshold, feedback, metadata)
 
@@ -419,7 +433,8 @@ class PlainJudge(ABC):
     title: ClassVar[str]
 
     async def __call__(self, case: Case, /) -> Judgement:
-        """
+        """Grade each candidate of a case without a model.
+
         Raises:
             InputError: the case or its parameters cannot be used.
         """
@@ -441,6 +456,6 @@ def share_scored(outcomes: Sequence[EvaluationResult | Failure]) -> float:
 
 
 def require_field(case: Case, name: str) -> None:
-    """Raises InputError where the case lacks a field that a judge needs."""
+    """Raise InputError if the case lacks a field that a judge needs."""
     if getattr(case, name) is None:
         raise InputError(f"this judge needs a field '{name}', and the case has none")

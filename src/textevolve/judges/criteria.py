@@ -21,22 +21,23 @@ _LEVELS = re.compile(r"(.*\S)\s*\[([^\[\]]*\|[^\[\]]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """A statement about a response, or a question on it. `levels`: how far it may be so, the lowest
-    first; none of one that is so or not."""
+    """One line of a rubric: a statement about a response, or a question on it. `levels`: its
+    answers, the lowest first; empty if the answer is yes or no."""
 
     text: str
     levels: tuple[str, ...] = ()
 
 
 def read_criteria(rubric: str) -> tuple[str, ...]:
-    """Read a rubric's criteria, one a line, without list markers."""
+    """Read the criteria of a rubric, one per line, without list markers."""
     sign = r"^\s*(?:[-*\u2022]|\d+[.)])\s+"
     lines = (re.sub(sign, "", line).strip() for line in rubric.splitlines())
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
 def read_levels(line: str) -> Criterion:
-    """
+    """Read one line of a rubric: the criterion, and its levels in brackets, if it has any.
+
     Raises:
         InputError: a level is empty, or stands there twice.
     """
@@ -53,7 +54,7 @@ def read_levels(line: str) -> Criterion:
 
 
 def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
-    """A typed question on each criterion, by its text without its levels.
+    """Make a typed question of each criterion; return the questions by the criterion's text.
 
     Raises:
         InputError: levels cannot be used, or a text stands there twice.

@@ -93,8 +93,9 @@ class DecideChoice(ModelJudge):
 
 
 def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
-    """The question about all candidates of a case: each a name, or a name and what it means, as in
-    `refund: Money back`; longer ones, and such as share a name, are numbered from 1."""
+    """Make the question that lets a model choose between all candidates of a case. A candidate is
+    an option name, or a name with its meaning, such as `refund: Money back`; long texts and
+    repeated names become options numbered from 1."""
     wording = f"Which option does best what this rubric asks?\n{rubric}\n" if rubric else WHICH
     labelled = [text.partition(": ") for text in candidates]
     names = {name for name, _, _ in labelled}
@@ -107,7 +108,7 @@ def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
 
 
 def _say(criterion: str, question: Question, answer: Answer) -> str:
-    """The line of the feedback on one criterion."""
+    """Return the line of the feedback for one criterion."""
     if question.kind == "predicate":
         return f"{criterion} {answer.share:.0%} yes"
     level = question.options[answer.best].description
@@ -117,7 +118,7 @@ def _say(criterion: str, question: Question, answer: Answer) -> str:
 async def choose_between(
     context: JudgeContext, reference: str, candidate: int, rival: int
 ) -> AnswerOdds:
-    """The log-odds of the first of two candidates being the better one.
+    """Ask which of two candidates is better; return the log-odds that the first one is.
 
     Raises:
         AnswerError, ModelError: as `JudgeContext.decide`.

@@ -21,8 +21,9 @@ DIGITS = 9
 
 @dataclass(frozen=True)
 class EmbeddingSimilarity(ModelJudge):
-    """How near each candidate comes to the case's reference: the cosine of their embeddings, at
-    least 0. One call a text, of an endpoint's `/v1/embeddings` or of `local/minilm`.
+    """A judge by the similarity of each candidate to the case's reference: the cosine of their
+    embeddings, at least 0. Each text takes one call of an endpoint's `/v1/embeddings` or of
+    `local/minilm`.
 
     Raises:
         InputError: the model is a local one that writes and gives no embeddings.

@@ -36,7 +36,7 @@ SignalValues: TypeAlias = Sequence[float | Failure]
 
 @dataclass(frozen=True)
 class FittedJudge:
-    """Asks the judges of its signals, and adds what they say by the fitted weights.
+    """A judge that asks several judges (its signals), and adds their values by the fitted weights.
 
     Fitted to pairs: a candidate's score is logistic(its utility - the mean of the others'), with
     two candidates the probability of being the better one; alone, logistic(its utility), that of
@@ -54,7 +54,8 @@ class FittedJudge:
     source: str = field(default="fitted judge", compare=False)
 
     async def __call__(self, case: Case, /) -> Judgement:
-        """
+        """Judge a case by the weighted signals.
+
         Raises:
             InputError: the case cannot be judged by one of the signals.
             FatalModelError: no call can succeed.
@@ -83,7 +84,8 @@ class FittedJudge:
         return self.file.signals
 
     async def _ask(self, signal: FittedSignal, case: Case) -> tuple[SignalValues, Usage, float]:
-        """The signal's values, of both orders where they count, with their usage and seconds."""
+        """Return a signal's values for the candidates, averaged over both orders if the fit did so,
+        with its usage and seconds."""
         scores = await self._ask_once(signal, case)
         both = self.file.orders == "both" and signal.judge in self.ordered
         if not both or len(case.candidates) == 1:
@@ -121,7 +123,7 @@ class FittedJudge:
     def _weigh(
         self, values: Sequence[SignalValues], threshold: float
     ) -> list[EvaluationResult | Failure]:
-        """A result for each candidate, of the values by signal."""
+        """Compute a result for each candidate from the values of all signals."""
         weights, means, scales = (
             np.array([getattr(signal, name) for signal in self.signals])
             for name in ("weight", "mean", "scale")

@@ -97,13 +97,14 @@ class FittedFile(Frozen):
 
 
 def is_fitted(judge: str) -> bool:
-    """Whether a judge's text is the path of such a file; others may have one in them."""
+    """Tell whether a judge's text is the path of a fitted judge's file."""
     begins = judge.strip().partition(":")[0]
     return judge.strip().endswith(ENDING) and begins not in OTHERS
 
 
 def load_fitted(path: str) -> FittedFile:
-    """
+    """Read the file of a fitted judge.
+
     Raises:
         InputError: the file cannot be read or used; names it, the line and the reason.
     """
@@ -120,13 +121,14 @@ def parse_fitted(text: str, source: str) -> FittedFile:
 
 
 def check_name(path: str | Path) -> None:
-    """Raises InputError where a name does not end in .judge."""
+    """Raise InputError if a name does not end in .judge."""
     if not str(path).endswith(ENDING):
         raise InputError(f"{path}: the name of a fitted judge ends in {ENDING}")
 
 
 def save_fitted(file: FittedFile, path: str | Path) -> None:
-    """
+    """Write the file of a fitted judge.
+
     Raises:
         InputError: the name does not end in .judge, or the file cannot be written.
     """

@@ -63,7 +63,8 @@ class InstructionLikelihood(ModelJudge):
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """Nats that the instruction surprises by, after the response and after an empty one."""
+    """The surprise of the instruction in nats: `left` after the response, `alone` after an empty
+    response."""
 
     left: float
     alone: float
@@ -82,7 +83,8 @@ class Surprise:
 
 
 async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
-    """For each candidate how well it tells the instruction, or why that is not known.
+    """Measure for each candidate how well it predicts the instruction; a failure says why there is
+    no figure.
 
     Raises:
         FatalModelError, CapabilityError: as `InstructionLikelihood`.
@@ -108,7 +110,8 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
 
 
 def cut_instruction(text: str, words: int = WORDS) -> str:
-    """The first words of a text, or all for 0; of more than `LONGEST` characters both ends."""
+    """Return the first `words` words of a text, or all for 0; of more than `LONGEST` characters
+    only the beginning and the end are left."""
     text = text.strip()
     for last in islice(re.finditer(r"\S+", text), words - 1, words) if words else ():
         text = text[: last.end()]
@@ -119,8 +122,8 @@ def cut_instruction(text: str, words: int = WORDS) -> str:
 def request_read(
     response: str, target: str, seed: int, images: tuple[str, ...] = (), rules: tuple[str, ...] = ()
 ) -> Request:
-    """Asks for the instruction of a response, as a fence shows it, and forces `target`. `images`:
-    those of the response; `rules`: how to take them."""
+    """Make the request that asks for the instruction of a response, and forces `target` as the
+    answer. `images`: those of the response; `rules`: how to treat them."""
     text = prompt("backward").render(response=response)
     schema = {
         "type": "object",
@@ -148,7 +151,8 @@ async def _surprise(
 
 
 def read_surprise(response: Response, target: str) -> float:
-    """Minus the sum of the log-probabilities of the tokens that write `target`, in nats.
+    """Return the surprise of `target` in nats: minus the sum of the log-probabilities of its
+    tokens.
 
     Raises:
         CapabilityError: the endpoint gave no log-probabilities, or did not force the tokens.

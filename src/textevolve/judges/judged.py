@@ -12,7 +12,8 @@ from textevolve.showing import Shown
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JudgedCase(Shown):
-    """A case and what the judge made of each of its candidates, in their order."""
+    """A case with the judge's result or failure for each candidate, in the order of the
+    candidates."""
 
     case: Case
     index: int
@@ -26,7 +27,8 @@ class JudgedCase(Shown):
 
     @property
     def failure(self) -> Failure | None:
-        """The first reason why a candidate has no score; one that was not asked goes first."""
+        """Return the first reason why a candidate has no score, skipped ones first; None if all
+        have one."""
         failures = [entry for entry in self.result if isinstance(entry, Failure)]
         return next(
             (entry for entry in failures if entry.kind == "skipped"),
@@ -39,7 +41,8 @@ class JudgedCase(Shown):
 
     @property
     def best(self) -> int | None:
-        """The index of the one best candidate; None where one has no score, or two share it."""
+        """Return the index of the best candidate; None if a candidate has no score, or several are
+        best."""
         ranks = [rank for rank in ranks_of(self.result) if rank is not None]
         if not ranks or len(ranks) < len(self.result):
             return None
@@ -57,7 +60,7 @@ def ranks_of(results: Sequence[EvaluationResult | Failure]) -> tuple[float | Non
 
 
 def has_log_odds(results: Sequence[EvaluationResult | Failure]) -> bool:
-    """Whether all that have a score have log-odds, too, which are finite."""
+    """Tell whether all results with a score also have finite log-odds."""
     scored = [entry for entry in results if isinstance(entry, EvaluationResult)]
     odds = [r.metadata.get("log_odds") for r in scored]
     return bool(odds) and all(isinstance(entry, float) and math.isfinite(entry) for entry in odds)

@@ -22,7 +22,7 @@ USUAL = 100
 
 @dataclass(frozen=True)
 class LookJudge(PlainJudge):
-    """Scores each text by its words: words / (words + `USUAL`).
+    """A judge that scores each text by its number of words: words / (words + `USUAL`).
 
     Raises:
         InputError: there is no look of this name.

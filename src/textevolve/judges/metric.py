@@ -13,7 +13,8 @@ from textevolve.metrics.shapes import LabelMetric
 
 @dataclass(frozen=True)
 class MetricJudge(PlainJudge):
-    """Grades each candidate by itself. `metric`: its name, as `open_metric` takes it.
+    """A judge that grades each candidate by a metric, such as exact match, without a model.
+    `metric`: its name, as `open_metric` takes it.
 
     Raises:
         InputError, SettingsError: there is no such metric, or a package of it is missing.

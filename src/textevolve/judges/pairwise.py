@@ -65,14 +65,15 @@ class Pairwise(ModelJudge):
 
 
 def ask_better(rubric: str) -> str:
-    """The question on two responses."""
+    """Return the question which of two responses is better, by the rubric if there is one."""
     if not rubric:
         return "Which response does better what the instruction asks?"
     return f"Which response does better what this rubric asks?\n{rubric}\n"
 
 
 class _Comparisons:
-    """The pairs that were compared, each with the log-odds of the first one from both orders."""
+    """Compares all pairs of candidates, and holds the log-odds of the first one of each pair from
+    both orders."""
 
     def __init__(self, context: JudgeContext, ask: AskPair, reference: str) -> None:
         self.context = context
@@ -83,7 +84,7 @@ class _Comparisons:
         self.failures: dict[tuple[int, int], Failure] = {}
 
     async def compare_all(self) -> None:
-        """All pairs; one that fails is missing, and the scores come from the others."""
+        """Compare all pairs; if a pair fails, the scores come from the other pairs."""
         pairs = list(combinations(range(len(self.context.case.candidates)), 2))
         outcomes = await self.context.each(pairs, lambda pair: self.compare(*pair))
         for pair, outcome in zip(pairs, outcomes, strict=True):
@@ -135,7 +136,8 @@ _TIE = 1e-9
 
 
 def bradley_terry(wins: Sequence[Sequence[float]] | Array, prior: float = PRIOR) -> Array:
-    """Log-strength of each candidate, mean 0; `wins[a, b]`: how often a beat b, a tie is half.
+    """Estimate the log-strength of each candidate, with the mean 0. `wins[a, b]`: how often a beat
+    b; a tie counts as half.
 
     Bradley and Terry (1952): P(a beats b) = s_a / (s_a + s_b); the log-likelihood of Hunter (2004),
     "MM algorithms for generalized Bradley-Terry models", eq. 2, is maximised over log s, where it
@@ -164,7 +166,7 @@ def bradley_terry(wins: Sequence[Sequence[float]] | Array, prior: float = PRIOR)
 
 
 def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:
-    """Gradient (k,) of the log-likelihood and its negative second derivative (k, k)."""
+    """Return the gradient (k,) of the log-likelihood, and its negative second derivative (k, k)."""
     games = wins + wins.T
     chance = logistic(logs[:, None] - logs[None, :])
     alone = logistic(logs)
@@ -175,7 +177,8 @@ def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:
 
 
 def _climb(logs: Array, step: Array, wins: Array, prior: float) -> Array:
-    """The step, halved until it does not lower the likelihood."""
+    """Take a Newton step, halved until it does not lower the likelihood; return the new
+    log-strengths."""
     height = _log_likelihood(logs, wins, prior)
     for _ in range(60):
         if _log_likelihood(logs + step, wins, prior) >= height:
@@ -190,7 +193,7 @@ def _log_likelihood(logs: Array, wins: Array, prior: float) -> float:
 
 
 def mean_wins(strengths: Sequence[float] | Array) -> Array:
-    """Each candidate's expected share of wins against the others, in [0, 1]."""
+    """Return each candidate's expected share of wins against the others, in [0, 1]."""
     logs = np.asarray(strengths, dtype=float)
     chances = 1.0 / (1.0 + np.exp(logs[None, :] - logs[:, None]))
     np.fill_diagonal(chances, 0.0)

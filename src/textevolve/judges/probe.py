@@ -75,7 +75,8 @@ class Checklist(ModelJudge):
 
 
 def _rubric_criteria(rubric: str) -> tuple[str, ...]:
-    """Each is so or not: a probe knows no levels."""
+    """Return the criteria of a rubric without levels, since a probe asks yes / no questions
+    only."""
     return tuple(dict.fromkeys(read_levels(line).text for line in read_criteria(rubric)))
 
 
@@ -104,7 +105,7 @@ async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
 async def _examine(
     context: JudgeContext, questions: Sequence[str], reference: str
 ) -> list[EvaluationResult | Failure]:
-    """A result for each candidate, by the questions."""
+    """Ask the questions about each candidate, and return its result or failure."""
 
     async def probe(candidate: int) -> AnswerOdds:
         text = context.show(candidate, reference)
@@ -126,7 +127,7 @@ def show_state(context: JudgeContext, material: str) -> tuple[str, ...]:
 async def _probe(
     context: JudgeContext, questions: Sequence[str], candidate: int, material: str
 ) -> AnswerOdds:
-    """The questions follow each other, so that they share the prefix of what is shown."""
+    """Ask the questions about one candidate in turn, so that the prompts share a prefix."""
     odds: list[float] = []
     for text in questions:
         shots = example_turns(text) if context.options.examples else ()

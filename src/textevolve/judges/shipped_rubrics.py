@@ -20,7 +20,8 @@ _ONE_WORD = re.compile(r"[\w-]+")
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """`about`: the lines of the comment. `text`: what a judge sees. `source`: the whole file."""
+    """A shipped rubric. `about`: the lines of its comment. `text`: the criteria that a judge sees.
+    `source`: the whole file."""
 
     name: str
     about: tuple[str, ...]
@@ -30,14 +31,15 @@ class Rubric:
 
 @cache
 def shipped_rubrics() -> tuple[str, ...]:
-    """Their names, in the order of the alphabet."""
+    """Return the names of the shipped rubrics in alphabetical order."""
     folder = resources.files("textevolve.judges") / "rubrics"
     return tuple(sorted(file.name.removesuffix(".md") for file in folder.iterdir()))
 
 
 @cache
 def load_rubric(name: str) -> Rubric:
-    """
+    """Read the shipped rubric of a name.
+
     Raises:
         InputError: no rubric of that name is shipped; says which are.
     """
@@ -54,13 +56,13 @@ def load_rubric(name: str) -> Rubric:
 
 
 def is_rubric_name(text: str) -> bool:
-    """Whether it is a single word, as the names of shipped rubrics are."""
+    """Tell whether a text is a single word, as the names of shipped rubrics are."""
     return _ONE_WORD.fullmatch(text.strip()) is not None
 
 
 def expand_rubric(rubric: str) -> str:
-    """The rubric that a text names, if one is shipped by that name; else the text itself. Without
-    the comment before it.
+    """Return the criteria of the shipped rubric that a text names, otherwise the text itself;
+    comments are left out.
 
     Raises:
         InputError: it is empty, or a single word, and no such rubric is shipped.

@@ -64,18 +64,20 @@ class StatementCheck:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The fields that a case must have."""
+        """Return the names of the fields that a case must have."""
         names = ["context"] if "Context" in self.shown or self.part == "Passage" else []
         return (*names, "reference") if self.answer == "reference" else tuple(names)
 
 
 def mean(shares: Sequence[float]) -> float:
-    """The share of parts for which the answer is expected to be yes."""
+    """Return the mean probability of yes: the expected share of parts that are answered with
+    yes."""
     return sum(shares) / len(shares)
 
 
 def average_precision(shares: Sequence[float]) -> float:
-    """The mean, over the relevant passages, of the precision at each one's rank; 0 without one.
+    """Return the mean of the precision at the rank of each relevant passage, in [0, 1]; 0 if no
+    passage is relevant.
 
     That is Ragas' context precision, sum over k of (precision at k * relevant k) / relevant.
     """
@@ -133,7 +135,7 @@ class StatementJudge(ModelJudge):
 
 
 async def _examine(context: JudgeContext, check: StatementCheck, answer: str) -> EvaluationResult:
-    """The result for one answer.
+    """Check the parts of one answer, and return its result.
 
     Raises:
         ModelError, BudgetError: a part cannot be judged.
@@ -178,8 +180,9 @@ def _rules(context: JudgeContext, *, images: bool = True) -> Message:
 
 
 async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
-    """The statements of a text, each on one line and once. A text of one sentence is its own
-    statement, since small models list none of it; where no list can be read, sentences are.
+    """Ask for the statements of a text, one per line, without duplicates. A text of one sentence is
+    its own statement, since small models list none for it; if no list can be read, the sentences
+    are the statements.
 
     Raises:
         AnswerError: the text makes none. ModelError: the model could not be asked.
@@ -214,8 +217,8 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
 async def _probe_parts(
     context: JudgeContext, check: StatementCheck, answer: str, parts: Sequence[str]
 ) -> AnswerOdds:
-    """The log-odds of yes for each part. The other material stands first, so that all calls share
-    the prefix."""
+    """Return the log-odds of yes for each part. The other texts come first in the prompt, so that
+    all calls share a prefix."""
     texts = {
         "Context": context.quoted(context.case.context or ""),
         "Instruction": context.quoted_instruction,

@@ -25,7 +25,8 @@ class TrajectoryJudge(Checklist):
     shipped: ClassVar[str] = TRAJECTORY
 
     async def __call__(self, case: Case, /) -> Judgement:
-        """
+        """Judge each candidate as the last answer of the case's trajectory.
+
         Raises:
             InputError: no calls are recorded; else as other judges.
         """

@@ -36,8 +36,8 @@ Cell: TypeAlias = str | int | float | bool | Estimate | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`digits`: decimals, as the format wants them where None (a number 2, a percentage 1, a score
-    1). `most`: the top of the scale of a score."""
+    """The heading and format of a table column. `digits`: decimals; None means the format's default
+    (number 2, percentage 1, score 1). `most`: the top of the scale of a score."""
 
     name: str
     format: Format = "text"
@@ -81,7 +81,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Two texts; the renderers show their deletions and insertions."""
+    """Two versions of a text; the renderers show deletions and insertions."""
 
     title: str
     before: str
@@ -90,8 +90,8 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A speaker's contribution. `note` stands after the name, `points` below the text, each with a
-    heading; `failure` is why there is no text."""
+    """One speaker's contribution to a debate. `note`: shown after the name; `points`: shown below
+    the text, each under a heading; `failure`: why there is no text."""
 
     speaker: str
     text: str
@@ -108,7 +108,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Whole texts, each under its heading."""
+    """Several texts in full, each under its heading."""
 
     title: str
     texts: Sequence[tuple[str, str]]
@@ -116,7 +116,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence or a paragraph."""
+    """A sentence or a paragraph in a report."""
 
     text: str
     tone: Tone = ""
@@ -124,10 +124,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a heading of their own, which a page can fold away. `folded`: a page begins so,
-    and a terminal shows the heading alone.
+    """Blocks under a heading. `folded`: a page shows the section closed, and a terminal shows its
+    heading alone.
 
-    `anchor` names it for links within a page."""
+    `anchor` names it for links within a page.
+    """
 
     title: str
     blocks: Iterable[Block]
@@ -196,7 +197,8 @@ DEEPEST = 24
 
 
 def walk(roots: Sequence[Branch]) -> Iterator[tuple[int, Branch]]:
-    """Every branch below the one that it grows from, with its depth; a tree of any depth."""
+    """Yield the roots and all branches below, each parent before its children, with the depth of
+    each."""
     waiting = [(0, root) for root in reversed(roots)]
     while waiting:
         depth, branch = waiting.pop()

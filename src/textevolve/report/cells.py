@@ -17,7 +17,7 @@ SHADES = 10
 
 
 def cell_text(cell: Cell, column: Column) -> str:
-    """A cell as it is read: `0.71`, `71.0 % [62.0, 80.0]`, `yes`, a text, or a dash."""
+    """Format a table cell as text: `0.71`, `71.0 % [62.0, 80.0]`, `yes`, a text, or a dash."""
     value, interval = cell_parts(cell, column.format, column.digits)
     return f"{value} {interval}" if interval else value
 
@@ -66,12 +66,13 @@ def _finite(value: float, format: Format, digits: int | None) -> str:
 
 
 def is_number(column: Column) -> bool:
-    """Whether a column is written flush right."""
+    """Tell whether a column is aligned to the right."""
     return column.format != "text"
 
 
 def shade(value: float | None, low: float, high: float) -> int | None:
-    """How high a value is between the ends, from 0 to `SHADES`; None where it is missing."""
+    """Return the position of a value between `low` and `high` as a whole number from 0 to `SHADES`;
+    None if the value is missing."""
     if value is None or not math.isfinite(value):
         return None
     share = (value - low) / (high - low) if high > low else 0.0
@@ -79,6 +80,7 @@ def shade(value: float | None, low: float, high: float) -> int | None:
 
 
 def score_of(cell: Cell) -> float | None:
-    """The number that colours the cell of a score."""
+    """Return the number that determines the colour of a score's cell; None if the cell has no
+    number."""
     value = cell.value if isinstance(cell, Estimate) else cell
     return None if isinstance(value, str | bool) or value is None else float(value)

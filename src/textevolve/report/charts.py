@@ -16,7 +16,8 @@ from textevolve.report.cells import cell_parts
 
 @dataclass(frozen=True, slots=True)
 class IntervalChart:
-    """A dot with its interval for each label, on an axis from 0 to 1."""
+    """A chart with a row for each label: a dot for the figure and a line for its interval, from 0
+    to 1."""
 
     title: str
     rows: Sequence[tuple[str, Estimate]]
@@ -24,7 +25,8 @@ class IntervalChart:
 
 
 def place(value: float | None) -> float | None:
-    """A value's place on an axis from 0 to 1, in percent; what lies beyond an end stands at it."""
+    """Return the position of a value on an axis from 0 to 1, in percent; values beyond an end are
+    moved to it."""
     if value is None or not math.isfinite(value):
         return None
     return round(100 * min(1.0, max(0.0, value)), 2)
@@ -32,7 +34,8 @@ def place(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class IntervalMark:
-    """A figure with its interval on the axis; `said` and `ends` are both in words."""
+    """The positions of one figure and its interval on a chart's axis; `said` and `ends` are their
+    texts."""
 
     label: str
     said: str

@@ -32,8 +32,8 @@ EXACT = 2**53
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON holds it. Half surrogate pairs, which no file can hold, are written out; a
-    number that is not finite is null.
+    """Convert a value to plain JSON data. Lone surrogates, which no file can hold, are escaped; NaN
+    and infinity become None.
 
     Raises:
         TypeError: it is nothing that JSON holds.
@@ -59,8 +59,8 @@ def plain(value: Any) -> Any:
 
 
 def write_rows(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes], suffix: str) -> int:
-    """Write rows in the format of a file's suffix, and say how many there were. `rows` gives them
-    anew each time it is called.
+    """Write rows in the format of a file's suffix, and return their number. `rows` is called for
+    each pass over the rows.
 
     Raises:
         InputError: the format is not known, or the rows are not the same the second time.
@@ -96,7 +96,8 @@ def _write_lines(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> in
 
 
 def flatten(row: FlatRow) -> dict[str, Scalar]:
-    """One cell for each scalar and list: those of a mapping named after it, lists as JSON.
+    """Return a row as flat cells: the values of a mapping are named `mapping.key`, lists become
+    JSON.
 
     Raises:
         InputError: two cells would have the same name.
@@ -122,9 +123,9 @@ FlatColumns = dict[str, type]
 
 
 def find_columns(rows: Iterable[FlatRow]) -> FlatColumns:
-    """The columns of all rows in the order in which they come up, and what each can hold: `int`,
-    `float`, `bool` or `str`, which is also for a column of several kinds, of none, or of whole
-    numbers that the others could not hold exactly."""
+    """Find the columns of all rows in the order of their first appearance, with the type of each:
+    `int`, `float` or `bool`, and `str` for columns with mixed types, without values, or with
+    integers too large for a number column. Integers and floats together make a `float` column."""
     kinds: dict[str, set[type]] = {}
     greatest: dict[str, int] = {}
     for row in rows:
@@ -199,7 +200,7 @@ def _write_parquet(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> 
 
 
 def _typed(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
-    """In a column of texts what is no text stands as its JSON."""
+    """Convert the other values in a text column to JSON texts."""
     cells = _cells(row, columns)
     for name, value in cells.items():
         if columns[name] is str and value is not None and not isinstance(value, str):

@@ -20,7 +20,8 @@ _PIECE = re.compile(r"\S+\s*|\s+")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of words that both texts have, or one of them; a `gap` stands for a run left out."""
+    """A run of words in one or both of two texts; the kind `gap` stands for unchanged words left
+    out."""
 
     kind: Literal["same", "removed", "added", "gap"]
     text: str
@@ -49,7 +50,8 @@ def _compare(old: list[str], new: list[str]) -> Iterator[Piece]:
 
 
 def _shorten(text: str, *, begins: bool, ends: bool) -> Iterator[Piece]:
-    """A run that both texts have, without its middle, or without the end that is next to none."""
+    """Yield an unchanged run without its middle; without its beginning at the start of the text
+    (`begins`), without its end at the end of the text (`ends`)."""
     head, tail = "" if begins else text[:CONTEXT], "" if ends else text[-CONTEXT:]
     omitted = len(text) - len(head) - len(tail)
     if omitted <= CONTEXT:

@@ -15,7 +15,7 @@ from textevolve.errors import InputError
 
 @contextmanager
 def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes]]:
-    """A file to write bytes to, which takes its name only when all is written.
+    """Open a file for writing bytes. It gets its name only when everything is written.
 
     What stands there already stays as it is until then.
 
@@ -36,8 +36,8 @@ def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes
 
 
 def check_target(path: str | Path) -> None:
-    """Raises InputError where a file of this name could not be written, before it costs anything to
-    find that out."""
+    """Raise InputError if a file of this name cannot be written; call this before expensive
+    work."""
     target = Path(os.path.realpath(path))
     if str(path) == "-":
         return

@@ -44,7 +44,7 @@ RESERVED = ("main", "rows", "standing", "trouble", "calls", "history", "results"
 
 
 def write_html(report: Report, target: IO[bytes]) -> None:
-    """Write the whole report as a page of its own, in UTF-8."""
+    """Write a report as a complete HTML page in UTF-8."""
     script, _ = matrix_page.asset(*matrix_page.SCRIPT)
     pieces = draw_blocks(report.blocks, script=Markup("<script>{}</script>").format(script))
     style, style_hash = matrix_page.asset("style.css")
@@ -56,8 +56,8 @@ def write_html(report: Report, target: IO[bytes]) -> None:
 
 
 def html_fragment(report: Report) -> str:
-    """The report as an element with its own style, for a page of somebody else's; a matrix is a
-    plain table."""
+    """Return the report as an HTML element with its own style, to be put into another page; a
+    matrix becomes a plain table."""
     pieces = draw_blocks(report.blocks)
     style, _ = matrix_page.asset("style.css")
     return _template("fragment.html").render(report=report, pieces=pieces, style=style)
@@ -69,14 +69,14 @@ def draw_blocks(
     *,
     script: Markup | None = None,
 ) -> Iterator[Markup]:
-    """The pieces of a page that has the style of reports already. `script`: the elements that load
-    the script of a matrix, which is a plain table without."""
+    """Yield the HTML of blocks, for a page that already has the style of reports. `script`: the
+    HTML element with the script for matrices; without it a matrix is a plain table."""
     return _draw_blocks(blocks, level, script, matrix_page.names(), Anchors())
 
 
 class Anchors:
-    """Names the figures of one page, so that each can be linked: by its title, a second one of the
-    same title with a number."""
+    """Makes the ids by which the figures of one page can be linked: the title, with a number if it
+    repeats."""
 
     def __init__(self) -> None:
         self._taken = Counter[str](RESERVED)
@@ -145,8 +145,8 @@ def _template(name: str) -> Template:
 
 
 def open_templates(package: str) -> Environment:
-    """The templates in a package's folder: all texts in them are escaped, and what is missing is an
-    error. Pages of the server are made by the same rules."""
+    """Open the templates in a package's folder: texts in them are escaped, and a missing value is
+    an error."""
     return Environment(
         loader=PackageLoader(package, "templates"),
         autoescape=True,
@@ -180,7 +180,7 @@ def _environment() -> Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """Control characters are written out in every text, whatever template it stands in."""
+    """Replace control characters in every text that a template prints."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return wording.visible(value) if is_text else value
 

@@ -19,8 +19,8 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class JUnitCase:
-    """`failure`: judged, and not good enough; `error`: without a judgement. `message`: why, in a
-    line; `text`: what was judged."""
+    """One test case. Outcomes: `failure` means judged and not good enough, `error` means not
+    judged. `message`: the reason in one line; `text`: the judged text."""
 
     name: str
     classname: str
@@ -31,14 +31,15 @@ class JUnitCase:
 
 @dataclass(frozen=True, slots=True)
 class JUnitSuite:
-    """`cases` gives them anew each time it is called: first they are counted."""
+    """A named suite of test cases. `cases` is called for each pass over the cases: the first pass
+    counts them."""
 
     name: str
     cases: Callable[[], Iterable[JUnitCase]]
 
 
 def write_junit(suites: Sequence[JUnitSuite], target: IO[bytes]) -> None:
-    """Write the suites; one case after the other, so that memory stays flat."""
+    """Write the suites as JUnit XML, case by case, so that memory use stays constant."""
     counts = [Counter[str](case.outcome for case in suite.cases()) for suite in suites]
     target.write(b'<?xml version="1.0" encoding="UTF-8"?>\n')
     target.write(_opening(_element("testsuites", sum(counts, Counter[str]()))))
@@ -59,7 +60,7 @@ def _element(tag: str, counted: Counter[str], **attributes: str) -> Element:
 
 
 def _opening(element: Element) -> bytes:
-    """The start tag alone."""
+    """Return the start tag of an element without its content."""
     return tostring(element, "utf-8").removesuffix(b" />") + b">\n"
 
 
@@ -71,5 +72,5 @@ def _draw(case: JUnitCase) -> Element:
 
 
 def legal(text: str) -> str:
-    """The text without the characters that XML cannot hold."""
+    """Remove the characters that XML cannot hold."""
     return _ILLEGAL.sub("", text)

@@ -37,7 +37,8 @@ def write_markdown(report: Report, target: IO[bytes]) -> None:
 
 
 def escape(text: str) -> str:
-    """A text on one line of Markdown that reads as it stands, control characters written out."""
+    """Put a text on one line of Markdown, so that it is shown literally; control characters are
+    replaced."""
     return _start_line(_escape_marks(" ".join(wording.visible(text).split())))
 
 
@@ -52,12 +53,12 @@ def _escape_marks(line: str) -> str:
 
 
 def _start_line(line: str) -> str:
-    """An escaped line that begins no list, and underlines no heading."""
+    """Escape the beginning of a line, so that it begins no list and underlines no heading."""
     return _LINE_START.sub(r"\2\\\1\3", line, count=1) if _LINE_START.match(line) else line
 
 
 def _escape_lines(text: str) -> str:
-    """A text with its line breaks, as one paragraph that no line of it can leave."""
+    """Escape a text with its line breaks, so that it stays one Markdown paragraph."""
     lines = [line.strip() for line in wording.visible(wording.clip(text, TEXT_SHOWN)).split("\n")]
     return "\\\n".join(_start_line(_escape_marks(line)) or "&nbsp;" for line in lines)
 
@@ -142,7 +143,8 @@ def _grid(
     right: Sequence[bool],
     best: frozenset[int],
 ) -> str:
-    """A table; the first cell of rows that stand out is bold and has a star."""
+    """Return a Markdown table; in rows numbered in `best`, the first cell is bold and has a
+    star."""
     lines = [_row(map(escape_cell, names)), _row("---:" if flush else "---" for flush in right)]
     for n, row in enumerate(rows):
         label, *cells = map(escape_cell, row)

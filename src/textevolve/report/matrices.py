@@ -14,12 +14,13 @@ WORDS_SHOWN = 40
 
 
 def main_score(entry: Entry | None) -> float | None:
-    """The first of its scores, by which rows are sorted and coloured."""
+    """Return the first score of an entry, by which rows are sorted and coloured; None without a
+    score."""
     return None if entry is None else next(iter(entry.scores.values()), None)
 
 
 def describe_entry(entry: Entry | None) -> str:
-    """`0.71 pass`, `failed`, or a dash where there is nothing."""
+    """Describe an entry in a few words: `0.71 pass`, `failed`, or a dash if there is none."""
     if entry is None:
         return DASH
     if entry.failure and main_score(entry) is None:
@@ -29,14 +30,15 @@ def describe_entry(entry: Entry | None) -> str:
 
 
 def first_text(entry: Entry) -> str:
-    """The text by which an entry is known in one line."""
+    """Return one text to show for an entry: its failure, output, reasons or facts, the first there
+    is."""
     facts = ", ".join(f"{name} {value}" for name, value in entry.facts.items())
     return entry.failure or entry.output or "; ".join(entry.reasons.values()) or facts
 
 
 def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
-    """The first rows in short, for renderers in which nothing can be opened; of the others none is
-    held. `outputs`: the beginning of what each variant gave, too."""
+    """Make a short table of the first rows of a matrix, for formats without folding; the other rows
+    are only counted. `outputs`: with the beginning of each variant's output."""
     rows = iter(matrix.rows)
     table_rows = [
         (
@@ -55,8 +57,8 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
 def draw_first(
     rows: Sequence[MatrixRow], variants: Sequence[str], links: Sequence[str], place: str
 ) -> Table:
-    """The cells to look at first, a line each with the first words of its texts; `links` and
-    `place` lead to their rows."""
+    """Make a table of the cells to look at first, one per line, with the first words of their
+    texts; `links` and `place` lead to their rows."""
     several = len(variants) > 1
     columns = [Column("case"), *([Column("variant")] if several else [])]
     columns += [Column("score"), Column("input"), Column("output"), Column("reason")]

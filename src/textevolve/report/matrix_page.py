@@ -42,8 +42,8 @@ Macro = Callable[..., Markup]
 
 @lru_cache(maxsize=4)
 def asset(*names: str) -> tuple[Markup, str]:
-    """A script or a style of ours, of one file or several, as it stands in the page, and its hash
-    for the policy."""
+    """Return the text of one or more script or style files of the package, joined, and its hash for
+    the page's security policy."""
     folder = resources.files("textevolve.report").joinpath("templates")
     text = "\n".join(folder.joinpath(name).read_text(encoding="utf-8").strip() for name in names)
     digest = hashlib.sha256(text.encode()).digest()
@@ -59,8 +59,8 @@ def draw_matrix(
     name: str,
     script: Markup | None,
 ) -> Iterator[Markup]:
-    """The pieces of a matrix below its heading. `name` begins the ids of what can be opened;
-    without a `script` there is no data, and nothing to open."""
+    """Yield the HTML of a matrix below its heading. `name`: the beginning of the ids of details;
+    without a `script` the page has the plain table only."""
     live = script is not None
     number = 0
     with (
@@ -97,7 +97,8 @@ def _read(file: SpooledTemporaryFile[str]) -> Iterator[Markup]:
 
 
 class _Anchors:
-    """The ids of what can be opened in a row: empty where there is nothing."""
+    """Makes the ids of a row's details and of its entries' details; an empty text if there are
+    none."""
 
     def __init__(self, row: str) -> None:
         self._row = row
@@ -157,5 +158,5 @@ def _json(value: Any) -> str:
 
 
 def names() -> Iterator[str]:
-    """Names for the matrices of one page."""
+    """Yield the names of the matrices on one page."""
     return (f"matrix-{n}" for n in count(1))

@@ -36,8 +36,8 @@ TONES: Mapping[Tone, str] = {
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Draw the verdict, the report block by block, then the facts. Folded sections are counted,
-    not drawn."""
+    """Print the verdict, the report block by block, and the facts. Folded sections are only
+    counted."""
     if report.title:
         _print(console, safe(report.title, "dim" if report.sentence else "bold"))
     if report.sentence:
@@ -111,7 +111,7 @@ def _draw_tree(tree: blocks.Tree) -> Iterator[RenderableType]:
 
 
 def _draw_diff(diff: blocks.Diff) -> Text:
-    """Marks beside the colours, so that it can be read without any."""
+    """Draw a difference with marks around changed words, readable without colours."""
     styles = {"removed": ("[-", "-]", "red"), "added": ("{+", "+}", "green")}
     styles |= {"gap": (" [… ", " …] ", "dim"), "same": ("", "", "")}
     text = Text(overflow="fold")

@@ -24,12 +24,13 @@ HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
 def safe(text: str, style: str = "", most: int = TEXT_SHOWN) -> Text:
-    """A text from outside, ready to be drawn."""
+    """Return a text from outside for the terminal, shortened and with control characters
+    replaced."""
     return Text(wording.visible(wording.clip(text, most)), style, overflow="fold")
 
 
 def draw_facts(facts: Iterable[tuple[str, str | Text]]) -> Grid:
-    """Each fact beside its name; a `Text` as it is."""
+    """Draw names and values in two columns; a value that is a `Text` keeps its style."""
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(style="dim", max_width=24, overflow="fold")
     grid.add_column(overflow="fold")
@@ -72,7 +73,8 @@ def _cell(cell: blocks.Cell, column: Column) -> Text:
 
 
 def _score_style(shade: int | None) -> str:
-    """The terminal's own colours, so that light and dark both do."""
+    """Return the colour of a score's shade: one of the terminal's own, so that dark and light
+    themes work."""
     if shade is None:
         return ""
     return "red" if shade < 4 else "yellow" if shade < 7 else "green"
@@ -81,8 +83,8 @@ def _score_style(shade: int | None) -> str:
 def draw_grid(
     columns: Sequence[Column], rows: Sequence[Sequence[Text]], console: Console
 ) -> RenderableType:
-    """The cells under the names of their columns; where the terminal is too narrow, each row as its
-    label with its figures below."""
+    """Draw a table; if the terminal is too narrow, draw each row as its label with its figures
+    below."""
     box = HEAD if console.options.ascii_only else SIMPLE_HEAD
     grid = Grid(box=box, show_edge=False, pad_edge=False, padding=(0, 1), header_style="")
     needed = 0

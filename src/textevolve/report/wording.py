@@ -33,7 +33,8 @@ def _spell(match: re.Match[str]) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """The text on one line of at most `length` characters, control characters written out."""
+    """Return a text on one line of at most `length` characters, with control characters
+    replaced."""
     line = " ".join(visible(text[: 4 * length + 400]).split())
     return line if len(line) <= length else line[: max(length - 1, 0)].rstrip() + "…"
 
@@ -42,19 +43,19 @@ _ADDRESS = re.compile(r"https?://(?:[^/\s#,@]*@)?([^/\s#,]+)[^\s#,;]*(?:#([^\s,;
 
 
 def shorten_models(text: str) -> str:
-    """The text with the short name of each model that is an address: `name at host`."""
+    """Replace each model address in a text by its short name: `name at host`."""
     return _ADDRESS.sub(lambda found: " at ".join(filter(None, (found[2], found[1]))), text)
 
 
 def clip(text: str, most: int) -> str:
-    """A very long text cut for reading, with how much is left out."""
+    """Shorten a very long text, and say how much is left out."""
     if len(text) <= most:
         return text
     return f"{text[:most]}… ({count(len(text) - most, 'more character')})"
 
 
 def letter(candidate: int) -> str:
-    """A candidate's name by its place in the case, from 0 on: A, B, ..., Z, AA, AB, ..."""
+    """Return the letter of a candidate from its index: A, B, ..., Z, AA, AB, ..."""
     name = ""
     number = candidate + 1
     while number:
@@ -64,7 +65,7 @@ def letter(candidate: int) -> str:
 
 
 def letters(candidates: Sequence[int]) -> str:
-    """`A`, `A and B`, `A, B and C`."""
+    """Join the letters of candidates: `A`, `A and B`, `A, B and C`."""
     names = [letter(j) for j in candidates]
     return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
@@ -81,7 +82,7 @@ def percent(share: float | None, digits: int = 0) -> str:
 
 
 def money(cost: float | None) -> str:
-    """US dollars, with enough digits to tell small sums apart."""
+    """Format a cost in US dollars, with enough digits to tell small sums apart."""
     if cost is None:
         return "cost unknown"
     if cost == 0 or cost >= 1:
@@ -90,7 +91,7 @@ def money(cost: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`4.2 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Format seconds as `4.2 s`, `3 min 20 s` or `2 h 05 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, remainder = divmod(round(seconds), 60)
@@ -100,22 +101,22 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 call`, `2,000 calls`."""
+    """Format a number with its noun: `1 call`, `2,000 calls`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def tokens(usage: Usage) -> str:
-    """`1,200 tokens`, or `about 1,200 tokens` where some are estimated."""
+    """Format a number of tokens: `1,200 tokens`, or `about 1,200 tokens` if some are estimated."""
     return f"{'about ' if usage.estimated else ''}{count(usage.tokens, 'token')}"
 
 
 def used(usage: Usage) -> str:
-    """Format the number of calls, and what they took."""
+    """Format the number of calls, with their tokens and cost."""
     return f"{count(usage.calls, 'call')}, {spent(usage)}"
 
 
 def spent(usage: Usage) -> str:
-    """Tokens in parts, and cost."""
+    """Format the tokens of a usage by kind (prompt, cached, completion), and the cost."""
     parts = f"{usage.prompt_tokens:,} prompt"
     if usage.prompt_tokens and usage.cached_tokens:
         parts += f", {percent(usage.cached_tokens / usage.prompt_tokens)} of them cached"
@@ -137,7 +138,8 @@ def is_same_model(requested: str, answering: str) -> bool:
 
 
 def other_models(usage: Usage) -> str:
-    """Which other models answered, or which versions where they changed; empty where none did."""
+    """List the models other than the requested one that answered, and changed versions; empty if
+    there are none."""
     names = {key: key.partition(ANSWERED_BY)[::2] for key in usage.models}
     versions = Counter(requested for requested, _ in names.values())
     parts = (
