@@ -152,12 +152,13 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> AsyncGenerator[CaseResult]:
-        """Judge many cases; results come as they finish (`result.index` is the case's place), or
-        `ordered`.
+        """Judge many cases, and yield their results as they finish (`result.index` is the position
+        of the case), or in the order of the cases if `ordered`.
 
-        Cases are read lazily, once. One that cannot be judged fails alone, and its result says why.
-        Cases may have parameters of their own, which win. `target`: your application, which answers
-        the inputs, as in `compare`. `map`: new names of columns, with their old ones.
+        Cases are read lazily, once. A case that cannot be judged becomes a result with the reason,
+        and the others are judged. Parameters of a case override the run's. `target`: your
+        application, which answers the inputs, as in `compare`. `map`: new names of columns, with
+        their old names.
         """
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise InputError("cases must be a list or another iterable of them, not None")
@@ -247,17 +248,17 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> CalibrationResult:
-        """Search for a better template; `.template` is the one to use, which is the original unless
-        another has a significant gain on rows held out.
+        """Search for a better template. `.template` of the result is the template to use: the
+        original, unless another one has a significant gain on held-out rows.
 
             client.calibrate("Letters of {word}?", rows, label="letters", metric="numeric")
             client.calibrate(chain, "rows.csv", label="label", metric="exact")
             client.calibrate(program, rows, templates={"draft": "...", "check": "..."}, metric=f)
 
-        `template`: a prompt; or a program: a chain, all of whose templates are improved, or that of
-        the `step`; a function of prompts and a row, a LangGraph graph, each with its `templates`; a
-        DSPy module. `templates`: texts by name to begin with, or a `PromptSet`. With neither
-        `judge` nor `metric` a single judge scores.
+        `template`: a prompt or a program. A program is a chain, a function of prompts and a row, a
+        LangGraph graph, or a DSPy module. Of a chain all templates are improved, or only the one of
+        `step`; a function or a graph needs `templates`: the initial texts by name, or a
+        `PromptSet`. With neither `judge` nor `metric` a single judge scores.
         """
         objects = Objects()
         file, rows = split_rows(data)
@@ -421,7 +422,7 @@ class AsyncClient(MemoryVerbs):
         """Have a model write a profile for judging `subject`.
 
         Raises:
-            AnswerError: no usable profile came in two attempts; says what was wrong.
+            AnswerError: the model wrote no usable profile in two attempts; says what was wrong.
         """
         generated: GeneratedProfile = await self._run_kind(
             "profile", name, subject=subject, agents=agents, model=model, seed=seed
@@ -440,11 +441,13 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> Summary:
-        """Write one summary of all texts, in at most `budget` tokens. What fits as it is comes back
-        unchanged and without a call. `context`: tokens that the model takes.
+        """Write one summary of all texts, in at most `budget` tokens. Texts that fit into the
+        budget are returned unchanged, without a call. `context`: the most tokens that the model can
+        read.
 
         Raises:
-            AnswerError: no part of the text has an answer. BudgetError: a limit was reached before.
+            AnswerError: the model summarised no part of the text.
+            BudgetError: a limit was reached first.
         """
         summary: Summary = await self._run_kind(
             "summarize",
@@ -481,8 +484,8 @@ class AsyncClient(MemoryVerbs):
             fitted = client.fit_judge("labels.jsonl", ["probe", "length"], output="my.judge")
             client.evaluate(instruction, [first, second], judge="my.judge")
 
-        `items`: a file of labelled items, or the rows themselves. `signals`: judges by their names,
-        and `length`. `output`: where the judge is written.
+        `items`: a file of labelled items, or the rows themselves. `signals`: the judges to combine,
+        by their names, and `length`. `output`: the file to which the judge is written.
         """
         file, rows = split_rows(items)
         spec = specify(
@@ -519,8 +522,8 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> Comparison:
-        """Compare quantised models with their original on rows, as `compare` does: `.variants`,
-        `.differences`. Without `prompts` they are asked the column `input`.
+        """Compare quantised models with their original on rows, as `compare` does, and return the
+        comparison. Without `prompts` the models receive the column `input`.
 
             client.compare_quants("m-f16.gguf", ["m-q8_0.gguf"], "rows.csv", metric="exact")
         """
@@ -551,12 +554,12 @@ class AsyncClient(MemoryVerbs):
         model: str | None = None,
         name: str = "",
     ) -> ChainRuns:
-        """Run a chain once on `values`, or on each row of `data`, and keep outputs and traces.
+        """Run a chain once on `values`, or on each row of `data`, and store outputs and traces.
 
             chains = client.run_chain(chain, {"question": "..."})
             chains.runs[0].outputs["answer"], chains.runs[0].trace
 
-        What fails is a run with a `failure`.
+        A run that fails has a `failure` instead of outputs.
         """
         objects = Objects()
         file, rows = split_rows(() if data is None else data)

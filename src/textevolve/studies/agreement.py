@@ -93,7 +93,7 @@ def sum_up(spec: AgreementSpec, records: Iterable[ItemVerdict]) -> MeasuredJudge
 def measure_judges(
     records: Iterable[ItemVerdict], spec: RepeatsSpec, threshold: float | None = None
 ) -> MeasuredJudges:
-    """Compute the figures of all verdicts; `threshold` as in `summarise`.
+    """Compute the agreement figures of all verdicts. `threshold`: as in `summarise`.
 
     Raises:
         InputError: there is no record.

@@ -1,5 +1,5 @@
-"""The earlier run that a gate compares with. It is found before the first model call, so that a
-wrong name costs nothing."""
+"""The earlier run with which a gate compares. It is looked up before the first model call, so that
+a wrong name costs nothing."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ def check_run(
     baseline: RunRecord | None = None,
     judges: Sequence[GateOutcome] = (),
 ) -> Gated:
-    """Check the gates of a run with these rows; the intervals are those of its report. `judges`:
-    the outcomes of `check_judges`, from before the first model call."""
+    """Check the gates of a run with these rows, with the same intervals as in the run's report.
+    `judges`: the outcomes of `check_judges`, made before the first model call."""
     earlier = None
     if baseline is not None:
         study = find_study(read_stored(baseline).kind)

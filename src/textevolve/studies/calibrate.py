@@ -329,7 +329,8 @@ def cases_of(
 
 
 def take(spec: CalibrateSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:
-    """Take the rows of a program as cases, or those of the file with the program's objects."""
+    """Return the rows of a program as cases, or the rows of the file that the specification names.
+    `objects`: the user's Python objects by name."""
     if spec.data:
         return read_cases(spec, objects)
     return cases_of(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)

@@ -78,7 +78,8 @@ def ask(_spec: CreateMemoriesSpec) -> Asks:
 async def describe(
     spec: CreateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """Describe the collection by its id: another one of the same name is another run."""
+    """Describe the collection by its id, so that another collection of the same name makes another
+    run."""
     with closing(Store(settings.memory_location)) as resources:
         collection = await find_collection(resources, spec.collection, settings.namespace)
     return {

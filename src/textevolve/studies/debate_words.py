@@ -16,7 +16,8 @@ from textevolve.report.wording import count, letter, letters, number, percent, v
 
 
 def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
-    """Return the number ("Response 2") by which an agent knew each candidate, from its turn."""
+    """Return the label number that an agent saw for each candidate in this turn, such as 2 for
+    "Response 2"; empty for a turn without an order."""
     if not turn.order:
         return {}
     plain = tuple(range(1, len(turn.order) + 1))

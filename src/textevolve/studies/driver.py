@@ -75,11 +75,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The options of a launch, which are not part of the run's identity. `time_limit` in seconds.
-    `objects` are the user's Python objects, by the names that the specification has for them.
-    `ordered`: records come in the order of the cases, otherwise as they are finished. `ends`: all
-    records are read without delay, so that others who want the same run may wait for it. `halt` is
-    called before each model call; the run stops as at a limit once it returns true."""
+    """The options with which a run is started; they are not part of its identity. `time_limit`: in
+    seconds. `objects`: the user's Python objects, by their names in the specification. `ordered`:
+    records come in the order of the cases, otherwise as they are finished. `ends`: all records are
+    read without delay, so that others who want the same run may wait for it. `halt`: is called
+    before each model call; the run stops as at a limit once it returns a reason."""
 
     name: str = ""
     source: str = ""
@@ -466,8 +466,9 @@ _guard = threading.Lock()
 
 @asynccontextmanager
 async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerator[None]:
-    """Hold the lease of a run. `ends`: this work ends by itself, so that others may wait for it;
-    a caller that reads results one by one may never read them to the end.
+    """Hold the lease of a run within the block. `ends`: the work ends by itself, so that other
+    callers may wait for it; False if a caller reads results one by one, and may never read them to
+    the end.
 
     Raises:
         StoreError: another process works on the run, or work in this one that cannot be awaited.

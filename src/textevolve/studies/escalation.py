@@ -224,8 +224,8 @@ def summarise(spec: EscalationSpec, records: Iterable[TwiceJudged]) -> Escalated
 
 
 def _thresholds_within(items: Sequence[TwiceJudged]) -> tuple[float, ...]:
-    """Return the thresholds that separate these items, and the highest that decides all of them at
-    once: lower ones have no items. They are chosen by certainties, never by credits."""
+    """Return the thresholds from the highest one that lets the first judge decide all items. Lower
+    thresholds would decide no further items. The selection uses certainties, never credits."""
     certainties = [item.certainty for item in items if not math.isnan(item.certainty)]
     below = [t for t in FINE_THRESHOLDS if certainties and t <= min(certainties)]
     least = max(below, default=0.0)

@@ -153,8 +153,8 @@ class FitSpec(OrdersSpec):
 
 
 def names_of(spec: FitSpec, items: Iterable[Item] = ()) -> tuple[str, ...]:
-    """Return the judges that are the signals; the length has a prefix. The default for single
-    responses has no judge that compares texts."""
+    """Return the judges that are the signals: the requested ones, or a default that depends on
+    whether items are pairs or single responses. `length` becomes `look:length`."""
     default = SINGLE_SIGNALS if any(item.is_single for item in items) else DEFAULT_SIGNALS
     names = map(str.strip, (spec.signals or default).split(","))
     return tuple(f"{LOOK}:{name}" if name == LENGTH else name for name in names if name)

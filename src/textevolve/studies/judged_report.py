@@ -209,7 +209,7 @@ def show_case(judged: Judged) -> Iterator[Block]:
 
 
 def facts_of(judged: Judged) -> dict[str, str]:
-    """Return the facts behind the verdict on one case."""
+    """Return further facts about the judgement of one case, by heading."""
     images = "; ".join(
         f"{name}: {describe_image(url)}" for name, url in images_by_name(judged.case)
     )

@@ -49,7 +49,7 @@ def as_record(node: PlacedNode, number: int, unasked: str = "") -> JudgedNode:
 
 
 def unused_lines(reading: Reading, number: int) -> Iterator[UnusedLine]:
-    """Yield the unusable lines of a trace; `number`: of the nodes before them."""
+    """Yield the unusable lines of a trace as records. `number`: the number of nodes before them."""
     for n, fault in enumerate(reading.faults, 1):
         place, _, reason = fault.partition(": ")
         yield UnusedLine(number + n, place, reason)

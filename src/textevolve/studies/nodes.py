@@ -125,10 +125,11 @@ def read_trace(spec: NodesSpec, reading: Reading) -> Iterator[Episode]:
 
 
 def node_cases(episodes: Iterable[Episode], reading: Reading | None = None) -> Iterator[Case]:
-    """Yield a case for each node; the last has the faults of reading.
+    """Yield a case for each node. The parameters of the last case hold the faults of reading the
+    trace.
 
     Raises:
-        InputError: two episodes have one id, or there is no node.
+        InputError: two episodes have the same id, or there is no node.
     """
     waiting: Case | None = None
     for node in place_nodes(require_unique_ids(episodes)):

@@ -256,7 +256,7 @@ def open_program(
 
 
 def find_object(name: str, objects: Mapping[str, object]) -> object:
-    """Load the object behind a file, an import path, or a name in `objects`.
+    """Load the object that a file, an import path, or a name in `objects` refers to.
 
     Raises:
         InputError: there is no such object.

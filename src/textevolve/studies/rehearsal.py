@@ -126,7 +126,8 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
 async def rehearse(
     study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings, draw: int
 ) -> Rehearsed:
-    """Run the study against a model whose answers are drawn from a seed (`draw`)."""
+    """Run the study once with a model that makes up answers, and return the usage. `draw`: the seed
+    of the answers' lengths."""
     spec: Any = read_spec(study, stored)
     setting = Setting(
         default_model=stored.model,

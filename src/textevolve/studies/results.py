@@ -117,7 +117,8 @@ def draw_results(
 
 
 def _find_first(store: Store, run_id: str) -> Iterator[Kept]:
-    """Find the records without a score, then those with the lowest that are not full marks."""
+    """Yield the records to look at first: those without a score, then those with the lowest scores
+    below 1."""
     failed = Found(statuses=("failed",))
     keys = store.read(records.find_rows, run_id, failed, "key", "position", 0, FIRST)
     keys += store.read(records.find_rows, run_id, Found(below=1.0), "key", "score", 0, FIRST)

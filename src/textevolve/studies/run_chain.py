@@ -133,7 +133,8 @@ def chain_cases(
 
 
 def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:
-    """Take the rows of a program as cases, or those of the file with the program's own chain."""
+    """Return the rows of a program as cases, or the rows of the file that the specification names.
+    The chain may be one of the program's objects."""
     if spec.data:
         return chain_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map), objects)
     return chain_cases(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)

@@ -92,7 +92,8 @@ class StoredSpec(BaseModel):
 
     @property
     def world(self) -> dict[str, Any]:
-        """The description with its pinned collections; collections outside it are not read."""
+        """The description of the run with the pinned versions of collections; empty if it pins
+        none, so that a resumed run reads no other collections."""
         return {"collections": {}, **self.described}
 
     def identity(self, study: AnyStudy) -> dict[str, Any]:
