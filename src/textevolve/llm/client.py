@@ -155,17 +155,18 @@ class OpenAIClient:
 
     @property
     def http(self) -> Http:
-        """Its connections, for what else there is to ask of the endpoint."""
+        """Return the client's HTTP connections, for other requests to the endpoint."""
         return self._http
 
     @property
     def refused(self) -> frozenset[str]:
-        """Fields of the protocol that this endpoint refused, left out since."""
+        """Return the protocol fields that the endpoint has refused, which are no longer sent."""
         return frozenset(self._refused)
 
     @property
     def schema(self) -> bool | None:
-        """Whether the endpoint takes a JSON schema, or any that was sent; None before that."""
+        """Return whether the endpoint accepts a JSON schema; None before the first request with
+        one."""
         return False if self._refused_schemas and not self._followed else self._followed
 
     def __repr__(self) -> str:
@@ -198,8 +199,8 @@ class OpenAIClient:
     async def _chat(
         self, request: Request, more: dict[str, Any] | None = None
     ) -> tuple[Completion, float]:
-        """A completion and its seconds. Fields that the endpoint refuses are left out from then on,
-        but none of `more`."""
+        """Send a chat request; return the completion and its seconds. Fields that the endpoint
+        refuses are no longer sent from then on, except those in `more`."""
         while True:
             body = self._body(request) | (more or {})
             started = perf_counter()
@@ -216,7 +217,8 @@ class OpenAIClient:
                 raise await self._with_models(error) from None
 
     async def _with_models(self, error: AccessError) -> AccessError:
-        """The error, with the models that the endpoint lists where it does not know this one."""
+        """Return the error; if the endpoint does not know the model, with the names of the models
+        it lists."""
         names: list[str] = []
         if NO_MODEL in str(error):
             with suppress(ModelError):
@@ -245,8 +247,8 @@ class OpenAIClient:
         request: Request,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Leave out from now on what the endpoint refuses; where it is nothing that a request can
-        do without, the refusal is raised."""
+        """Stop sending the field that the endpoint refused; raise the refusal if the request needs
+        the field."""
         sent = {*sent, MARK_FIELD} if self._prompt_cache == "breakpoints" else sent
         field = refused_field(status, refusal, sent, self._wire.schema_fields)
         if field is None:
@@ -268,14 +270,14 @@ class OpenAIClient:
             _LOG.warning("%s: the endpoint %s", self.name, text)
 
     def batch_line(self, request: Request) -> tuple[str, dict[str, Any]]:
-        """The path and the body with which a request is asked, for a line of a batch job."""
+        """Return the path and the body of a request, for a line of a batch job."""
         return self._wire.path, self._body(request)
 
     def read_batched(
         self, status: int, raw: bytes, request: Request, seconds: float
     ) -> Response | None:
-        """The answer in a line of a batch job; None: it is worth asking again, without what the
-        endpoint refuses.
+        """Read the answer in a line of a batch job; None if the endpoint refused a field and the
+        request is to be sent again without it.
 
         Raises:
             ModelError: as a call does.
@@ -321,11 +323,13 @@ class OpenAIClient:
         return await self._watch.follow(sent)
 
     async def _look(self) -> bytes:
-        """Return the state of the slots of llama.cpp's server, which changes as they get on."""
+        """Return the state of the slots of llama.cpp's server, which changes while they make
+        progress."""
         return (await self._exchange_natively("/slots"))[2]
 
     async def _find_tokens(self, text: str | None) -> list[Token] | None:
-        """The text's own tokens where the endpoint forces tokens, which is found out once."""
+        """Return the text's tokens if the endpoint can force tokens, which is tested once;
+        otherwise None."""
         if not text or self._forces is False or not is_encodable(text):
             return None
         status, headers, raw = await self._exchange_natively("/tokenize", tokenize_body(text))
@@ -376,7 +380,8 @@ class OpenAIClient:
     def _read_outcome(
         self, status: int, raw: bytes, events: EventStream | None = None
     ) -> Completion | tuple[int, Refusal]:
-        """The completion, or the refusal with its status, which may come with a 200."""
+        """Return the completion, or the endpoint's refusal with its status; some endpoints send a
+        refusal with status 200."""
         if status != 200:
             return status, read_refusal(raw)
         completion = events and events.completion()
@@ -406,7 +411,7 @@ class OpenAIClient:
         return self._note_usage(response)
 
     def _note_usage(self, response: Response) -> Response:
-        """Warn, once, that the endpoint does not report what its calls take."""
+        """Warn once if the endpoint does not report the usage of its calls."""
         if response.usage.estimated:
             self._warn_once(
                 "usage", "reports no tokens; limits count them by an estimate of the texts"
@@ -435,7 +440,8 @@ def connect(
     watched: bool = False,
     price_of: Callable[[Endpoint], Price | None] = find_price,
 ) -> OpenAIClient:
-    """The client of a resolved endpoint; nothing is sent yet. `watched`: see `OpenAIClient`."""
+    """Return the client of a resolved endpoint, without sending anything. `watched`: see
+    `OpenAIClient`."""
     return OpenAIClient(
         endpoint.base_url,
         endpoint.model,
@@ -473,17 +479,19 @@ class _Tokens(BaseModel):
 
 
 def is_encodable(text: str) -> bool:
-    """Whether it is text that a tokeniser takes, without halves of surrogate pairs."""
+    """Return whether a tokeniser accepts the text, which must have no lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def tokenize_body(text: str) -> dict[str, Any]:
-    """Return the body for llama.cpp's `/tokenize`; control tokens are text in it."""
+    """Return the request body for llama.cpp's `/tokenize`, with control tokens treated as plain
+    text."""
     return {"content": text, "add_special": False, "parse_special": False, "with_pieces": True}
 
 
 def read_tokens(raw: bytes) -> list[Token] | None:
-    """The answer of `/tokenize`; None where it is none of llama.cpp's, such as that of vLLM."""
+    """Read the tokens in an answer of `/tokenize`; None if the server is not llama.cpp's, such as
+    vLLM."""
     try:
         return _Tokens.model_validate_json(raw).tokens or None
     except ValidationError:

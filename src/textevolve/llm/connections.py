@@ -47,8 +47,8 @@ LONG_VALUE = 16
 
 
 class Http:
-    """The connections to one host; `service` uses them, too. A key is written into a header here
-    alone, and taken out of what comes back."""
+    """HTTP connections to one host. Only this class writes a key into a header, and it removes keys
+    from answers."""
 
     def __init__(
         self,
@@ -95,8 +95,9 @@ class Http:
         unbounded: bool = False,
         hears: Callable[[bytes], None] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One HTTP exchange; `unbounded`: only connecting has a time limit. `hears` is given the
-        parts of a 200's body as they come, with whatever keys stand in them."""
+        """Send a request, and return the status, the headers and the body of the answer.
+        `unbounded`: only connecting has a time limit. `hears`: called with each part of the body as
+        it arrives, if the status is 200; keys are not removed from the parts."""
         limit = self._limit(None) if unbounded else None
         answer = await self._send(method, url, body, extra, limit)
         return answer.status, answer.headers, await answer.read_all(hears)
@@ -110,8 +111,9 @@ class Http:
         *,
         quiet: float | None,
     ) -> BegunAnswer:
-        """Send a request, and return with the first of the answer, which is read as it comes.
-        `quiet`: seconds after which an answer that says nothing counts as broken off, if ever.
+        """Send a request, and return as soon as the status and the headers are there; the body is
+        read later. `quiet`: seconds without any data after which the answer counts as broken off;
+        None: no limit.
 
         Raises:
             UnavailableError, AccessError: nothing came.
@@ -179,7 +181,8 @@ class Http:
         return bytes(body[: self._largest])
 
     def read_json(self, path: str, raw: bytes) -> Any:
-        """
+        """Parse the body of an answer as JSON.
+
         Raises:
             UnavailableError: it is no JSON.
         """
@@ -192,7 +195,7 @@ class Http:
     def failure(
         self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None, **more: bool
     ) -> ModelError:
-        """The error that stands for an endpoint's refusal."""
+        """Convert an endpoint's refusal into an error."""
         wait = retry_after(headers or {})
         return failure(self.name, status, refusal, wait=wait, secrets=self.secrets, **more)
 
@@ -232,7 +235,8 @@ class Http:
         )
 
     def without_key(self, raw: bytes) -> bytes:
-        """An endpoint that repeats the key must not bring it into an answer, and the journal."""
+        """Replace the key in an answer's body, so that an endpoint that repeats it does not bring
+        it into the journal."""
         for secret in self.secrets:
             if len(secret) >= REAL_KEY and secret.encode() in raw:
                 raw = raw.replace(secret.encode(), b"[key]")
@@ -246,8 +250,8 @@ class Http:
 
 
 class BegunAnswer:
-    """An answer whose status is known and whose body is still to come. To close it before the end
-    ends the call."""
+    """An answer whose status has arrived and whose body has not been read. Closing it early ends
+    the call."""
 
     def __init__(self, http: Http, answer: aiohttp.ClientResponse) -> None:
         self._http, self._answer = http, answer
@@ -255,7 +259,8 @@ class BegunAnswer:
         self.headers: Mapping[str, str] = answer.headers
 
     async def parts(self) -> AsyncGenerator[bytes]:
-        """The body as it comes, without keys of ours that lie within a part.
+        """Yield the parts of the body as they arrive, with our keys removed unless a key is split
+        between parts.
 
         Raises:
             UnavailableError: it broke off.
@@ -301,17 +306,17 @@ def _header_text(name: str, key: SecretStr, header: str = "") -> str:
 
 
 def _proxy(url: URL) -> str | None:
-    """The proxy that the environment names for `url`; none for loopback."""
+    """Return the proxy for a URL from the environment variables; None for loopback addresses."""
     if url.host is None or is_loopback(str(url)) or proxy_bypass(url.host):
         return None
     return getproxies().get(url.scheme)
 
 
 class JsonService:
-    """A service at an address; `aclose` ends it.
+    """A client of a service that exchanges JSON; `aclose` closes its connections.
 
-    Until something was answered, a 404 is an `AccessError`, for the address is wrong; later it is a
-    `RejectedError`, for it may mean what was asked for.
+    Before the first successful answer a 404 raises `AccessError`, since the address is probably
+    wrong; later it raises `RejectedError`, since a single object may be missing.
     """
 
     def __init__(
@@ -359,7 +364,8 @@ class JsonService:
         return answered, raw
 
     def read_json(self, path: str, raw: bytes) -> Any:
-        """
+        """Parse the body of an answer as JSON.
+
         Raises:
             UnavailableError: the body of an answer is no JSON.
         """
@@ -390,8 +396,8 @@ class Refused:
 
 
 class Relay:
-    """Passes requests on to one endpoint. `name`: the spec of its model. `unbounded`: an answer may
-    take as long as it takes."""
+    """Forwards requests to one endpoint. `name`: the spec of the endpoint's model. `unbounded`:
+    answers have no time limit."""
 
     def __init__(
         self,
@@ -421,7 +427,8 @@ class Relay:
         await self._http.aclose()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> BegunAnswer:
-        """Passes a request on. Whoever gets the answer reads it to its end, or closes it.
+        """Forward a request with the endpoint's own model name. The caller has to read the answer
+        to its end, or close it.
 
         Raises:
             UnavailableError, AccessError: nothing came.
@@ -439,7 +446,8 @@ class Relay:
 
 
 class UsageReader:
-    """Finds out what a call took by reading along. `price`: as in `usage_of`."""
+    """Reads the usage of a call from the bytes of its answer while they are forwarded. `price`: as
+    in `usage_of`."""
 
     def __init__(self, body: Mapping[str, Any], price: Price | None) -> None:
         self._body, self._price = body, price
@@ -447,7 +455,7 @@ class UsageReader:
         self._events = 0
 
     def read(self, part: bytes) -> None:
-        """The next part of a stream, or the whole of an answer."""
+        """Process the next part of a stream, or a whole answer."""
         self._events += part.count(b"data:")
         if b'"usage"' in part or b'"usage"' in self._before:
             self._said = self._before + part

@@ -88,7 +88,7 @@ def most_characters(endpoint: Endpoint) -> int | None:
 
 
 def _described(question: Question, words: tuple[str, str]) -> dict[str, str]:
-    """The outcomes of a predicate that are described, no first, under the wire's words for them."""
+    """Return the described outcomes of a predicate, no first, under the protocol's names."""
     pairs = zip(words, question.options, strict=True)
     return {word: option.description for word, option in pairs if option.description}
 
@@ -114,7 +114,8 @@ def _systemone_question(question: Question) -> dict[str, Any]:
 
 
 def _openai_question(question: Question) -> dict[str, Any]:
-    """A predicate has no place for what yes and no mean, so its instructions say it."""
+    """Return a question in the form of OpenAI's Decisions API; the instructions say what yes and no
+    mean, since predicates have no field for that."""
     instructions = question.instructions
     body = {"type": question.kind, "name": question.name, "instructions": instructions}
     if question.kind == "predicate":
@@ -128,8 +129,8 @@ def _openai_question(question: Question) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DecisionWire:
-    """An adapter for one wire: its name for people, its path below the endpoint's base, and a
-    question as it has one."""
+    """The adapter for one decision protocol: its display name, its path below the endpoint's base
+    URL, and the function that writes a question in the protocol's form."""
 
     name: str
     path: str
@@ -222,7 +223,8 @@ def _read_answer(question: Question, answer: Any) -> _Row:
 
 
 def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row:
-    """In the order of `keys`, with the sum 1: endpoints round, and some to two decimals."""
+    """Return the probabilities in the order of `keys`, scaled to the sum 1, since
+    endpoints round."""
     if set(shares) != set(keys):
         names = ", ".join(map(str, shares))
         raise _UnansweredError(f"the probabilities are of other options: {names:.120}")
@@ -251,7 +253,9 @@ class DecisionCalls:
     price: Price | None = None
 
     async def __call__(self, request: Request) -> Response:
-        """
+        """Send the questions of a request to the decision endpoint; return the response with the
+        answers.
+
         Raises:
             CapabilityError: the endpoint speaks no decision wire.
             TooLongError: the state does not fit.
@@ -330,9 +334,9 @@ def _prompt(name: str) -> Template:
 
 
 class Deciding:
-    """Stands around a model outside of its journal: sends typed questions on the endpoint's wire,
-    or, without a wire, has them emulated. `most_characters`: of a state and the longest
-    of its questions; a longer state loses its middle."""
+    """A model that also answers typed questions, on the decision protocol of its endpoint or, if
+    there is none, emulated by chat calls; it wraps the journal. `most_characters`: of a state and
+    its longest question; a longer state loses its middle."""
 
     def __init__(
         self, model: Model, wire: Wire | None = None, most_characters: int | None = None
@@ -356,8 +360,8 @@ class Deciding:
 
 
 def wire_of(model: object) -> Wire | None:
-    """The wire of a model, also of one that is wrapped; None where decisions are emulated, so that
-    each question is a call of its own."""
+    """Return the decision wire of a model, which may be wrapped; None if decisions are emulated by
+    a call for each question."""
     while model is not None and not isinstance(model, Deciding):
         model = getattr(model, "model", None)
     return None if model is None else model.wire
@@ -396,9 +400,9 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """A question as a chat model sees it. `labels`: in the order of the question's options;
-    `listed`:
-    in the order of the prompt, with `lines`."""
+    """One way to show a question to a chat model. `labels`: the label of each option, in the
+    question's order. `listed`: the labels in the order of the prompt, with `lines`, the lines of
+    the options."""
 
     question: Question
     labels: tuple[str, ...]
@@ -506,5 +510,6 @@ def _chat(request: Request, showing: Showing) -> Request:
 
 
 def _average(rows: Sequence[Sequence[float]]) -> list[float]:
-    """The distribution whose log-probabilities are the means of those of several."""
+    """Return the normalised distribution whose log-probabilities are the means of those
+    of several."""
     return softmax([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])

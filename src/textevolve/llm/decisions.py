@@ -29,7 +29,8 @@ SUM_TOLERANCE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`value` names it in the answer; `description` says when it applies, and may be empty."""
+    """An option of a question. `value`: its name in the answer. `description`: when the option
+    applies; may be empty."""
 
     value: str
     description: str = ""
@@ -41,10 +42,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One typed question. `name` tells it apart from others about the same state.
+    """A typed question. `name` distinguishes it from other questions about the same state.
 
-    `options`: of a predicate no and yes, of a choice those to choose from, of a score its levels,
-    the lowest first.
+    `options`: no and yes for a predicate, the choices for a choice, the levels in ascending order
+    for a score.
     """
 
     name: str
@@ -54,12 +55,14 @@ class Question:
 
 
 def predicate(name: str, instructions: str, *, yes: str = "", no: str = "") -> Question:
-    """Is it so? `yes` and `no` describe the two outcomes, where the question leaves a doubt."""
+    """Return a yes / no question. `yes` and `no` describe the two outcomes, if the question alone
+    is not clear."""
     return Question(name, "predicate", instructions, (Option("no", no), Option("yes", yes)))
 
 
 def choice(name: str, instructions: str, options: Mapping[str, str] | Sequence[str]) -> Question:
-    """Return a question with a choice. `options`: names, or names with descriptions; at least two.
+    """Return a question that asks for one of several options. `options`: names, or names with
+    descriptions; at least two.
 
     Raises:
         InputError: there are fewer, or two have the same name.
@@ -72,7 +75,8 @@ def choice(name: str, instructions: str, options: Mapping[str, str] | Sequence[s
 
 
 def score(name: str, instructions: str, levels: Sequence[str]) -> Question:
-    """How much? `levels`: descriptions of at least two levels, the lowest first.
+    """Return a question that asks for a level. `levels`: descriptions of at least two levels, the
+    lowest first.
 
     Raises:
         InputError: there are fewer.
@@ -86,13 +90,14 @@ def score(name: str, instructions: str, levels: Sequence[str]) -> Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`probabilities` in the order of the question's options; their sum is 1."""
+    """The answer to a question. `probabilities`: one for each option, in the question's order;
+    their sum is 1."""
 
     probabilities: tuple[float, ...]
 
     @property
     def best(self) -> int:
-        """The number of the most probable option, the first of equals."""
+        """Return the index of the most probable option, the first one if several are equal."""
         return max(range(len(self.probabilities)), key=self.probabilities.__getitem__)
 
     @property
@@ -142,12 +147,12 @@ async def decide(
     sample: int = 0,
     images: tuple[str, ...] = (),
 ) -> Decision:
-    """Asks all questions about one state in one request.
+    """Ask a model all questions about one state in one request, and return the decision.
 
-    `state` may come in parts, which are joined: those at its beginning that other requests share
-    are kept once, by the journal and by servers' caches. The model comes from a workbench, which
-    emulates decisions where an endpoint only chats. `images`: data URLs that belong to the state;
-    a model that decides by itself takes none.
+    `state` may be split into parts, which are joined. Parts at the beginning that other requests
+    share are stored once by the journal and cached by servers. The model comes from a workbench,
+    which emulates decisions for endpoints that only chat. `images`: data URLs that belong to the
+    state; a model with its own decision endpoint accepts none.
 
     Raises:
         InputError: there is no question, or two have the same name.
@@ -180,7 +185,7 @@ def decision_request(
 
 
 def dump_questions(questions: Sequence[Question]) -> str:
-    """The questions as JSON, as a request carries them."""
+    """Return the questions as JSON text, in the form that a request holds."""
     return json.dumps([asdict(question) for question in questions], ensure_ascii=False)
 
 

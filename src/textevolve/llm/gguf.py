@@ -105,7 +105,7 @@ def _reader_class() -> Any:
 
 
 def read_field(reader: Any, key: str) -> Any:
-    """The value under a key of the metadata; None where the file has none."""
+    """Return the value of a key in the metadata; None if the file has no such key."""
     field = reader.get_field(key)
     return None if field is None else field.contents()
 

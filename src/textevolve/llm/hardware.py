@@ -23,7 +23,7 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def available_memory() -> int | None:
-    """Bytes that can be taken without swapping, None where the system does not say."""
+    """Return the bytes of memory that can be used without swapping; None if unknown."""
     free = _fields(Path("/proc/meminfo")).get("MemAvailable")
     if free is None:
         return None
@@ -36,7 +36,7 @@ def available_memory() -> int | None:
 
 
 def physical_cores() -> int:
-    """Cores this process may use, each counted once however many threads it runs. At least 1."""
+    """Return how many physical cores this process may use, at least 1."""
     siblings = "topology/thread_siblings_list"
     cores = {read_kernel(_CPUS / f"cpu{n}/{siblings}") or str(n) for n in allowed_cores()}
     quota = read_kernel(_CGROUP / "cpu.max").split()
@@ -50,11 +50,11 @@ LOOKED = 0.2
 
 
 def free_cores() -> int:
-    """How many of the cores that this process may use stood idle for the last moment, at least 1.
-    All of them where the system does not say.
+    """Return how many of the cores that this process may use were idle for a moment, at least 1;
+    all of them if unknown.
 
-    llama.cpp's threads wait for each other after every step, turning all the while: one that has to
-    share its core holds up the rest.
+    llama.cpp's threads wait actively for each other after every step, so one thread that shares its
+    core slows down all others.
     """
     cores, before, began = physical_cores(), _idle_seconds(), time.monotonic()
     if before is None:

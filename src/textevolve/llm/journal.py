@@ -28,9 +28,10 @@ class JournalEntry:
 
 class Journal(Protocol):
     async def find(self, key: str) -> Response | None:
-        """The answer kept under `key`, marked as replayed, or None if there is none yet."""
+        """Return the stored answer for a key, marked as replayed; None if there is none."""
         ...
 
     async def append(self, entry: JournalEntry) -> None:
-        """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""
+        """Store an entry, and return once it is durable. Raises StoreError if it cannot
+        be stored."""
         ...

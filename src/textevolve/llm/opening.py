@@ -40,10 +40,11 @@ START, MOST = 32, 512
 async def open_client(
     spec: str, settings: Settings, stack: AsyncExitStack
 ) -> tuple[OpenAIClient | MiniLM, int, int]:
-    """A client for the endpoint that a spec names, and how many calls it may start with and reach.
+    """Return a client for the endpoint of a spec, with the number of concurrent calls at the start
+    and at most.
 
-    A local model's weights are fetched where they are missing, and its server is started; one that
-    embeds is loaded.
+    For a local model, missing weights are downloaded and the server is started; an embedder is
+    loaded into this process.
 
     Raises:
         CapabilityError: it is a pool, which has no endpoint of its own; see `open_model`.
@@ -142,7 +143,7 @@ async def open_relay(spec: str, settings: Settings, stack: AsyncExitStack) -> Re
 async def _start_server(
     endpoint: Endpoint, settings: Settings, stack: AsyncExitStack
 ) -> tuple[Endpoint, int]:
-    """A local model's endpoint once its server runs, and how many slots that has."""
+    """Start the server of a local model; return its endpoint and the number of its slots."""
     path = await _fetch_weights(endpoint, settings)
     server = await asyncio.to_thread(
         serve, path, settings.local, name=endpoint.model, most=endpoint.context
@@ -166,7 +167,8 @@ async def _open_embedder(
 
 
 async def _fetch_weights(endpoint: Endpoint, settings: Settings) -> Path:
-    """The weights' file, fetched where it is missing; its notes go to the log."""
+    """Return the path of a local model's weights; download them if they are missing, and log the
+    progress."""
     require_packages(endpoint.spec)
     # Threads cannot be had at the end of a program, and this module has to be loaded there, too.
     from textevolve.llm.weights import fetch

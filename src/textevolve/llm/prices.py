@@ -58,9 +58,9 @@ REPORTED = "as the endpoint says"
 
 
 def find_price(endpoint: Endpoint, decides: bool = False) -> Price | None:
-    """The price of an endpoint's calls, None where it is not known. What runs on this machine and
-    wants no key is free. `decides`: of its decisions, which is the only one of a model that does
-    not chat."""
+    """Return the price of an endpoint's calls; None if it is unknown. Servers on this machine
+    without a key are free. `decides`: return the price of decisions, which is also the price of a
+    model that does not chat."""
     if endpoint.price is not None:
         return endpoint.price
     if endpoint.members:
@@ -110,7 +110,7 @@ def _list_of(base_url: str, lists: Mapping[str, str]) -> str | None:
 
 
 def price_of(spec: str, settings: Settings) -> Price | None:
-    """The price of a model, None where it is not known. What runs on this machine is free."""
+    """Return the price of a model; None if it is unknown. Models on this machine are free."""
     return find_price(resolve(spec, settings, asks=False))
 
 

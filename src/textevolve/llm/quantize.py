@@ -240,7 +240,8 @@ def _convert(tensor: Any, target: Any, pool: ThreadPoolExecutor) -> Bytes:
 
 
 def find_file_type(name: str) -> str:
-    """
+    """Return the name of a file type in lower case, if it exists.
+
     Raises:
         InputError: there is no such type; says which there are.
     """
@@ -262,8 +263,8 @@ def is_kept(tensor: Any) -> bool:
 
 
 def choose_types(metadata: Lookup, tensors: Sequence[Any], file_type: str) -> dict[str, str | None]:
-    """For each tensor by its name the type that it is to have; None where it stays as it is.
-    `tensors` have a name and a shape, the length of a row first."""
+    """Choose the new type of each tensor, by its name; None: the tensor keeps its type. `tensors`
+    have a name and a shape that starts with the length of a row."""
     main = FILE_TYPES[file_type]
     layers = metadata(f"{metadata('general.architecture') or ''}.block_count") or 1
     is_tied = all(tensor.name != "output.weight" for tensor in tensors)
@@ -289,7 +290,7 @@ def choose_types(metadata: Lookup, tensors: Sequence[Any], file_type: str) -> di
 
 
 def _values_of(kind: str) -> int:
-    """How many numbers a block of the type holds."""
+    """Return how many numbers one block of a type holds."""
     return 256 if kind.endswith("_K") else 1 if kind in FLOATS else 32
 
 
@@ -318,7 +319,8 @@ def _choose(role: str, file: str, place: int, count: int) -> str:
 
 @lru_cache(maxsize=1)
 def _find_native() -> Callable[..., int]:
-    """llama.cpp's function, which is a public one of ggml, but which the wheel does not promise.
+    """Return ggml's quantising function from the library in xllamacpp, a public function of ggml
+    that the package itself does not document.
 
     Raises:
         SettingsError: it cannot be called.
@@ -338,7 +340,8 @@ def _find_native() -> Callable[..., int]:
 
 
 def quantize_rows(rows: NDArray[np.float32], kind: Any) -> Bytes:
-    """Rows of numbers (n, length) as rows of bytes; `kind`: the type, as `gguf` has it."""
+    """Quantise rows of numbers (n, length) to rows of bytes; `kind`: the type as `gguf`
+    names it."""
     number, length = rows.shape
     values, size = import_module("gguf").GGML_QUANT_SIZES[kind]
     blocks = np.empty((number, length // values * size), dtype=np.uint8)

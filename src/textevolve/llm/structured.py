@@ -40,7 +40,8 @@ _OPENING = re.compile(r"""\{\s*(?:["'“‘]|\w+\s*:)""")
 
 @dataclass(frozen=True, slots=True)
 class Structured(Generic[T]):
-    """The object, how it was read, and all responses it took; the last one holds its text."""
+    """An object read from a model's answer. `parse_mode`: how it was read. `responses`: all
+    responses that were needed; the last one contains the object."""
 
     value: T
     parse_mode: ParseMode
@@ -48,7 +49,7 @@ class Structured(Generic[T]):
 
 
 class UnusableAnswer(AnswerError):
-    """No way of reading gave an object; `responses` are the answers that were paid for."""
+    """No answer contained a valid object; `responses`: the answers, which were paid for."""
 
     def __init__(self, message: str, responses: tuple[Response, ...]) -> None:
         super().__init__(message)
@@ -113,7 +114,7 @@ def _ask_again(request: Request, response: Response, reason: str) -> Request:
 
 
 def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
-    """The object in a response and the parse mode that found it.
+    """Return the object in a response, and the parse mode that read it.
 
     Raises:
         AnswerError: there is none, or it breaks a rule; the message names the first one broken.

@@ -84,7 +84,7 @@ def open_target_model(
 
 @dataclass(frozen=True, slots=True)
 class TargetModel:
-    """A target as a model."""
+    """A target as a `Model`: `call` sends a request to the target and returns its answer."""
 
     target: Target
     call: TargetCall

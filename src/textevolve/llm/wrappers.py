@@ -209,7 +209,8 @@ def unpriced_error(model: str) -> SettingsError:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The need of one call, at most and at least. An unknown cost is infinite at most."""
+    """The estimated need of one call: the most and the least tokens and cost. If the cost is
+    unknown, the most is infinite."""
 
     most_tokens: int
     least_tokens: int
@@ -218,9 +219,10 @@ class Claim:
 
 
 class Budget:
-    """`cost` in US dollars, `tokens` of prompts and answers together, `calls` with failed ones.
+    """Limits for all calls of a run: `cost` in US dollars, `tokens` of prompts and answers
+    together, `calls` including failed ones.
 
-    `spent` starts at what a resumed run had spent before.
+    `spent`: the usage of a resumed run so far.
     """
 
     def __init__(
@@ -244,11 +246,12 @@ class Budget:
 
     @property
     def limits(self) -> bool:
-        """Whether it limits anything."""
+        """Return whether any limit is set."""
         return any(map(math.isfinite, (self.cost, self.tokens, self.calls)))
 
     async def claim(self, claim: Claim) -> None:
-        """Sets aside what a call may need; waits while only calls in flight can tell if it fits.
+        """Reserve what a call may need. If that fits only when calls in flight use less than they
+        reserved, wait for them.
 
         Raises:
             BudgetError: the call cannot be asked within the limits.
@@ -266,7 +269,7 @@ class Budget:
         self._claimed_cost += self._bounded(claim)
 
     def settle(self, claim: Claim, usage: Usage, model: str) -> None:
-        """Replace the reserved amount by the actual usage."""
+        """Replace what a call reserved by its actual usage."""
         self.in_flight -= 1
         self._claimed_tokens -= claim.most_tokens
         self._claimed_cost = self._claimed_cost - self._bounded(claim) if self.in_flight else 0.0
@@ -308,15 +311,15 @@ class Budget:
 
 @dataclass
 class ClaimedCall:
-    """The usage of a call, filled in by whoever makes it."""
+    """The usage of a call, which the caller fills in after the answer."""
 
     usage: Usage = Usage()
 
 
 class Allowance:
-    """The part of a `Budget` that the calls of one model may take: estimated first, and bounded
-    better with each answer. Without a price, the costs that the model reports count; if it reports
-    none, a cost limit cannot be kept."""
+    """Claims of one model's calls on a `Budget`. The need of a call is estimated, at first roughly
+    and then from the answers so far. Without a price, the costs that the model reports count; if it
+    reports none, a cost limit is an error."""
 
     def __init__(
         self, name: str, budget: Budget, price: Price | None = None, *, reports_cost: bool = True
@@ -331,7 +334,7 @@ class Allowance:
 
     @asynccontextmanager
     async def claimed(self, characters: int, max_tokens: int | None) -> AsyncGenerator[ClaimedCall]:
-        """Room for a call with a prompt of so many characters, for as long as it takes.
+        """Reserve the need of a call within the block, for a prompt of this many characters.
 
         Raises:
             BudgetError, SettingsError: as `Budget.claim`.
@@ -374,7 +377,7 @@ class Allowance:
 
 
 class Budgeted:
-    """A model that asks only within a `Budget`."""
+    """A model whose calls are limited by a `Budget`."""
 
     def __init__(
         self,
@@ -396,8 +399,8 @@ class Budgeted:
 
 
 class Salted:
-    """A journal whose answers are found by those only who ask with the same text, which may be
-    empty: then it is the journal as it is."""
+    """A journal that adds a salt to every key, so answers are found only by callers with the same
+    salt. An empty salt leaves the keys unchanged."""
 
     def __init__(self, journal: Journal, salt: str) -> None:
         self._journal, self._salt = journal, salt
@@ -415,14 +418,14 @@ class Salted:
 def replay_models(
     journal: Journal, errors: Callable[[], Mapping[str, str]]
 ) -> Callable[[str], Model]:
-    """Return models that answer, or fail, as in the journal; `errors`: reasons of failures, by
-    key."""
+    """Return a function from a spec to a model that replays answers and failures from the journal.
+    `errors`: returns the reasons of failures by key."""
     cached_errors = cache(errors)
     return lambda spec: _Replayed(spec, journal, cached_errors)
 
 
 class _Replayed:
-    """Stands where a model was: says again what it said."""
+    """A model that repeats the stored answers of the model with this name."""
 
     def __init__(
         self, name: str, journal: Journal, errors: Callable[[], Mapping[str, str]]
@@ -448,8 +451,9 @@ EVERY = 5.0
 
 
 class ProgressWatch:
-    """Follows the calls of one server. `look` gives its state as bytes, `patience` is how many
-    seconds it may stay the same."""
+    """Watches the calls of one server, and ends them if the server makes no progress. `look`:
+    returns the server's state as bytes. `patience`: how many seconds the state may stay the same.
+    """
 
     def __init__(self, name: str, look: Callable[[], Awaitable[bytes]], patience: float) -> None:
         self._name = name
@@ -484,7 +488,7 @@ class ProgressWatch:
                 self._moved = loop.time()
 
     async def _watch(self) -> Any:
-        """Ends only with an error."""
+        """Check the server repeatedly; raise an error if it makes no progress."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._every)
