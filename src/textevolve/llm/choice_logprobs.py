@@ -31,7 +31,8 @@ def read_log_odds(response: Response, label: str = "yes", other: str = "no") -> 
 
 
 def first_token(response: Response) -> TokenLogprobs:
-    """
+    """Return the first token of an answer, with its alternatives.
+
     Raises:
         CapabilityError: the endpoint gave no log-probabilities.
         AnswerError: the answer is empty.
@@ -73,7 +74,7 @@ def read_labels(token: TokenLogprobs, labels: Sequence[str]) -> list[float]:
 
 
 def probability(log_odds: float) -> float:
-    """The probability of the first side, in (0, 1)."""
+    """Convert log-odds into the probability of the first side, in (0, 1)."""
     if log_odds >= 0:
         return 1.0 / (1.0 + math.exp(-log_odds))
     power = math.exp(log_odds)
@@ -88,7 +89,7 @@ def log_odds(share: float) -> float:
 
 
 def softmax(logs: Sequence[float]) -> list[float]:
-    """Return the softmax: probabilities proportional to the exponentials."""
+    """Return probabilities that are proportional to the exponentials of the values."""
     most = max(logs)
     powers = [math.exp(log - most) for log in logs]
     total = math.fsum(powers)

@@ -131,9 +131,10 @@ class Http:
         extra: Mapping[str, str] | None,
         limit: aiohttp.ClientTimeout | None,
     ) -> BegunAnswer:
-        """
-        Errors are raised after the `except`, so that none of ours refers to an error of the
-        transport, which may hold the headers.
+        """Send a request, and return with the head of the answer.
+
+        Errors are raised outside of the `except` block, so that they do not refer to an aiohttp
+        error, which may hold the headers.
         """
         data = io.BytesIO(body) if body is not None and len(body) > LARGE else body
         session = self._session or self._open()

@@ -88,7 +88,8 @@ def most_characters(endpoint: Endpoint) -> int | None:
 
 
 def _described(question: Question, words: tuple[str, str]) -> dict[str, str]:
-    """Return the described outcomes of a predicate, no first, under the protocol's names."""
+    """Return the descriptions of a predicate's outcomes, no first, by the protocol's words for no
+    and yes."""
     pairs = zip(words, question.options, strict=True)
     return {word: option.description for word, option in pairs if option.description}
 

@@ -40,7 +40,7 @@ NOT_FOR_CHAT = ("embed", "rerank", "whisper", "bge-", "minilm")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The spec of the model taken, and why, in words."""
+    """A chosen model: its spec, and the reason for the choice as text."""
 
     spec: str
     reason: str
@@ -72,7 +72,7 @@ async def discover_model(settings: Settings, environ: Mapping[str, str] | None =
 
 
 async def _ask_servers(providers: Mapping[str, Provider]) -> list[tuple[str, list[str]]]:
-    """Ask the usual servers of this machine, all at once, for their models."""
+    """Ask the usual servers on this machine for their models, all at the same time."""
     from textevolve.llm.client import OpenAIClient
 
     async def ask(name: str) -> tuple[str, list[str]]:
@@ -86,7 +86,8 @@ async def _ask_servers(providers: Mapping[str, Provider]) -> list[tuple[str, lis
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`value` is None where it could not be found out; `note` says what was seen."""
+    """The result of one probe. `value` is None if the probe was inconclusive; `note` describes what
+    the endpoint did."""
 
     value: bool | None
     note: str
@@ -98,7 +99,8 @@ ProbeFindings: TypeAlias = dict[str, Finding]
 
 @dataclass(frozen=True, slots=True)
 class EndpointCapabilities:
-    """`refused` are the fields of the protocol that the endpoint does not take."""
+    """The result of probing an endpoint. `findings`: a result for each capability. `refused`: the
+    protocol fields that the endpoint does not accept."""
 
     answers: Finding
     models: tuple[str, ...]
@@ -139,7 +141,8 @@ def _question(text: str) -> Request:
 
 
 async def _probe_schema(client: OpenAIClient, _findings: ProbeFindings) -> Finding:
-    """A greeting is asked for, under the schema of a number: it comes only if that is followed."""
+    """Probe JSON schemas: ask for a greeting under a schema that allows only a number. An answer
+    with a number shows that the endpoint follows schemas."""
     answer = await client(replace(_question("Say hello."), schema=DIGIT))
     if client.schema is False:
         return Finding(False, "the endpoint refuses a JSON schema")
@@ -181,7 +184,7 @@ PROBES: Mapping[str, Callable[[OpenAIClient, ProbeFindings], Awaitable[Finding]]
 
 
 async def _probe_embedder(model: Model) -> Finding:
-    """Whether a model embeds texts."""
+    """Probe whether a model returns embeddings."""
     try:
         return Finding(True, f"it embeds: {await probe_dimension(model)} numbers a text")
     except ModelError as error:

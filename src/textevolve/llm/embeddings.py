@@ -19,8 +19,8 @@ class _Answer(BaseModel):
 
 
 async def embed(model: Model, text: str) -> list[float]:
-    """Return the model's embedding of a text. Some models read only the beginning of a long text:
-    if that is known, the response in the journal says so (see `minilm`).
+    """Return a model's embedding of a text. Some models read only the beginning of a long text; if
+    known, the response in the journal says so (see `minilm`).
 
     Raises:
         AnswerError: the answer is not a vector. ModelError: there is no answer.
@@ -34,7 +34,7 @@ async def embed(model: Model, text: str) -> list[float]:
 
 
 async def probe_dimension(model: Model) -> int:
-    """How many numbers its embeddings have: known after one call, of the same text each time.
+    """Return the dimension of a model's embeddings, found by one call with a fixed text.
 
     Raises:
         AnswerError, ModelError: as `embed`.
@@ -65,7 +65,7 @@ async def embed_texts(
 
 
 def unit(vector: Sequence[float], whose: str) -> npt.NDArray[np.float32]:
-    """The vector at length 1.
+    """Scale a vector to length 1; `whose`: the model's name, for messages.
 
     Raises:
         AnswerError: it is 0 or too large, and points nowhere.

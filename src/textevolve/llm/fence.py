@@ -47,7 +47,7 @@ def draw_nonce(texts: Iterable[str], seed: int) -> str:
 
 @lru_cache(maxsize=256)
 def literal_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
-    """Any of the texts, the longest first."""
+    """Return a regular expression that matches any of the texts, preferring the longest."""
     return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
 
 
@@ -75,16 +75,16 @@ def sanitize(text: str, nonce: str, markers: tuple[str, ...] = ()) -> tuple[str,
 
 
 def fence(name: str, text: str, nonce: str) -> str:
-    """`text`, already sanitized, between an opening and a closing mark."""
+    """Put a sanitized text between an opening and a closing mark, which hold the nonce."""
     return f"[[{nonce} {name}]]\n{text}\n[[/{nonce} {name}]]\n"
 
 
 def fenced(name: str, text: str, nonce: str) -> str:
-    """`text` sanitized, between its marks."""
+    """Sanitize a text, and put it between an opening and a closing mark."""
     return fence(name, sanitize(text, nonce)[0], nonce)
 
 
 def quote(text: str) -> str:
-    """`text`, already sanitized, with a sign before each of its lines."""
+    """Put a quotation sign before each line of a sanitized text."""
     quoted = "".join(f"> {line}" for line in text.splitlines(keepends=True) or [""])
     return quoted if quoted.endswith("\n") else f"{quoted}\n"

@@ -79,12 +79,12 @@ class Limited:
 
     @property
     def load(self) -> int:
-        """Calls in flight and calls that wait."""
+        """Return the number of calls that are in flight or waiting."""
         return self.in_flight + len(self._waiting)
 
     def held(self, tokens: float = ANSWER) -> tuple[float, str]:
-        """For how many seconds rate limits hold a call of so many tokens, and which; (0, "") for
-        not at all."""
+        """Return for how many seconds rate limits delay a call with this many tokens, and the name
+        of the limit; (0, "") if they do not."""
         if not self.buckets and self._held_until == -math.inf:
             return 0.0, ""
         now = asyncio.get_running_loop().time()
@@ -119,8 +119,8 @@ class Limited:
         return response
 
     def note(self, headers: Mapping[str, str]) -> None:
-        """Hold all calls until a limit is whole again where the headers of an answer report too
-        little left of it for as many calls as are in flight."""
+        """Read the limits in an answer's headers. If too little is left for the calls in flight,
+        delay all new calls until the limit is reset."""
         for window in read_windows(headers, time.time()):
             each = self._last_tokens if window.kind == "tokens" else 1
             if window.reset is not None and window.remaining < self.in_flight * each:
@@ -137,14 +137,15 @@ class Limited:
             bucket.take(asyncio.get_running_loop().time(), tokens)
 
     def _settle(self, used: int, estimated: float) -> None:
-        """Take from the buckets of tokens what an answered call used beside its estimate."""
+        """Correct the token buckets by the difference between the actual and the estimated tokens
+        of a call."""
         self._last_tokens = used
         for bucket in self.buckets:
             if bucket.kind == "tokens" and used:
                 bucket.take(asyncio.get_running_loop().time(), used - estimated)
 
     async def _enter(self, tokens: float) -> None:
-        """Wait for a place."""
+        """Wait until the call may start."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiter(place, tokens))
         self._admit()
@@ -202,14 +203,14 @@ hearing_limits: ContextVar[Limited | None] = ContextVar("hearing_limits", defaul
 
 
 def note_headers(headers: Mapping[str, str]) -> None:
-    """Tell the limits around this call what the headers of its answer were."""
+    """Pass the headers of an answer to the `Limited` model that made the current call."""
     limits = hearing_limits.get()
     if limits is not None:
         limits.note(headers)
 
 
 def estimate_tokens(request: Request) -> float:
-    """The tokens of a call's prompt and answer, about."""
+    """Estimate the tokens of a call's prompt and answer together."""
     return prompt_tokens(request) + min(ANSWER, request.max_tokens or ANSWER)
 
 
@@ -230,8 +231,8 @@ _EPOCH, _EPOCH_MS = 1e9, 1e11
 
 @dataclass(frozen=True, slots=True)
 class RateWindow:
-    """The state of a limit as an endpoint reports it. `kind`: requests or tokens. `reset`: seconds
-    until all of it is there again; None if that is not reported."""
+    """The state of a rate limit that an endpoint reports. `kind`: requests or tokens. `reset`:
+    seconds until the full limit is available again; None if not reported."""
 
     kind: str
     remaining: float
@@ -258,7 +259,8 @@ def read_windows(headers: Mapping[str, str], now: float) -> tuple[RateWindow, ..
 
 
 def _number(text: str | None) -> float | None:
-    """A count of at least 0; of `100, 100;w=60` the first."""
+    """Read a number of at least 0, the first one of a header such as `100, 100;w=60`; None if
+    invalid."""
     try:
         value = float((text or "").split(",")[0].split(";")[0])
     except ValueError:
@@ -267,13 +269,14 @@ def _number(text: str | None) -> float | None:
 
 
 def sum_spans(text: str) -> float:
-    """Seconds of all spans in a text, such as `1m30s`."""
+    """Return the total seconds of all time spans in a text, such as `1m30s`."""
     return sum(float(number) * _SPANS[unit] for number, unit in _SPAN.findall(text))
 
 
 def read_reset(text: str, now: float) -> float | None:
-    """Seconds from `now` (Unix time) until a reset: `6m0s`, `120ms`, `2.5`, a Unix time in seconds
-    or milliseconds, or a date. None where it is none of these."""
+    """Return the seconds from `now` (Unix time) until a reset. The text is a duration such as
+    `6m0s`, `120ms` or `2.5`, a Unix time in seconds or milliseconds, or a date; None if it is none
+    of these."""
     value = _number(text)
     if value is not None:
         if value >= _EPOCH:
@@ -297,12 +300,12 @@ BURST = 0.1
 
 
 class RateBucket:
-    """A limit a minute of our own: `BURST` of it at once, the rest as time goes by. `kind`:
-    requests or tokens.
+    """A token bucket for a limit per minute from the settings: the share `BURST` of the limit is
+    available at once, the rest accrues over time. `kind`: requests or tokens.
 
-    Of requests never more than `limit` are let through in any 60 seconds; of tokens at most one
-    call more, since what a call takes is known only after it, and one that is larger than the
-    bucket has to go on at some time.
+    At most `limit` requests start in any 60 seconds. Of tokens, one call may exceed the limit,
+    since its tokens are known only afterwards, and since a call larger than the bucket must start
+    at some time.
     """
 
     def __init__(self, limit: float, kind: str) -> None:
@@ -318,7 +321,7 @@ class RateBucket:
         return self._level
 
     def wait(self, now: float, tokens: float) -> float:
-        """Seconds until a call of so many tokens may be made."""
+        """Return the seconds until a call with this many tokens may start."""
         amount = tokens if self.kind == "tokens" else 1.0
         missing = min(amount, self.capacity) - self._fill(now)
         return missing / self.rate if missing > 1e-9 else 0.0
@@ -331,7 +334,7 @@ class RateBucket:
 
 
 def make_buckets(requests: float | None, tokens: float | None) -> tuple[RateBucket, ...]:
-    """Return a bucket for each limit a minute that is set."""
+    """Return a bucket for each limit per minute that is set."""
     limits = {"requests": requests, "tokens": tokens}
     return tuple(RateBucket(limit, kind) for kind, limit in limits.items() if limit is not None)
 
@@ -345,7 +348,7 @@ HOMES = 8192
 
 
 class Member:
-    """One endpoint of a pool, with what is known of its health.
+    """One endpoint of a pool, with the state of its health.
 
     Attributes:
         failed: The last error; None after an answer.
@@ -362,16 +365,16 @@ class Member:
 
     @property
     def down(self) -> bool:
-        """Whether it is left out, or is being tried again."""
+        """Return whether the member is excluded after failures, or is on trial."""
         return self._until is not None
 
     def pause_left(self, now: float) -> float:
-        """Seconds for which it is still left out."""
+        """Return for how many seconds the member is still excluded."""
         return 0.0 if self._until is None else max(0.0, self._until - now)
 
     def begin(self, now: float) -> bool:
-        """A call begins. Return whether it tries the member again, which other calls leave out
-        meanwhile."""
+        """Record the start of a call. Return whether the call tests an excluded member again; other
+        calls avoid the member meanwhile."""
         if self._until is not None:
             self._until = now + FIRST_PAUSE
         return self.down

@@ -51,9 +51,9 @@ START_SECONDS = 60.0
 
 @dataclass(eq=False)
 class LocalServer:
-    """One user's hold on a running server; the server ends when the last one lets go.
+    """A reference to a running server, which ends when its last reference is released by `stop`.
 
-    `base_url` ends in `/v1`. `context` is in tokens for each slot, prompt and answer together.
+    `base_url` ends in `/v1`. `context`: the tokens of each slot, for prompt and answer together.
     """
 
     name: str
@@ -65,7 +65,8 @@ class LocalServer:
     _shared: _Shared | None = field(default=None, repr=False)
 
     def stop(self) -> None:
-        """Let go. Calls still in flight are cut when this was the last hold. May be repeated."""
+        """Release the server; the last release ends it and cuts calls in flight. May be called
+        repeatedly."""
         with _lock:
             shared, self._shared = self._shared, None
             if shared is None:
@@ -109,10 +110,10 @@ _lock = threading.RLock()
 def serve(
     path: Path | str, local: Local, *, name: str | None = None, most: int | None = None
 ) -> LocalServer:
-    """A server for these weights with `local.slots` slots; one that already runs is shared.
-    `most`: the largest context, in tokens, that this model is good for.
+    """Start a server for these weights with `local.slots` slots, or share one that is running.
+    `most`: the largest useful context of the model, in tokens.
 
-    Blocks for as long as loading takes: about a second for 1 GB in the page cache.
+    Blocks while the model is loaded: about a second for 1 GB in the page cache.
 
     Raises:
         SettingsError: xllamacpp is missing, or the file, the context or the memory will not do.
@@ -150,7 +151,8 @@ def _import_engine(name: str) -> ModuleType:
 
 
 def _choose_context(weights: Path, local: Local) -> int:
-    """The context of a slot: what is set, or what the model can do where the default is more."""
+    """Return the context of a slot in tokens: that of the settings, or the model's trained context
+    if the default is larger."""
     trained = read_header(weights).trained_context
     if trained is None or local.context <= trained:
         return local.context
@@ -201,7 +203,8 @@ def _start(module: ModuleType, key: _Key) -> _Shared:
 
 
 def _await_first_answer(shared: _Shared) -> None:
-    """Return when the server's loop runs: one that is stopped before that never ends."""
+    """Wait until the server answers: a server that is stopped before its first answer
+    never ends."""
     request = urllib.request.Request(
         f"{shared.address}/slots", headers={"Authorization": f"Bearer {shared.api_key}"}
     )
@@ -217,7 +220,8 @@ def _await_first_answer(shared: _Shared) -> None:
 
 
 def _plan_memory(weights: Path, slots: int, context: int) -> int:
-    """Bytes for the prompt cache, after weights, KV cache and buffers have their share."""
+    """Return the bytes for the prompt cache: the memory left after weights, KV cache and
+    buffers."""
     cache = read_header(weights).cache_bytes_per_token * slots * context
     size = weights.stat().st_size
     needed = size + cache + int(REARRANGED_SHARE * size) + BUFFERS

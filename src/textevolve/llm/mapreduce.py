@@ -59,8 +59,8 @@ REFUSAL = "refusal"
 
 @dataclass(frozen=True, slots=True)
 class FailedChunk:
-    """A chunk without an answer, which is missing in the result. `level`: 1 is the text itself.
-    `skipped`: a limit was reached before its call."""
+    """A chunk that got no answer and is missing in the result. `level`: 1 is the original text.
+    `skipped`: a limit was reached before the call."""
 
     level: int
     characters: int
@@ -70,8 +70,8 @@ class FailedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Losses other than the model's own shortening. `asked_again`: answers that were too long at
-    first; `cuts`: answers that were still too long and were cut, at the end of a sentence if
+    """Losses of a compression. `asked_again`: the number of answers that were too long at first.
+    `cuts`: the number of answers that were still too long and were cut, at the end of a sentence if
     possible, by `cut_characters` in total."""
 
     failed: tuple[FailedChunk, ...] = ()
@@ -94,8 +94,8 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """`tokens`: of the text, as `count_tokens` has them. `levels`: how often the text was shortened
-    as a whole, 0 where it fitted as it was. `characters`: of what was given."""
+    """A shortened text. `tokens`: its tokens, by `count_tokens`. `levels`: how often the whole text
+    was shortened; 0 if it fitted unchanged. `characters`: the length of the original text."""
 
     text: str
     tokens: int
@@ -112,7 +112,7 @@ class _Part(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """`is_cut`: it ended where the endpoint's limit of tokens was reached."""
+    """An answer. `is_cut`: the answer reached the endpoint's limit of tokens."""
 
     text: str
     is_cut: bool
@@ -123,7 +123,7 @@ class _Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """The values that all calls of one compression share."""
+    """The parameters that all calls of one compression share."""
 
     model: UsageMeter
     instruction: str
@@ -166,7 +166,7 @@ async def compress(
 
 
 def compression_versions() -> dict[str, str]:
-    """The versions of the prompts, by their names."""
+    """Return the versions of the compression prompts by name."""
     return {name: _prompt(name).version for name in _PROMPTS}
 
 
@@ -187,13 +187,14 @@ def _chunk_size(budget: int, context: int, instruction: str) -> int:
 
 
 def _is_last(characters: int, room: int, size: int) -> bool:
-    """Whether shortening all chunks once keeps the budget: there is one, or they need not shrink by
-    more than one step can."""
+    """Return whether shortening all chunks once can meet the budget: there is one chunk, or the
+    chunks need to shrink by no more than one call achieves."""
     return characters <= size or characters <= room * SHRINK
 
 
 def _most_chunks(characters: int, size: int) -> int:
-    """Each has at least a third of what it may have, see `split_text`."""
+    """Return the most chunks that a text can have, since each has at least a third of `size`
+    characters."""
     return math.ceil(characters / (size // 3)) if characters > size else 1
 
 
@@ -269,7 +270,7 @@ def _lost(chunk: str, level: int, error: ModelError | BudgetError) -> _Part:
 
 
 async def _ask_again(task: _Task, request: Request, answer: _Answer, size: int) -> _Answer:
-    """The second answer; the first where none comes."""
+    """Ask for a shorter answer; return the first answer if the second call fails."""
     again = _prompt("compress_again").render(
         counted=len(split_words(answer.text)), words=_words(size)
     )
@@ -314,7 +315,8 @@ def _ask(task: _Task, chunk: str, size: int) -> Request:
 
 
 def _most_tokens(size: int, bytes_a_character: float) -> int:
-    """The limit of an answer: twice its length, so that too long an answer is recognised."""
+    """Return the token limit of an answer: twice its target length, so that answers that are too
+    long are recognised."""
     return 32 + int(2 * size * bytes_a_character / CHARACTERS_A_TOKEN)
 
 

@@ -33,14 +33,15 @@ _FIELDS = {"role", "content", "reasoning_content"}
 
 
 class ChatFile(NamedTuple):
-    """`tools`: the function definitions that came with the messages, or None."""
+    """The content of a chat file: its messages, and `tools`, the function definitions, or None."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
 
 
 def read_conversation(text: str, name: str) -> ChatFile:
-    """Read a list of messages, or an object with `messages` and perhaps `tools`, from JSON.
+    """Parse a JSON text that holds a list of messages, or an object with `messages` and optional
+    `tools`.
 
     Raises:
         InputError: the text is not JSON, or has no messages; `name` names it in the message.
@@ -109,26 +110,27 @@ def _read_text(content: Any, place: int) -> str:
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """Return JSON as the `tojson` of published templates writes it."""
+    """Serialize a value as JSON in the style of the `tojson` filter in published chat templates."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 @lru_cache(maxsize=256)
 def _loose(markers: tuple[str, ...]) -> re.Pattern[str]:
-    """Match the markers with any number of joiners after the first character."""
+    """Return a pattern for the markers that allows any number of joiners after the first
+    character."""
     ordered = sorted(markers, key=len, reverse=True)
     return re.compile("|".join(f"{re.escape(m[0])}{JOINER}*{re.escape(m[1:])}" for m in ordered))
 
 
 def find_marker(text: str, markers: tuple[str, ...]) -> str | None:
-    """Return the first marker that stands in a text."""
+    """Return the first of the markers that occurs in a text; None if there is none."""
     match = literal_pattern(markers).search(text) if markers else None
     return match[0] if match else None
 
 
 def break_up(text: str, markers: tuple[str, ...]) -> str:
-    """Put a joiner (U+2060) after the first character of each marker; one more where there are some
-    already. Time is linear in the text."""
+    """Put a joiner (U+2060) after the first character of each marker in a text, or one more if it
+    has some already. Time is linear in the text."""
     # Nearly no text holds a marker's end, and a pattern costs a hundred times this look.
     if not any(marker[1:] in text for marker in markers):
         return text
@@ -143,7 +145,7 @@ def unbreak(text: str, markers: tuple[str, ...]) -> str:
 
 
 def guard(text: str, markers: tuple[str, ...], place: int) -> str:
-    """Break up the markers in a text of a message.
+    """Break up the format's markers in the text of a message.
 
     Raises:
         InputError: one is a single character, and cannot be broken up.
@@ -252,10 +254,11 @@ def render_chat(
     add_generation_prompt: bool = True,
     on_marker: OnMarker = "neutralise",
 ) -> str:
-    """The conversation in a format, as a prompt.
+    """Render a conversation as a prompt in this format.
 
-    `messages`: those of the chat protocol, without tools. `on_marker`: what becomes of a marker of
-    the format inside a text; with "keep" the result is byte-equal to the published template.
+    `messages`: messages of the chat protocol, without tools. `on_marker`: how to treat a marker of
+    the format inside a message's text; with "keep" the result is byte-equal to that of the
+    published template.
 
     Raises:
         InputError: the format cannot express the conversation; says what to do.
@@ -270,8 +273,8 @@ def render_chat(
 
 
 def to_jinja(format: ChatFormat) -> str:
-    """The source of a Jinja chat template that renders what `render_chat` renders with markers kept
-    and refuses what it refuses. Breaking up markers inside texts is beyond a template."""
+    """Return a Jinja chat template that renders the same text as `render_chat` with markers kept,
+    and refuses the same conversations. A template cannot break up markers inside texts."""
     return f"{{%- set f = {as_json(format.plain)} -%}}\n{_source()}"
 
 

@@ -22,7 +22,8 @@ Render = Callable[..., str]
 
 
 def talk(*texts: str, system: str | None = None) -> list[dict[str, Any]]:
-    """A conversation in which user and assistant take turns."""
+    """Return a conversation in which user and assistant take turns, after an optional system
+    message."""
     roles = ("user", "assistant")
     turns = [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
     return turns if system is None else [{"role": "system", "content": system}, *turns]
@@ -45,8 +46,8 @@ CONVERSATIONS: tuple[tuple[list[dict[str, Any]], bool], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class FormatMatch:
-    """How many of the conversations a format writes as the template does; the token that begins a
-    text is not compared."""
+    """The similarity of a format to a template: `same` of `of` test conversations are rendered
+    alike, apart from the BOS token."""
 
     name: str
     same: int
@@ -55,20 +56,21 @@ class FormatMatch:
 
 @dataclass(frozen=True, slots=True)
 class TemplateCheck:
-    """`formats`: the known formats that are like it, the most alike first. `system`: the reason why
-    the model never sees a system message; empty if it does."""
+    """The result of testing a template. `formats`: the known formats that are similar, the best
+    match first. `system`: the reason why the model never sees a system message; empty if it sees
+    them."""
 
     formats: tuple[FormatMatch, ...]
     system: str
 
     @property
     def format(self) -> str | None:
-        """The known format that the template writes, if there is one."""
+        """Return the known format that matches in all test conversations; None if there is none."""
         return next((match.name for match in self.formats if match.same == match.of), None)
 
 
 def check_chat_template(model: ModelTemplate) -> TemplateCheck:
-    """Find out what a template writes by rendering a few short conversations.
+    """Find the formats that a template matches by rendering a few short conversations.
 
     Raises:
         InputError: the template cannot be rendered at all.
@@ -120,7 +122,8 @@ def detect_prompt(text: str) -> tuple[str, ...]:
 
 
 def _render(format: ChatFormat, messages: Sequence[Mapping[str, Any]], asks: bool) -> str | None:
-    """The text with markers kept, as a template writes it; None where it is refused."""
+    """Render a conversation with markers kept, as a template does; None if the format
+    refuses it."""
     try:
         return render_chat(format, messages, add_generation_prompt=asks, on_marker="keep")
     except InputError:

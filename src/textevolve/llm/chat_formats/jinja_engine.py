@@ -40,11 +40,12 @@ LONGEST_REASON = 500
 
 
 class TooLong(Exception):
-    """The text is longer than is allowed."""
+    """The rendered text is longer than the limit."""
 
 
 class _GenerationTag(jinja2.ext.Extension):
-    """`{% generation %} ... {% endgeneration %}` marks what a model wrote, and is left out."""
+    """The tag `{% generation %} ... {% endgeneration %}` around text that a model wrote; the tag is
+    ignored and its content rendered."""
 
     tags = {"generation"}  # noqa: RUF012  a plain set, as jinja declares it
 
@@ -132,7 +133,8 @@ def _compile(source: str) -> jinja2.Template:
 def render_source(
     source: str, values: Mapping[str, Any], messages: Sequence[Any], now: datetime, longest: int
 ) -> str:
-    """The text of a conversation; `longest` in characters.
+    """Render a conversation by a template's source, and return the text. `longest`: the most
+    characters.
 
     Raises:
         TooLong: there would be more of them.
@@ -150,8 +152,9 @@ def render_source(
 
 
 def serve() -> None:
-    """Renders until the standard input ends. The limits come first; then each time, as JSON, the
-    moment, the source, the values and the messages. A kind and a text go back."""
+    """Render requests until standard input ends. The first message holds the limits; each further
+    one is JSON with the moment, the source, the values and the messages. Each reply is a kind and a
+    text."""
     assert sys.platform != "win32"
     requests, answers = Connection(0, writable=False), Connection(1, readable=False)
     limits = json.loads(requests.recv_bytes())
@@ -202,7 +205,8 @@ def _shorten(text: str) -> str:
 
 
 def _warm_up() -> None:
-    """Everything that would be read from files later, which is not possible any more then."""
+    """Load everything that would otherwise be read from files later, when opening files is
+    forbidden."""
     time.localtime()
     pprint.pformat([generate_lorem_ipsum(1)])
     filters = "{{ 'a b' | wordwrap(1) | striptags }}"

@@ -30,15 +30,15 @@ _SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class ParsedChat:
-    """A conversation as it was read: messages of the protocol, and whether the text ends with the
-    prompt for the next answer."""
+    """A conversation read from a prompt: its messages, and whether the text ends with the prompt
+    for the next answer."""
 
     messages: tuple[dict[str, Any], ...]
     add_generation_prompt: bool = False
 
 
 def parse_chat(format: ChatFormat, text: str) -> ParsedChat:
-    """The conversation of a rendered text. A missing BOS token is forgiven.
+    """Parse a rendered prompt back into its conversation. A missing BOS token is allowed.
 
     Raises:
         InputError: the text is not in the format, or ends inside a turn; says where.
@@ -62,8 +62,8 @@ def parse_chat(format: ChatFormat, text: str) -> ParsedChat:
 def convert(
     text: str, source: ChatFormat, target: ChatFormat, *, on_marker: OnMarker = "neutralise"
 ) -> str:
-    """A rendered prompt of one format, in another one. A system message that is the default text of
-    the first format is not carried over.
+    """Convert a rendered prompt into another format. A system message that is the default of the
+    first format is dropped.
 
     Raises:
         InputError: the text is not in the first format, or the second cannot express it.
@@ -81,7 +81,7 @@ def convert(
 
 @dataclass
 class _Reader:
-    """A text with the place up to which it is read, and the conversation until there."""
+    """A parser's state: the text, the position `at`, and the messages that were read so far."""
 
     format: ChatFormat
     text: str
@@ -90,15 +90,15 @@ class _Reader:
 
     @property
     def last(self) -> str:
-        """The role of the last message."""
+        """Return the role of the last message; empty if there is none."""
         return self.messages[-1]["role"] if self.messages else ""
 
     def add(self, role: str, text: str) -> None:
-        """Add a message, whose text is whole again."""
+        """Add a message, with the broken-up markers in its text restored."""
         self.messages.append(make_message(role, self.restore(text)))
 
     def take(self, literal: str) -> bool:
-        """Pass over a fixed text, if it stands here."""
+        """Skip a fixed text if it follows here; return whether it does."""
         stands = self.text.startswith(literal, self.at)
         self.at += len(literal) if stands else 0
         return stands
@@ -128,7 +128,8 @@ class _Reader:
 
     @cached_property
     def openings(self) -> list[tuple[str, str, Callable[[], None]]]:
-        """The texts that open turns, the longest first, each with the role and how it is read."""
+        """Return the texts that open turns, the longest first, each with its role and reading
+        method."""
         format, system = self.format, self.format.system
         openings: list[tuple[str, str, Callable[[], None]]] = [
             (format.user.before, "user", self.read_user),

@@ -38,9 +38,9 @@ _BOOT = "import runpy, sys; sys.path[:] = {path!r}; runpy.run_path({file!r}, run
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """The limits of a template. `source` and `text` in characters; `seconds` of processor time for
-    one rendering; `patience`: seconds by the clock, for a process that gets no processor; `memory`
-    in bytes, besides what the process needs without any template."""
+    """The limits of a template. `source` and `text`: characters of the template and of the rendered
+    text. `seconds`: processor time of one rendering. `patience`: elapsed seconds of one rendering.
+    `memory`: bytes, in addition to what the process needs without a template."""
 
     source: int = 256 * 1024
     text: int = 16 * MIB
@@ -58,7 +58,8 @@ class _Running:
     owner: int = field(default_factory=os.getpid)
 
     def exchange(self, request: bytes, patience: float) -> bytes:
-        """The answer; empty where none comes, because the process was killed or does not end."""
+        """Send a request and return the answer; empty if the process was killed or does not answer
+        in time."""
         try:
             self.requests.send_bytes(request)
             has_answer = self.answers.poll(patience)
@@ -76,8 +77,8 @@ _running: _Running | None = None
 
 
 def render_apart(request: bytes, limits: TemplateLimits) -> str:
-    """The text of a conversation. `request`: the moment in ISO format, the source of the template,
-    its values and the messages, as JSON.
+    """Render a conversation in the separate process, and return the text. `request`: JSON with the
+    moment in ISO format, the source of the template, its values and the messages.
 
     Raises:
         InputError: the template is none, refuses the values, fails, or breaks a limit.
@@ -160,7 +161,7 @@ def _start(limits: TemplateLimits) -> _Running:
 
 
 def _end(running: _Running) -> int:
-    """Ends the process; how it ended of itself, if it had."""
+    """End the process, and return its exit code."""
     global _running
     if _running is running:
         _running = None
@@ -175,7 +176,7 @@ def _end(running: _Running) -> int:
 
 @atexit.register
 def end_rendering() -> None:
-    """Ends the process, if there is one; the next template starts it anew."""
+    """End the rendering process if it is running; the next template starts a new one."""
     with _lock:
         if _running is not None and _running.owner == os.getpid():
             _running.process.kill()
@@ -190,7 +191,7 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 @dataclass(frozen=True, slots=True)
 class JinjaTemplate:
-    """A token that is None is not defined in the template."""
+    """A Jinja chat template with its tokens. A token that is None is undefined in the template."""
 
     source: str
     bos_token: str | None = ""
@@ -249,7 +250,7 @@ def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _now() -> datetime:
-    """This moment; the named day's first, where a day is named."""
+    """Return the current time, or the start of the day that `TEXTEVOLVE_TODAY` sets."""
     now, day = datetime.now(), date.fromisoformat(today())
     return now if now.date() == day else datetime.combine(day, time())
 
@@ -260,7 +261,7 @@ _JINJA = (".jinja", ".jinja2", ".j2")
 
 @dataclass(frozen=True, slots=True)
 class ModelTemplate:
-    """The chat template and the tokens of a model. `origin`: the file of the template."""
+    """The chat template and the tokens of a model. `origin`: the path of the template's file."""
 
     origin: str
     source: str
@@ -268,12 +269,13 @@ class ModelTemplate:
     eos_token: str | None
 
     def open(self) -> JinjaTemplate:
-        """The template, ready to render."""
+        """Return the template as a `JinjaTemplate`, which renders conversations."""
         return JinjaTemplate(self.source, self.bos_token, self.eos_token)
 
 
 def is_model_file(path: Path | str) -> bool:
-    """Whether a chat template is read from it, by its name alone."""
+    """Return whether a path may hold a model's chat template: a folder, or a file with a known
+    name."""
     place = Path(path).expanduser()
     return place.suffix in (".gguf", *_JINJA) or place.name == CONFIG or place.is_dir()
 
@@ -342,7 +344,7 @@ def _load(place: Path) -> dict[str, Any]:
 
 
 def _read(place: Path) -> str:
-    """The file as text, with its line ends as they are written."""
+    """Read a file as text, with its line endings unchanged."""
     try:
         return place.read_bytes().decode("utf-8")
     except OSError as error:
