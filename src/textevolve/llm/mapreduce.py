@@ -171,9 +171,9 @@ def compression_versions() -> dict[str, str]:
 
 
 def _chunk_size(budget: int, context: int, instruction: str) -> int:
-    """Characters of a chunk: as many as there are tokens. So prose takes a quarter of the context
-    and leaves room for two answers, and of a script with a token for each character a chunk may
-    have to be halved."""
+    """Return the characters of a chunk, equal to the tokens that are available in the context. In
+    prose a chunk takes a quarter of these tokens, which leaves room for two answers; in scripts
+    with a token for each character, a chunk may have to be halved."""
     if budget < SMALLEST_BUDGET:
         raise InputError(f"the budget must be {SMALLEST_BUDGET} tokens or more, not {budget}")
     size = context - RULES - count_tokens(instruction)

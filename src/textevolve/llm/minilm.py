@@ -62,7 +62,7 @@ class MiniLM:
     def __init__(
         self, name: str, weights: Path, tokenizer: Path, context: int, threads: int | None = None
     ) -> None:
-        """Blocks while the weights are loaded, some tenths of a second.
+        """Load the weights, which blocks for some tenths of a second.
 
         Raises:
             SettingsError: onnxruntime or tokenizers is missing.
@@ -120,7 +120,7 @@ class MiniLM:
         )
 
     def _read(self, text: str) -> tuple[Tokens, int]:
-        """The tokens of the part that is read, and how many characters that part has."""
+        """Return the tokens of the beginning that the model reads, and its length in characters."""
         text = mend_text(text)[:LONGEST]
         encoded = self._tokenizer.encode(text)
         if encoded.overflowing:
@@ -161,7 +161,8 @@ class MiniLM:
                     entry.outcome.set_result(vector)
 
     def _compute(self, group: Sequence[Tokens]) -> Vectors:
-        """Unit vectors (texts, dimension): the mean over all tokens, which have one length."""
+        """Return unit vectors (texts, dimension): the mean over all tokens of each text. All texts
+        must have the same number of tokens."""
         ids = np.asarray(group, dtype=np.int64)
         feed = {
             "input_ids": ids,

@@ -21,8 +21,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool that an assistant asks for. `arguments`: JSON as the model wrote it, which
-    nobody has checked."""
+    """An assistant's call of a tool. `arguments`: JSON as the model wrote it, not validated."""
 
     id: str
     name: str
@@ -31,9 +30,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`images`: data URLs (`data:image/png;base64,...`) that stand before the text. `tool_calls`:
-    what an assistant asked for. `tool_call_id`: which of those calls a message of the role "tool"
-    answers."""
+    """A chat message. `images`: data URLs (`data:image/png;base64,...`), placed before the text.
+    `tool_calls`: the tool calls of an assistant's message. `tool_call_id`: the id of the call that
+    a message of the role "tool" answers."""
 
     role: Role
     parts: tuple[str, ...]
@@ -48,17 +47,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Everything that decides an answer. What is None is left to the endpoint.
+    """Everything that determines an answer. Fields that are None are left to the endpoint.
 
-    `schema`: JSON schema, as text, that the answer has to follow. `top_logprobs`: how many
-    alternatives are wanted for each token, 0 for none. `sample` tells apart calls that are
-    otherwise the same. `embeds`: wanted is the embedding of the last message, and the text of the
-    response is a JSON object with the vector, `{"embedding": [...]}`. `questions`: typed questions
-    about the last message, as JSON; see `textevolve.llm.decisions`. `forced`: the answer is to be
-    this text, for the log-probabilities of its own tokens. Where an endpoint cannot force tokens it
-    is asked by `schema`, which allows the text alone; the answer is then an instance of the schema,
-    and else the text. `tools`: the functions that the model may call, as the JSON list of the
-    protocol; `tool_choice`: "auto", "none", "required", or the name of the one to call.
+    `schema`: the JSON schema, as text, that the answer must follow. `top_logprobs`: the number of
+    alternatives to return for each token; 0: none. `sample`: distinguishes calls that are otherwise
+    equal. `embeds`: request the embedding of the last message; the response's text is then a JSON
+    object with the vector, `{"embedding": [...]}`. `questions`: typed questions about the last
+    message, as JSON; see `textevolve.llm.decisions`. `forced`: the answer must be this text, to
+    read the log-probabilities of its tokens. An endpoint that cannot force tokens is sent `schema`,
+    which allows only this text; the answer then follows the schema. `tools`: the functions that the
+    model may call, as the protocol's JSON list. `tool_choice`: "auto", "none", "required", or the
+    name of the function to call.
     """
 
     messages: tuple[Message, ...]
@@ -77,7 +76,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """One token of the answer with its alternatives, each with its natural log-probability."""
+    """A token of an answer with its natural log-probability. `top`: alternative tokens
+    with theirs."""
 
     token: str
     logprob: float
@@ -86,11 +86,11 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """`finish_reason` is "stop", "length" or what else the endpoint said. `seconds` is wall time of
-    the attempt that succeeded; `attempts` counts those before it too. `replayed`: read from the
-    journal, nothing was spent now; `usage` still says what it had cost. `reasoning`: what the model
-    thought before the answer, as far as the endpoint tells it; it is no part of `text`. `member`:
-    which endpoint of a pool answered, by its spec."""
+    """A model's answer. `finish_reason`: "stop", "length" or another reason of the endpoint.
+    `seconds`: elapsed time of the successful attempt. `attempts`: the number of all attempts.
+    `replayed`: the answer comes from the journal at no cost; `usage` is that of the original call.
+    `reasoning`: the model's reasoning before the answer, if the endpoint reports it; not part of
+    `text`. `member`: the spec of the pool's endpoint that answered."""
 
     text: str
     finish_reason: str
@@ -107,7 +107,7 @@ class Response:
 class Model(Protocol):
     @property
     def name(self) -> str:
-        """The spec that names this model everywhere, such as `local/qwen2.5-coder-1.5b`."""
+        """Return the spec that identifies this model, such as `local/qwen2.5-coder-1.5b`."""
         ...
 
     async def __call__(self, request: Request, /) -> Response: ...
@@ -118,7 +118,7 @@ CACHED_TEXT = 16_384
 
 
 def text_hash(text: str) -> str:
-    """SHA-256 of a text, in hexadecimal."""
+    """Return the SHA-256 of a text in hexadecimal."""
     return _cached_hash(text) if len(text) <= CACHED_TEXT else _hash(text)
 
 
@@ -130,7 +130,8 @@ _cached_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def describe(request: Request) -> dict[str, Any]:
-    """The request as JSON-ready data, with schema and parts of messages replaced by hashes."""
+    """Return the request as JSON-ready data, with the schema and the parts of messages as
+    hashes."""
     return {
         "messages": [_describe_message(message) for message in request.messages],
         "schema": request.schema and text_hash(request.schema),
@@ -165,5 +166,6 @@ def message_extra(message: Message, images: Any) -> dict[str, Any]:
 
 
 def request_key(model: str, request: Request) -> str:
-    """The journal's key: SHA-256 over the model's name and the whole request."""
+    """Return the journal's key of a request: the SHA-256 of the model's name and the
+    whole request."""
     return hashlib.sha256(to_json([model, describe(request)])).hexdigest()

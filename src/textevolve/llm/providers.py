@@ -41,14 +41,15 @@ SERVICE = "textevolve"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key and, in words, where it was found."""
+    """A key, and a description of where it was found."""
 
     secret: SecretStr
     source: str
 
 
 def find_key(provider: str, variable: str, *, ask_keyring: bool = True) -> Key | None:
-    """The key of `provider`, or None: from the environment, or else from the keyring."""
+    """Return the key of a provider from the environment, or else from the keyring; None without a
+    key."""
     if text := os.environ.get(variable, "").strip():
         return Key(SecretStr(text), variable)
     if ask_keyring and (text := _from_keyring(provider)):
@@ -60,7 +61,8 @@ SETTINGS = "the settings"
 
 
 def find_headers(headers: Mapping[str, SecretStr]) -> dict[str, Key]:
-    """Return the values of a provider's headers; `env:NAME` stands for a variable's.
+    """Return a provider's headers; a value `env:NAME` is replaced by that environment variable's
+    value.
 
     Raises:
         SettingsError: the variable is not set.
@@ -102,14 +104,13 @@ FORMS = "PROVIDER/MODEL such as openai/gpt-6-luna, or http://host:8000/v1#MODEL"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model and how it is reached. `spec` names it in full, in the journal and everywhere.
+    """A model and its address. `spec`: the full name of the model, used in the journal and
+    everywhere.
 
-    `base_url` is empty for `local`: its server is started inside the process by `llm.local`.
-    `decisions`, `chats` and `context` are of this model, as `Provider` has them, and so are `wire`,
-    `reasoning_effort` and `prompt_cache`. `embeds`: whether it gives embeddings, and
-    does nothing else; None where it has to be asked. The limits a minute are its provider's.
-    `members`: those of a pool, which has no address. `batches` and `batch_discount`: as `Provider`
-    has them. `headers`: those of its provider, sent with each request.
+    `base_url` is empty for `local`, whose server `llm.local` starts in this process. `members`: the
+    endpoints of a pool, which has no address itself. `embeds`: whether the model only returns
+    embeddings; None: unknown. `limits` per minute and `headers` are those of the provider; the
+    other fields mean the same as in `Provider`.
     """
 
     spec: str
@@ -196,7 +197,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
 
 
 def context_of(spec: str, settings: Settings) -> int:
-    """Tokens that a prompt and its answer may have together, or `CONTEXT` if that is not known."""
+    """Return how many tokens a prompt and its answer may have together; `CONTEXT` if unknown."""
     try:
         endpoint = resolve(spec, settings, asks=False)
     except SettingsError:  # told when the model is opened
@@ -321,7 +322,7 @@ def _price(spec: str, model: str, settings: Settings, free: bool) -> Price | Non
 
 
 def normalise_url(address: str) -> str:
-    """The base of all paths: `http://host:8000` and `http://host:8000/v1/` are the same endpoint.
+    """Return the base URL of the API: `http://host:8000` and `http://host:8000/v1/` give the same.
 
     Raises:
         SettingsError: not an http address, or one with a user name or password in it.
@@ -340,8 +341,8 @@ def normalise_url(address: str) -> str:
 
 
 def split_address(address: str) -> SplitResult | None:
-    """The parts of an http(s) address without a query; None where it is none. It is not told what
-    is wrong with it: what is no address may hold a password."""
+    """Return the parts of an http(s) address without a query; None if it is invalid. No reason is
+    given, since an invalid address may hold a password."""
     try:
         parts = urlsplit(address.strip())
         usable = parts.scheme.lower() in ("http", "https") and bool(parts.hostname)

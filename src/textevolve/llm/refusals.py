@@ -99,7 +99,8 @@ _SAYS_NO_IMAGES = (400, 404, 415, 422, 500, 501)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The parts of an endpoint's refusal. `limit`: its context in tokens, if it was named."""
+    """The parts of an endpoint's refusal. `limit`: the model's context in tokens, if the refusal
+    names it."""
 
     message: str
     code: str = ""
@@ -108,7 +109,7 @@ class Refusal:
 
 
 def one_line(text: str, secrets: Collection[str] = ()) -> str:
-    """`text` without secrets, in one printable line of at most 300 characters."""
+    """Return a text without secrets, as one printable line of at most 300 characters."""
     for secret in secrets:
         text = text.replace(secret, "[key]")
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:100_000]).split())
@@ -146,7 +147,7 @@ def error_object(error: Any) -> Refusal:
 
 
 def status_of(refusal: Refusal, default: int) -> int:
-    """The HTTP status that a refusal which came with a 200 names."""
+    """Return the HTTP status that a refusal in an answer with status 200 names."""
     return next((int(c) for c in refusal.code.split() if _STATUS.fullmatch(c)), default)
 
 

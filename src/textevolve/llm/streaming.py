@@ -34,7 +34,7 @@ PieceListener: TypeAlias = Callable[[AnswerPiece], None]
 
 
 class Telling:
-    """The text that a listener has received of one answer so far."""
+    """Passes one answer's text to a listener, and keeps track of the text sent so far."""
 
     def __init__(self, listener: PieceListener) -> None:
         self._listener = listener
@@ -46,13 +46,14 @@ class Telling:
             self._listener(AnswerPiece(text))
 
     def begin(self) -> None:
-        """An attempt begins: what an earlier one told is void."""
+        """Start an attempt; the text of an earlier attempt becomes invalid."""
         if self._text:
             self._text.clear()
             self._listener(AnswerPiece("", anew=True))
 
     def finish(self, text: str) -> None:
-        """Send the rest of the complete answer, such as all of one from the journal."""
+        """Send the part of the complete answer that has not been sent, such as all of an answer
+        from the journal."""
         sent = "".join(self._text)
         if not text.startswith(sent):
             self.begin()
@@ -64,13 +65,14 @@ _telling: ContextVar[Telling | None] = ContextVar("telling", default=None)
 
 
 def telling() -> Telling | None:
-    """The listener of the current answer; None: no listener."""
+    """Return the sender for the listener of the current answer; None if nobody listens."""
     return _telling.get()
 
 
 async def ask_streaming(model: Model, request: Request, listener: PieceListener) -> Response:
-    """Return the answer, and pass its pieces to the listener as they arrive: joined, the pieces
-    since the last `anew` are its text. An answer from the journal is one piece.
+    """Return the answer, and pass its pieces to the listener as they arrive. The pieces since the
+    last one with `anew`, joined, are the text of the answer. An answer from the journal is one
+    piece.
 
     Raises:
         ModelError: there is no complete answer; the listener's pieces are not one.
@@ -86,10 +88,10 @@ async def ask_streaming(model: Model, request: Request, listener: PieceListener)
 
 
 class EventStream:
-    """The server-sent events of one answer, read as their bytes come, in whatever parts they do.
+    """Parses the server-sent events of one answer from its bytes, which may be split anywhere.
 
-    `name`: the model's, for errors. `without_key` takes keys out of what an endpoint says.
-    `read_event`: the chunk in an event's data, as the wire has it.
+    `name`: the model's name, for errors. `without_key`: removes keys from a text of the endpoint.
+    `read_event`: returns the chunk in an event's data, in the wire's format.
     """
 
     def __init__(
@@ -110,7 +112,8 @@ class EventStream:
         progress.begin()
 
     def feed(self, part: bytes) -> None:
-        """
+        """Parse the next bytes of the stream, and pass their text on.
+
         Raises:
             UnavailableError: an event cannot be read.
         """
@@ -174,6 +177,6 @@ class EventStream:
         return joined
 
     def _clean(self, text: str) -> str:
-        """A key that came in several pieces."""
+        """Remove keys from the whole text, since a key may have come in several pieces."""
         raw = self._without_key(text.encode("utf-8", "surrogatepass"))
         return raw.decode("utf-8", "surrogatepass")

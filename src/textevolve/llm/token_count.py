@@ -9,5 +9,5 @@ CHARACTERS_A_TOKEN = 4
 
 
 def count_tokens(text: str) -> int:
-    """Characters / 4, rounded up: about what tokenisers make of English prose."""
+    """Estimate the tokens of a text: characters / 4, rounded up, which fits English prose."""
     return -(-len(text) // CHARACTERS_A_TOKEN)

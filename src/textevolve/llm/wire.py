@@ -47,12 +47,12 @@ Shape = TypeVar("Shape")
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a body that are set, in this order."""
+    """Return the fields that are not None, in the same order."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, Any]:
-    """The request as the protocol has it; only what is set is sent."""
+    """Return a request as a body of /v1/chat/completions, without unset fields."""
     body = _present(
         {
             "model": model,
@@ -81,7 +81,7 @@ def read_schema(schema: str) -> Any:
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
-    """The body as JSON; half a surrogate pair, which UTF-8 cannot express, is escaped."""
+    """Serialize a body as JSON; lone surrogates, which UTF-8 cannot express, are escaped."""
     try:
         return to_json(body)
     except PydanticSerializationError:
@@ -89,7 +89,8 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 
 def _readable(value: object, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Mark log-probabilities that are unreadable, which differ from missing ones."""
+    """Validate log-probabilities; return a mark if they are invalid, to distinguish them from
+    missing ones."""
     try:
         return validate(value)
     except ValidationError:
@@ -97,7 +98,7 @@ def _readable(value: object, validate: ValidatorFunctionWrapHandler) -> Any:
 
 
 def _first(value: object) -> object:
-    """Only the first choice is used, so what is wrong with others does not matter."""
+    """Keep only the first choice, since others are not used and may be invalid."""
     return cast("list[object]", value)[:1] if isinstance(value, list) else value or []
 
 
@@ -106,7 +107,7 @@ _Logprob = Annotated[Annotated[float, Field(strict=True, allow_inf_nan=False)] |
 
 
 def _as_text(value: object) -> str:
-    """Some endpoints send arguments as an object in place of its text."""
+    """Convert arguments to text, since some endpoints send an object instead."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
@@ -191,7 +192,7 @@ class _ChunkChoice(BaseModel):
 
 
 def _first_choices(value: object) -> object:
-    """Keep the chunks of the first answer only; those of several come mixed."""
+    """Keep only the chunks of the first answer, since chunks of several answers may be mixed."""
     choices: list[Any] = cast("list[Any]", value) if isinstance(value, list) else []
     return [choice for choice in choices if not isinstance(choice, dict) or not choice.get("index")]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
@@ -325,7 +326,7 @@ def as_vector(embeddings: Embeddings, seconds: float, price: Price | None, promp
 
 
 def dump_vector(vector: Sequence[float], **more: Any) -> str:
-    """The text of a response that holds an embedding, in the digits that 32 bits have."""
+    """Return the text of a response with an embedding, with digits for 32-bit numbers."""
     return json.dumps({"embedding": [float(f"{part:.7g}") for part in vector], **more})
 
 
@@ -361,7 +362,7 @@ def chat_tools(request: Request) -> dict[str, Any]:
 
 
 def is_mode(tool_choice: str) -> bool:
-    """Whether a choice names no function."""
+    """Return whether a tool choice is a mode and not the name of a function."""
     return tool_choice in ("auto", "none", "required")
 
 
@@ -371,8 +372,9 @@ def read_tools(tools: str) -> Any:
 
 
 def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
-    """The calls that a stream's parts make up, by their indexes. Endpoints that give none, or the
-    same one to all, are understood by the ids, which only a call's first part has."""
+    """Join the parts of tool calls in a stream into whole calls, by index. Some endpoints send no
+    indexes or always the same one; their calls are told apart by the id, which only a call's first
+    part has."""
     calls: list[SentToolCall] = []
     for part in parts:
         same = [call for call in calls if part.index is None or call.index == part.index]
@@ -395,7 +397,7 @@ def as_tool_calls(sent: Iterable[SentToolCall]) -> tuple[ToolCall, ...]:
 
 
 def as_sent(calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
-    """The calls as the protocol's messages and answers have them."""
+    """Return tool calls in the form of the chat protocol."""
     return [
         {
             "id": call.id,
@@ -456,7 +458,8 @@ def _items(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A function of the chat protocol stands one level higher here."""
+    """Convert a tool of the chat protocol into the form of /v1/responses, without the
+    inner object."""
     return {"type": "function", **tool["function"]} if "function" in tool else dict(tool)
 
 
@@ -547,14 +550,14 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TextWire:
-    """How an endpoint is asked for text. `path` follows its base URL; `answer`: what comes,
-    in words.
+    """The adapter for a text endpoint. `path`: follows the base URL. `answer`: the name of an
+    answer, for messages.
 
-    `write`: from the model's name, the request and the name of the field that bounds the answer to
-    the body; only what is set is in it. `parse` and `parse_event` make the shapes of a chat
-    completion of an answer and of an event. `streamed`: what a body has besides where its answer
-    is to be streamed. `schema_fields`: those of a body that hold the JSON schema, left out together
-    where the endpoint refuses one.
+    `write`: returns the body for a model's name, a request and the name of the field that limits
+    the answer's tokens. `parse` and `parse_event` convert an answer or an event into a chat
+    completion or a chunk of one. `streamed`: additional fields of a body for a streamed answer.
+    `schema_fields`: the body's fields with the JSON schema, which are left out together if the
+    endpoint refuses one.
     """
 
     path: str
@@ -568,11 +571,14 @@ class TextWire:
     )
 
     def read(self, raw: bytes) -> Completion:
-        """Raises ValueError where the bytes are no answer of this wire."""
+        """Parse an answer.
+
+        Raises ValueError if the bytes are no answer of this wire.
+        """
         return read_loosely(self.parse, raw)
 
     def read_event(self, data: bytes) -> CompletionChunk | None:
-        """The chunk in one event of a stream; None where the data is none."""
+        """Return the chunk in an event of a stream; None if the event's data is invalid."""
         with suppress(ValueError, RecursionError):
             return read_loosely(self.parse_event, data)
         return None
@@ -598,7 +604,7 @@ RESPONSES = TextWire(
 
 
 def text_wire(endpoint: Endpoint) -> TextWire:
-    """The wire that an endpoint is asked on."""
+    """Return the adapter for an endpoint's text requests."""
     return RESPONSES if endpoint.wire == "responses" else CHAT
 
 

@@ -64,7 +64,8 @@ class Answer:
     events: tuple[bytes, ...] = ()
 
     def sent(self) -> list[bytes]:
-        """The packets of a stream that go out; of what ends badly the first half."""
+        """Return the packets of a stream that are sent: half of them if the transport
+        fails midway."""
         packets = list(self.events) if self.packets is None else self.packets(list(self.events))
         bad = self.transport in ("cut", "reset", "stall")
         return packets[: len(packets) // 2] if bad else packets
@@ -74,7 +75,8 @@ OBLIGING = Answer()
 
 
 def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) -> bytes:
-    """The body of a chat completion for the request `body`; what is drawn is drawn from `seed`."""
+    """Return the body of a chat completion that answers the request `body`; random parts depend on
+    `seed`."""
     rng = Random(seed)
     words = _words(body)
     text, finish_reason, yes = _text(body, rng, answer, words)
@@ -113,7 +115,7 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
 
 
 def drawn_embedding(text: str, dimension: int) -> list[float]:
-    """A unit vector drawn from the text's hash: the same text always has the same."""
+    """Return a random unit vector that depends only on the text."""
     seed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     rng = Random(int.from_bytes(seed, "big"))
     vector = [rng.gauss(0, 1) for _ in range(dimension)]
@@ -122,7 +124,7 @@ def drawn_embedding(text: str, dimension: int) -> list[float]:
 
 
 def content_text(content: object) -> str:
-    """The text of a message's content, which may come in parts with images among them."""
+    """Return the text of a message's content, which may be a list of text and image parts."""
     if not isinstance(content, list):
         return str(content)
     parts = cast("list[dict[str, Any]]", content)
@@ -147,7 +149,7 @@ def _words(body: Mapping[str, Any]) -> tuple[str, ...]:
 def _text(
     body: Mapping[str, Any], rng: Random, answer: Answer, words: tuple[str, ...]
 ) -> tuple[str, str, float | None]:
-    """The text, why it ended, and P(yes) where it is the answer to a yes / no question."""
+    """Return the answer's text, its finish reason, and P(yes) if it answers a yes / no question."""
     one_token = 1 in (body.get("max_tokens"), body.get("max_completion_tokens"))
     yes: float | None = None
     finish_reason = "stop"
@@ -206,7 +208,8 @@ def _with_alternatives(
 
 
 def _choice(text: str, yes: float, top_count: int, words: tuple[str, ...]) -> dict[str, Any]:
-    """P(yes) spread over the variants that tokenisers know; 2 % go to something else."""
+    """Return the log-probabilities of a one-token answer: P(yes) is split over the spellings of the
+    word, and 2 % go to another word."""
     other_probabilities = [(1 - yes) / (len(words) - 1)] * (len(words) - 1)
     shares = [
         (variant, 0.98 * probability * share)
@@ -217,7 +220,7 @@ def _choice(text: str, yes: float, top_count: int, words: tuple[str, ...]) -> di
 
 
 def _forced(text: str, rng: Random) -> list[dict[str, Any]]:
-    """The text in the tokens that `/tokenize` gives, each as unlikely as is drawn."""
+    """Return the text's tokens, as `/tokenize` returns them, with random low log-probabilities."""
     return [
         {
             "id": id,
@@ -253,14 +256,14 @@ WORDS = tuple(TEXT.split())
 
 
 def prose(rng: Random, words: int) -> str:
-    """A sentence-like text of `words` words."""
+    """Return a random text of `words` words that resembles a sentence."""
     start = rng.randrange(len(WORDS))
     chosen = [WORDS[(start + n) % len(WORDS)] for n in range(words)]
     return f"{' '.join(chosen).capitalize()} [{rng.getrandbits(24):06x}]."
 
 
 def instance(schema: Mapping[str, Any], rng: Random) -> Any:
-    """A value that follows `schema`, with the properties of objects in the schema's order."""
+    """Return a random value that follows a JSON schema, with properties in the schema's order."""
     return _value(schema, rng, schema, 0)
 
 
@@ -348,7 +351,7 @@ _SIGN = re.compile(r"<\[([0-9]+)\]>|\\U([0-9A-F]{8})")
 
 
 def split_tokens(text: str) -> list[tuple[int, bytes]]:
-    """The number and the bytes of each token of a text."""
+    """Split a text into tokens; return the number and the bytes of each."""
     tokens: list[tuple[int, bytes]] = []
     for character in text:
         data = character.encode("utf-8", "replace")
@@ -360,7 +363,8 @@ def split_tokens(text: str) -> list[tuple[int, bytes]]:
 
 
 def answer_tokenize(body: Any) -> bytes:
-    """The body of an answer to `/tokenize`; there are no tokens where no text was sent."""
+    """Return the body of an answer to `/tokenize`; the tokens are empty if the request
+    has no text."""
     pieces = [
         {"id": id, "piece": piece.decode() if id < _BYTES else list(piece)}
         for id, piece in split_tokens(str(body.get("content", "")))
@@ -369,7 +373,7 @@ def answer_tokenize(body: Any) -> bytes:
 
 
 def forced_text(grammar: str) -> str:
-    """The one text that a grammar of tokens and characters lets come."""
+    """Return the only text that a grammar of tokens and characters allows."""
     numbers = (int(id) if id else int(code, 16) for id, code in _SIGN.findall(grammar))
     return "".join(map(chr, numbers))
 

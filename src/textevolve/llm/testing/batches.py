@@ -50,7 +50,8 @@ AnswerLine = Callable[[dict[str, Any], bytes], Answer]
 
 @dataclass
 class ScriptedJob:
-    """`outcome`: the job as its provider reports it from `ends` on."""
+    """A batch job of the scripted server. `outcome`: the final state, reported from the time `ends`
+    on."""
 
     outcome: dict[str, Any]
     ends: float
@@ -71,8 +72,9 @@ class ScriptedJob:
 
 @dataclass
 class ScriptedBatches:
-    """`seconds`: for which a job is under way. `faults`: as a function of the job's number.
-    `most`: requests that may wait at once; more are a full queue."""
+    """The batch jobs of the scripted server. `seconds`: the duration of a job. `faults`: returns
+    the fault for a job's number. `most`: the most requests that may wait; more are rejected as a
+    full queue."""
 
     seconds: float = 0.05
     faults: Faults = lambda _: None

@@ -198,17 +198,18 @@ CONTENT = (
 
 
 def misbehave(fault: Fault) -> Answer:
-    """The answer that shows `fault`. Faults of the content start from the obliging answer."""
+    """Return the answer that shows a fault. Content faults alter the default answer."""
     return fault.answer
 
 
 def faults(
     rate: float, kinds: Sequence[Fault] = TRANSIENT, seed: int = 0
 ) -> Callable[[Mapping[str, Any], int], Fault | None]:
-    """A script that misbehaves in a share `rate` of the requests, obliging in the others.
+    """Return a script that draws a fault for a share `rate` of the requests, and answers the others
+    normally.
 
-    The draw depends on the seed, the request and how often it has come before: concurrency does not
-    change it, and a request that is sent again is drawn anew.
+    The draw depends on the seed, the request and the number of its repetitions: concurrency does
+    not change it, and a repeated request is drawn again.
     """
     seen: Counter[bytes] = Counter()
 
@@ -224,7 +225,8 @@ def faults(
 
 @dataclass(frozen=True, slots=True)
 class SeenImage:
-    """`sha256` of its bytes; `kind` by its bytes, not by its data URL; empty if it is no image."""
+    """An image in a request. `kind`: the format by the image's bytes, not by its data URL; empty if
+    the bytes are no image. `sha256`: the hash of the bytes."""
 
     kind: str
     size: int
@@ -232,7 +234,7 @@ class SeenImage:
 
 
 def seen_images(body: Mapping[str, Any]) -> Iterator[SeenImage]:
-    """The images in a request's messages, in their order."""
+    """Yield the images in a request's messages, in order."""
     for message in body.get("messages") or ():
         content: Any = message.get("content")
         parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
@@ -243,9 +245,9 @@ def seen_images(body: Mapping[str, Any]) -> Iterator[SeenImage]:
 
 
 class WindowLimit:
-    """A script that lets `limit` requests through in each window of `seconds` and answers 429 to
-    others. `tells`: headers say where the limit stands, as OpenAI's. `answered` and `refused`
-    count."""
+    """A script that answers `limit` requests in each window of `seconds`, and answers 429 to all
+    others. `tells`: report the state of the limit in headers, as OpenAI does. `answered` and
+    `refused` count the requests."""
 
     def __init__(self, limit: int, seconds: float, *, tells: bool = True) -> None:
         self.limit, self.seconds, self.tells = limit, seconds, tells

@@ -116,7 +116,8 @@ class ScriptedServer:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def stats(self) -> dict[str, int]:
-        """Calls so far, how many differed, and the most that were in flight at once."""
+        """Return the number of calls, of distinct calls, and the most calls that were in flight at
+        once."""
         return {
             "calls": self.calls,
             "distinct": len(self.seen),
@@ -222,7 +223,7 @@ class ScriptedServer:
 
 
 def _embeddings(request: Mapping[str, Any], dimension: int) -> Answer:
-    """Unit vectors drawn from each text's hash: the same text always has the same vector."""
+    """Return random unit vectors that depend only on the texts."""
     inputs: Any = request.get("input", [])
     texts: list[str] = [inputs] if isinstance(inputs, str) else list(inputs)
     data: list[dict[str, Any]] = []
@@ -338,7 +339,8 @@ def _packets(answer: Answer) -> list[bytes]:
 
 @contextmanager
 def serve_in_process(*options: str) -> Generator[str]:
-    """Starts `python -m textevolve.llm.testing OPTIONS` and gives its URL; stops it afterwards."""
+    """Start `python -m textevolve.llm.testing OPTIONS`, yield its URL, and stop it at the end of
+    the block."""
     command = [sys.executable, "-m", "textevolve.llm.testing", *options]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -22,14 +22,14 @@ from textevolve.llm.testing.answers import Answer, call_deltas, completion, thou
 
 @dataclass(frozen=True, slots=True)
 class ServedWire:
-    """`as_chat`: the chat that a request stands for; `write`: a chat completion in the wire's own
-    form, for the chat and what was asked."""
+    """The conversion between a wire and chats. `as_chat`: converts a request into a chat request.
+    `write`: converts the chat completion into the wire's form, given the original request."""
 
     as_chat: Callable[[Mapping[str, Any]], dict[str, Any]]
     write: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]]
 
     def make(self, request: dict[str, Any], seed: int, answer: Answer) -> bytes:
-        """The body of what is answered."""
+        """Return the body of the answer to a request."""
         completion_body = json.loads(completion(self.as_chat(request), seed, answer))
         return json.dumps(self.write(completion_body, request)).encode()
 
@@ -100,7 +100,8 @@ def _output(message: Mapping[str, Any], logprobs: Any) -> Iterator[dict[str, Any
 
 
 def response_events(response: dict[str, Any], _asked: Mapping[str, Any]) -> Iterator[bytes]:
-    """A response as OpenAI streams it; the last event has it whole."""
+    """Yield the events of a response that is streamed as OpenAI does; the last event holds the
+    whole response."""
     begun: dict[str, Any] = response | {"status": "in_progress", "output": [], "usage": None}
     yield _named_event("response.created", {"response": begun})
     for index, item in enumerate(response["output"]):
@@ -143,7 +144,7 @@ SERVED_WIRES: Mapping[str, ServedWire] = {
 
 
 def as_stream(answer: Answer, request: Mapping[str, Any]) -> Answer:
-    """The same answer as a stream, where its body is a completion."""
+    """Convert an answer into a stream of events, if its body is a completion or a response."""
     if answer.status != 200 or answer.body is None:
         return answer
     body = json.loads(answer.body)
@@ -152,7 +153,8 @@ def as_stream(answer: Answer, request: Mapping[str, Any]) -> Answer:
 
 
 def _events(body: dict[str, Any], request: Mapping[str, Any]) -> Iterable[bytes]:
-    """The chunks as OpenAI sends them: the role, the text, why it ended, the usage, the end."""
+    """Yield the events of a streamed chat completion: the role, the text, the finish reason, the
+    usage, and the end mark."""
     (choice,) = body["choices"]
     message, logprobs = choice["message"], choice.get("logprobs")
     head = {k: body[k] for k in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
@@ -187,8 +189,8 @@ def _event(data: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A question as any wire has it; the options of a predicate are no and yes. `levels`: what a
-    score's options mean."""
+    """A question read from a request. A predicate has the options no and yes. `levels`: the
+    descriptions of a score's options."""
 
     name: str | None
     type: str
@@ -205,7 +207,7 @@ def dialect_of(path: str, spoken: Sequence[str]) -> Wire | None:
 
 
 def decision(dialect: Wire, request: Mapping[str, Any]) -> bytes:
-    """The body of an answer; the answers come last in it."""
+    """Return the body of an answer to decision questions, with the answers at its end."""
     state = request.get("state" if dialect == "systemone" else "input")
     questions = [_read(dialect, name, question) for name, question in _questions(request)]
     answers: Any = [_answer(dialect, q, _probabilities(state, q)) for q in questions]
