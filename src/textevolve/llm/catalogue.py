@@ -174,7 +174,7 @@ def _find_entry(name: str) -> Weights | None:
 
 
 def user_files(folder: Path) -> list[Located]:
-    """List the files in the folder that are not in the catalogue, by name."""
+    """List the weights files in the folder that are not in the catalogue, sorted by name."""
     catalogue_files = {entry.file for entry in read_catalogue().values()}
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)

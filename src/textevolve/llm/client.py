@@ -229,8 +229,8 @@ class OpenAIClient:
         return AccessError("\n  ".join([f"{error}; it serves:", *names[:LISTED], *more]))
 
     def _read_gateway_headers(self, completion: Completion, headers: Mapping[str, str]) -> None:
-        """Add what LiteLLM's proxy reports beside an answer: whether a fallback gave it, and what
-        it cost."""
+        """Add LiteLLM's report on an answer to the response: its cost, and whether a fallback model
+        answered."""
         fallbacks = headers.get("x-litellm-attempted-fallbacks", "")
         if fallbacks.strip("0").isdecimal() and (completion.model or self.model) == self.model:
             completion.model = "a fallback that is not named"

@@ -25,8 +25,9 @@ LONG_LIST = 4096
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """`trained_context` in tokens; `cache_bytes_per_token` is the KV cache in 16-bit floats.
-    `decision_type`: of a decision model, as llama.cpp names them; empty for all others."""
+    """The header of a GGUF file. `trained_context`: tokens. `cache_bytes_per_token`: the size of
+    the KV cache in 16-bit floats. `decision_type`: the type of a decision model, as llama.cpp names
+    it; empty for other models."""
 
     architecture: str
     trained_context: int | None
@@ -111,7 +112,7 @@ def read_field(reader: Any, key: str) -> Any:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Read what kind of model a file holds; once for as long as the file is unchanged.
+    """Read a model's properties from its file's header; cached while the file is unchanged.
 
     Raises:
         SettingsError: as `open_gguf`.
@@ -147,8 +148,8 @@ def _read_header(path: Path, _changed: int) -> GgufHeader:
 
 
 def read_tokenizer(path: Path) -> tuple[str, str | None, str | None]:
-    """Return the chat template, the BOS and the EOS token. The whole header is read, which takes
-    some seconds for a large vocabulary.
+    """Return the chat template, the BOS token and the EOS token. The whole header is read, which
+    takes some seconds for a large vocabulary.
 
     Raises:
         SettingsError: there is no template; or as `open_gguf`.

@@ -109,7 +109,7 @@ class Endpoint:
 
     `base_url` is empty for `local`, whose server `llm.local` starts in this process. `members`: the
     endpoints of a pool, which has no address itself. `embeds`: whether the model only returns
-    embeddings; None: unknown. `limits` per minute and `headers` are those of the provider; the
+    embeddings; None: unknown. The limits per minute and the headers are those of the provider; the
     other fields mean the same as in `Provider`.
     """
 

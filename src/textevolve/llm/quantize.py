@@ -110,7 +110,7 @@ Lookup: TypeAlias = Callable[[str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A quantised file. `bytes` is its size, `source_bytes` that of its source."""
+    """A quantised file. `bytes`: its size; `source_bytes`: the size of the source file."""
 
     path: Path
     type: str
@@ -120,7 +120,7 @@ class Quantized:
 
 
 def quantized_name(source: Path, target: str) -> str:
-    """Return the name of the new file: that of the source, with its type replaced."""
+    """Return the name of the new file: the source's name with its type replaced."""
     return f"{_SUFFIX.sub('', source.stem)}-{find_file_type(target)}.gguf"
 
 

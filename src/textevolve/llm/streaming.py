@@ -177,6 +177,6 @@ class EventStream:
         return joined
 
     def _clean(self, text: str) -> str:
-        """Remove keys from the whole text, since a key may have come in several pieces."""
+        """Remove keys from a whole text, since a key may have come in several pieces."""
         raw = self._without_key(text.encode("utf-8", "surrogatepass"))
         return raw.decode("utf-8", "surrogatepass")

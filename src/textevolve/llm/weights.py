@@ -61,7 +61,8 @@ BROKEN = (
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """`done` and `total` in bytes. `note` is a sentence for the user; most reports have none."""
+    """The progress of a download. `done` and `total`: bytes. `note`: a sentence for the user; empty
+    in most reports."""
 
     name: str
     source: str
@@ -106,7 +107,7 @@ class Transfer:
             raise FatalModelError(f"{self.name}: the download was stopped; the next one resumes it")
 
     def copy(self, read_block: Callable[[int], bytes], file: BinaryIO) -> None:
-        """Write blocks until there are no more."""
+        """Write the blocks to a file until there are no more."""
         while block := read_block(CHUNK):
             self.heed_stop()
             file.write(block)
@@ -138,7 +139,7 @@ def fill_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Trans
 
 
 def _download(url: str, part: Path, done: int, transfer: Transfer) -> None:
-    """Ask for the bytes behind the first `done` ones, and write what comes."""
+    """Request the bytes after the first `done` ones, and write them as they arrive."""
     headers = {"Accept-Encoding": "identity", "User-Agent": "textevolve"}
     if done:
         headers["Range"] = f"bytes={done}-"
@@ -215,11 +216,11 @@ WeightsState = Literal["checked", "not checked", "damaged", "not there", "own fi
 
 @dataclass(frozen=True, slots=True)
 class WeightsRow:
-    """A file as `models list` shows it. `bytes` is the size it has or will have.
+    """A weights file in the list of `models list`. `bytes`: the size that it has or will have.
 
-    `state`: "own file" is one that the catalogue does not know, so there is no hash to check;
-    "damaged" has another size than it should.
-    `decides`: a decision model, which does not chat. `embeds`: gives embeddings and nothing else.
+    `state`: "own file" is a file that is not in the catalogue, so there is no hash to check;
+    "damaged" is a file of the wrong size. `decides`: a decision model, which does not chat.
+    `embeds`: a model that only returns embeddings.
     """
 
     name: str

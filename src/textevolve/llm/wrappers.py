@@ -364,7 +364,8 @@ class Allowance:
         return Claim(most + answer, least, highest, cost_of(self.price, least, least, 0))
 
     def _learn(self, usage: Usage, characters: int) -> None:
-        """Update the bounds for the next calls, with a margin around the observed values."""
+        """Adjust the estimates for the next calls to the usage of an answer, with a
+        safety margin."""
         if characters >= 200 and usage.prompt_tokens:
             seen = usage.prompt_tokens / characters
             previous = self._seen_per_character

@@ -157,7 +157,8 @@ class _Reader:
         return content
 
     def closing(self) -> bool | None:
-        """Check whether the text ends here with a prompt for an answer; None if it continues."""
+        """Return whether the text ends here, and with it a prompt for an answer; None if turns
+        follow."""
         remaining = self.text[self.at :]
         prompt = self.format.generation
         if remaining == prompt and (prompt or self.last == "user"):
