@@ -43,7 +43,7 @@ class TaskSpec(Frozen):
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """The answers that a person may give, by which agreement is counted."""
+        """The answers that a person may give; they are the classes of the figures of agreement."""
         if self.kind == "pairs":
             return CHOICES
         return tuple(map(str, range(len(self.questions[0].levels))))

@@ -36,7 +36,8 @@ BLIND_NOTE = (
 
 
 def summary_sentence(summary: AgreementSummary) -> str:
-    """Name the most accurate judge, compared with the best answer that reads nothing."""
+    """Describe in a sentence which judge agrees best with people, compared with the best rule that
+    reads no text, such as "the longer one"."""
     items = wording.count(summary.items, "item")
     scored = [judge for judge in summary.judges if not math.isnan(judge.accuracy.value)]
     if not scored:

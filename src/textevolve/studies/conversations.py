@@ -194,7 +194,8 @@ class TurnTally:
 def turn_tables(
     variants: Mapping[str, tuple[Sequence[TurnFigures], Mapping[str, int]]],
 ) -> Iterator[Block]:
-    """Yield the figures of each variant by turn, and the endings of its conversations, if any."""
+    """Yield tables of each variant's figures by turn, and of how its conversations ended; none
+    without conversations."""
     columns = (
         Column("variant"),
         Column("scorer"),

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 
 def is_spread(study: AnyStudy, spec: StudySpec, settings: Settings) -> bool:
-    """Tell whether the settings name a cluster and the study's cases are independent."""
+    """Return whether a cluster runs the cases: the settings name one, and the cases are
+    independent."""
     return settings.on not in (None, "none") and study.independent(spec)
 
 

@@ -201,7 +201,7 @@ class _Integrating:
         self._embed = bench.embed
 
     async def draw(self, numbered: tuple[int, str]) -> _Drawn:
-        """Recall memories for a question, and draw insights from them."""
+        """Recall memories for a question, and have the model draw insights from them."""
         number, question = numbered
         spec, meter = self._spec, UsageMeter(self._bench.model)
         self._bench.listener(StepStarted("1", "insights", {"question": question}))
@@ -224,7 +224,8 @@ class _Integrating:
         return _Drawn(number, question, memories, meter, drawn)
 
     async def settle(self, drawn: _Drawn) -> QuestionInsights:
-        """Store the insights of a question in one transaction, once."""
+        """Store the insights of a question in one transaction, and return the result of the
+        question. A resumed run stores them only once."""
         result = QuestionInsights(drawn.number, drawn.question, len(drawn.memories))
         if isinstance(drawn.result, Failure):
             return replace(result, usage=drawn.meter.usage, failure=drawn.result)
@@ -258,7 +259,8 @@ class _Integrating:
         return tuple(decided_insight(each, drawn.question) for each in created.decisions)
 
     async def mark(self) -> None:
-        """Record the versions that are integrated now."""
+        """Record in the collection of insights which versions of the collections are now
+        integrated."""
         if self._bench.mode == "live":
             key = change_key(self._bench, self._spec, "done")
             label = _write_mark(self._snapshot.sources)

@@ -139,7 +139,8 @@ def _table(title: str, rows: Pairs, note: str = "") -> Table:
 
 
 def _unmeasured(evaluation: MemoryEvaluation) -> dict[str, str]:
-    """Return the reasons for metrics that are not measured, by the titles that share a reason."""
+    """Return the reasons why metrics are not measured, by the titles of the metrics that share a
+    reason."""
     reasons: dict[str, list[str]] = {}
     for name in METRICS:
         pair = evaluation.metrics.overall[name]

@@ -185,7 +185,7 @@ def _about(item: HistoryItem) -> str:
 
 
 def _judged(outcome: EvaluationResult | Failure) -> tuple[str, Tone]:
-    """Return the result of an evaluator in one line."""
+    """Describe the outcome of an evaluator in one line, with its colour (tone)."""
     if isinstance(outcome, Failure):
         return f"{_grade(outcome)}: {outcome.reason}", "warning"
     feedback = wording.shorten(outcome.feedback, FEEDBACK_SHOWN)

@@ -164,7 +164,7 @@ def data(_spec: ProfileSpec, generated: GeneratedProfile) -> Mapping[str, Any]:
 
 
 def flatten(generated: GeneratedProfile) -> Iterator[Mapping[str, Any]]:
-    """Yield a row for each component."""
+    """Yield a table row for each component of the profile."""
     for part in generated.written.draft.components if generated.written is not None else ():
         yield part.model_dump(mode="json")
 

@@ -376,7 +376,8 @@ def module_prompts(module: Any) -> dict[str, str]:
 
 
 def run_module(module: Any) -> ProgramRun:
-    """Return a runner of a DSPy module; a copy has the texts as instructions of its signatures."""
+    """Return a function that runs a DSPy module. It runs a copy of the module, whose signatures
+    have the texts as instructions."""
 
     async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: Trying) -> Any:
         copy = module.deepcopy()

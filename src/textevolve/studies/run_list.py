@@ -147,14 +147,15 @@ def read_history(
 
 
 def study_key(run: RunRecord) -> tuple[str, ...]:
-    """Return the key that runs of one study share; empty for a run without a data set."""
+    """Return the key that all runs of one study share; empty for a run without a data set."""
     spec = _spec(run)
     judges = [str(spec.get(name)) for name in ("metric", "judge", "judges")]
     return (str(run.spec.get("kind")), data, *judges) if (data := data_of(run)) else ()
 
 
 def data_of(run: RunRecord) -> str:
-    """Return the files of rows that a run reads, or the beginning of its only case."""
+    """Describe the data of a run: the names of its files of rows, or the beginning of its only
+    case."""
     for name in ROWS_FROM:
         if names := field_names(_spec(run).get(name)):
             return ", ".join(names) if name != "cases" else names[0]
