@@ -73,7 +73,7 @@ TIME_IS_UP = "the time limit is reached; raise it to go on"
 
 @asynccontextmanager
 async def within_time(seconds: float | None) -> AsyncGenerator[None]:
-    """Bounds the time of what is done within.
+    """Limit the time of the code in the `async with` block; None means no limit.
 
     Raises:
         BudgetError: the time is up.
@@ -119,7 +119,8 @@ WORDS_COMPARED = 1000
 
 
 def text_similarity(one: str, other: str) -> float:
-    """Share in [0, 1] of the words of both that stand in the same order; 1 for the same words."""
+    """Return the share in [0, 1] of the words of two texts that stand in the same order in both; 1
+    if all words are equal."""
     ours, theirs = (text.casefold().split()[:WORDS_COMPARED] for text in (one, other))
     return SequenceMatcher(None, ours, theirs, autojunk=False).ratio()
 
@@ -228,7 +229,8 @@ def _arguments(evaluation: Evaluation) -> list[str]:
 
 
 def _within(lines: Sequence[str], characters: int) -> str:
-    """Each line as an item; a long one is cut so that each has its share of what is left."""
+    """List the lines as bullet points, cut so that all fit into `characters`, each with about the
+    same share."""
     shown: list[str] = []
     remaining = characters
     for number, line in enumerate(lines):
@@ -243,7 +245,8 @@ def _cut(text: str, characters: int) -> str:
 
 
 def _from_questions(answers: Mapping[str, float]) -> list[str]:
-    """The worst first; log-odds are what a judge by questions keeps."""
+    """Turn the questions that a judge did not answer with a clear yes into instructions, the worst
+    first."""
     return [
         f"Let the answer to this be a clear yes (now {probability(odds):.0%}): {question}"
         for question, odds in sorted(answers.items(), key=lambda one: one[1])
@@ -252,15 +255,16 @@ def _from_questions(answers: Mapping[str, float]) -> list[str]:
 
 
 def _tidy(lines: Sequence[object]) -> tuple[str, ...]:
-    """Each on one line and without its bullet or number, no longer and no more than a prompt should
-    hold, none twice."""
+    """Put each instruction on one line without its bullet, cut to a maximum length; drop
+    duplicates, and keep the first `MOST_INSTRUCTIONS`."""
     plain = (" ".join(str(line).split()).lstrip("-*• ") for line in lines)
     short = dict.fromkeys(_cut(line, INSTRUCTION_SHOWN) for line in plain if line)
     return tuple(short)[:MOST_INSTRUCTIONS]
 
 
 async def ask_judge(judge: Evaluator, case: Case) -> Evaluation | Failure:
-    """The evaluation of a case, or why there is none; a judge of the user's own may raise anything.
+    """Ask a judge about a case; return its evaluation, or a failure for any error of this case
+    alone.
 
     Raises:
         FatalModelError, SettingsError, StoreError: it would be the same for all cases.
@@ -285,7 +289,7 @@ def outcome_of(evaluation: Evaluation) -> EvaluationResult | Failure:
 
 @dataclass(frozen=True, slots=True)
 class PlainEvaluation:
-    """An evaluation made of others."""
+    """An evaluation that holds given results, usage and coverage."""
 
     result: tuple[EvaluationResult | Failure, ...]
     usage: Usage
@@ -293,7 +297,7 @@ class PlainEvaluation:
 
 
 def as_evaluator(given: Callable[[Case], Any]) -> Evaluator:
-    """An evaluator around a callable that takes a `Case`.
+    """Wrap a callable that takes a `Case` as an evaluator.
 
     It may give an `Evaluation`; or, for each candidate in order, an `EvaluationResult`, a `Failure`
     or a number from 0 to 1; for a single candidate also one of these alone. Where it gives anything

@@ -50,8 +50,8 @@ class GuidancePlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class GuidanceContext:
-    """The model and the discussion that an answer is made with, how many proposals are drawn at
-    once, and the time limit in seconds."""
+    """The model of a guidance, the discussion to use, the number of proposals drawn concurrently,
+    and the time limit in seconds."""
 
     model: Model
     discuss: Discuss
@@ -62,7 +62,7 @@ class GuidanceContext:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A final answer, or why there is none."""
+    """A final answer, or the reason why there is none."""
 
     text: str | None
     failure: Failure | None = None
@@ -139,7 +139,7 @@ async def answer_guided(
 
 
 async def _work_through(work: _Work) -> None:
-    """Candidates, discussion, answers.
+    """Draw the candidates, hold the discussion, and generate both answers.
 
     Raises:
         _Unfinished: a step gave no usable text. BudgetError: a limit was reached.
@@ -178,7 +178,7 @@ async def _work_through(work: _Work) -> None:
 async def propose(
     question: str, model: Model, plan: GuidancePlan, concurrency: int = 8
 ) -> tuple[str, ...]:
-    """Candidate answers, each with a seed of its own; the same text twice counts once.
+    """Draw candidate answers from the model, each with its own seed; duplicates are dropped.
 
     Raises:
         CallError: none came. BudgetError: a limit was reached before all had come.
@@ -207,7 +207,8 @@ async def propose(
 
 
 def guided_prompt(question: str, transcript: str, seed: int) -> str:
-    """The question with the transcript of a discussion, fenced, as material to reason with."""
+    """Return a prompt with the question and, in a fence, the transcript of a discussion to reason
+    with."""
     nonce = draw_nonce((question, transcript), seed)
     return _template().render(question=question, transcript=fenced("discussion", transcript, nonce))
 

@@ -58,8 +58,8 @@ REMARKS_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One output for an input and its judgement; `text` is None where none came. `remarks`: what
-    the judge wants changed. `usage`: of making and judging it."""
+    """One output for an input, with its judgement; `text` is None if none was generated. `remarks`:
+    the changes that the judge wants. `usage`: of generating and judging."""
 
     text: str | None
     evaluation: EvaluationResult | Failure
@@ -72,8 +72,8 @@ class Sample:
 
 
 def mean_score(samples: Sequence[Sample], threshold: float | None) -> EvaluationResult | Failure:
-    """The mean over what has a score, which must be half of the outputs at least; one that a limit
-    kept from being asked leaves the mean unknown."""
+    """Return the mean score of the outputs; a failure if fewer than half have a score, or a limit
+    kept one from being generated or judged."""
     if skipped := find_skipped(samples):
         return skipped
     scores = scores_of(samples)
@@ -85,7 +85,8 @@ def mean_score(samples: Sequence[Sample], threshold: float | None) -> Evaluation
 
 
 def find_skipped(samples: Sequence[Sample]) -> Failure | None:
-    """The first failure of an output that a limit kept from being asked or judged."""
+    """Return the first failure of an output that a limit kept from being generated or judged; None
+    without one."""
     failures = (s.evaluation for s in samples if isinstance(s.evaluation, Failure))
     return next((failure for failure in failures if failure.kind == "skipped"), None)
 
@@ -105,7 +106,7 @@ def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
 
 
 def describe_missing(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """A note on outputs without a score, where there are any."""
+    """Return a note on outputs without a score; empty if all have one."""
     reasons = [s.evaluation.reason for s in samples if isinstance(s.evaluation, Failure)]
     number = f"{len(reasons)} of {len(samples)} outputs have no score"
     return (f"{number}: {reasons[0]}",) if reasons else ()
@@ -179,8 +180,8 @@ class InnovationContext:
 
 @dataclass(frozen=True, slots=True)
 class RefinedInput(Attempt):
-    """An input as an attempt. `samples`: the outputs that it was tuned on; none where it was not
-    judged."""
+    """A refined input with the judgement of its outputs. `samples`: the outputs that it was tuned
+    on; empty if it was not judged."""
 
     samples: tuple[Sample, ...] = ()
 
@@ -205,30 +206,30 @@ class Innovation:
 
     @property
     def best(self) -> RefinedInput | None:
-        """The best input so far; one that gained less than the least gain does not count."""
+        """Return the best input so far; inputs that gain less than the minimum do not count."""
         return _best(self.attempts, self.min_gain)
 
     @property
     def refined(self) -> str:
-        """The best input; the person's own where none was taken."""
+        """Return the best refined input if it was taken, otherwise the user's own."""
         best = self.best if self.accepted else None
         return best.output if best is not None and best.output is not None else self.input
 
     @property
     def p(self) -> float:
-        """One-sided: how often fresh outputs of an input that is no better would look as good as
-        those of the best one. NaN where there are none."""
+        """Return the one-sided p-value of the gain on fresh outputs: how often an input that is no
+        better would look as good by chance. NaN without fresh outputs."""
         return permutation_p(scores_of(self.after), scores_of(self.before))
 
     @property
     def accepted(self) -> bool:
-        """Whether a refined input is taken: it is better, also on fresh outputs if there are to be
-        such."""
+        """Tell whether a refined input is taken: it scores higher, also on fresh outputs if these
+        are required."""
         return self.improved and (not self.tested or self.p <= ALPHA)
 
     @property
     def improved(self) -> bool:
-        """Whether a refined input scored higher on the outputs that it was tuned on."""
+        """Tell whether a refined input scored higher on the outputs that it was tuned on."""
         return self.best is not None and self.best.iteration > 1
 
 
@@ -308,7 +309,7 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
 
 
 async def _search(work: _Work) -> tuple[StopReason, str]:
-    """Refine until the score rises no more; says why it ended.
+    """Refine the input until the score stops rising; return the reason for the end.
 
     Raises:
         BudgetError: a limit kept outputs from being drawn or judged.
@@ -341,7 +342,7 @@ def _rounds(number: int) -> str:
 
 
 async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedInput:
-    """Refine the best input so far, and judge what its outputs are worth."""
+    """Refine the best input so far, generate outputs for it, and judge them."""
     before = best.output or ""
     work.context.listener(StepStarted("", "refine", {"iteration": iteration}))
     notes: list[str] = []
@@ -364,7 +365,7 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
 
 
 async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: bool) -> str:
-    """A new input by the remarks on the outputs of the best one.
+    """Ask for a new input by the remarks on the outputs of the best one.
 
     Raises:
         ModelError: none came.
@@ -418,7 +419,8 @@ async def _judge_input(
 
 
 def _keep(work: _Work, attempt: RefinedInput) -> RefinedInput:
-    """
+    """Record an attempt, and report it to the listener.
+
     Raises:
         BudgetError: a limit kept outputs from being drawn or judged.
     """
@@ -464,7 +466,7 @@ async def _sample(work: _Work, text: str, seed: int, case: str) -> Sample:
 
 
 async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) -> str:
-    """An output; an empty one is asked for once more.
+    """Generate an output; if it is empty, ask once more.
 
     Raises:
         AnswerError: it was empty twice. ModelError: none came.
@@ -484,7 +486,7 @@ async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) ->
 
 
 async def _draw_anew(work: _Work) -> None:
-    """Outputs that no input was tuned on, for the first and the best input.
+    """Draw fresh outputs, which no input was tuned on, for the first and the best input.
 
     Raises:
         BudgetError: a limit kept some from being drawn or judged.

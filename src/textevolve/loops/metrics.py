@@ -27,7 +27,7 @@ REASONING = ("reasoning", "rationale", "completions")
 
 @dataclass(frozen=True)
 class Metric:
-    """An evaluator that is called without `await`, also where an event loop runs.
+    """An evaluator as a metric that is called without `await`, even if an event loop runs.
 
     `input` and `output` say where the texts are found. `threshold`: the score from which a text
     passes; the judge's own where it is None. `missing`: the score in [0, 1] of a text that could
@@ -48,7 +48,8 @@ class Metric:
                 raise InputError(f"{name} must lie between 0 and 1, not at {value}")
 
     def __call__(self, example: Any, pred: Any, trace: object = None) -> float | bool:
-        """The score in [0, 1]; with a `trace`, as DSPy's bootstrapping asks, whether it passes.
+        """Return the score in [0, 1]; with a `trace`, as in DSPy's bootstrapping, whether the text
+        passes.
 
         Raises:
             AnswerError: it could not be judged, and `missing` is None.
@@ -69,7 +70,7 @@ class Metric:
         pred_name: str | None = None,
         pred_trace: object = None,
     ) -> Any:
-        """Score and feedback as a `dspy.Prediction`, the metric of `dspy.GEPA`.
+        """Return score and feedback as a `dspy.Prediction`, as `dspy.GEPA` expects of a metric.
 
         Raises:
             As `metric(...)`.
@@ -79,7 +80,7 @@ class Metric:
         return dspy.Prediction(score=result.score, feedback=result.feedback)
 
     def measure(self, example: Any, pred: Any) -> EvaluationResult:
-        """The whole judgement.
+        """Return the complete evaluation result of a text.
 
         Raises:
             As `metric(...)`.
@@ -87,7 +88,7 @@ class Metric:
         return sync.run(self.ameasure(example, pred))
 
     async def ameasure(self, example: Any, pred: Any) -> EvaluationResult:
-        """`measure` for code that can await an evaluator of its own loop."""
+        """Return the same as `measure`, in async code."""
         case = Case(_find(example, self.input, "input"), (_find(pred, self.output, "output"),), "1")
         check_case(case)
         outcome = outcome_of(await self.evaluator(case))
@@ -101,7 +102,7 @@ class Metric:
         return EvaluationResult(self.missing, False, feedback, {"missing": True})
 
     def close(self) -> None:
-        """Let go of models and store, where the metric opened them."""
+        """Release the models and the store that the metric opened."""
         self.release()
 
     def __enter__(self) -> Self:
@@ -112,7 +113,7 @@ class Metric:
 
 
 def _find(value: Any, pick: Pick, role: str) -> str:
-    """The text in an example or a prediction: one field's, or all that it holds by name.
+    """Return the text of an example or a prediction: one field, or all fields with their names.
 
     Raises:
         InputError: there is none; says what there is.

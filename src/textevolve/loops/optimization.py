@@ -71,8 +71,8 @@ ROUNDING = 1e-9
 
 
 def restart_reason(attempts: Sequence[Attempt], mode: OptimizationMode, least: float) -> str:
-    """Why the next attempt is written anew; empty where one with a score is revised, if there is
-    any. `least`: what the first revision must gain in score for others to follow."""
+    """Return why the next attempt starts anew; empty if it revises an earlier one. `least`: the
+    gain in score that the first revision needs for further revisions."""
     if mode == "best-of-n":
         return "each attempt is"
     at = next((n for n, attempt in enumerate(attempts) if attempt.made == "revised"), None)
@@ -87,9 +87,8 @@ def restart_reason(attempts: Sequence[Attempt], mode: OptimizationMode, least: f
 
 
 def _find_fault(before: Attempt, revision: Attempt, least: float) -> str:
-    """Why a revision is no reason for another one. One without a score has shown nothing, and
-    writing anew has come to a score once; a degenerate one may have a score that it does not
-    deserve."""
+    """Return why a revision did not help enough for another one; empty if it did. A revision
+    without a score has shown nothing; a degenerate one may have an undeserved score."""
     number = before.iteration
     if before.score is None or revision.score is None:
         return "the first revision has no score"
@@ -106,15 +105,15 @@ def _find_fault(before: Attempt, revision: Attempt, least: float) -> str:
 
 
 def choose_best(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The one with the highest score, the earliest of a tie; None where none has one. One that
-    fails a gate is no better than one that does not."""
+    """Return the attempt with the highest score, the earliest of equals; None if none has a score.
+    Attempts that fail a gate count only if all do."""
     scored = [attempt for attempt in attempts if attempt.score is not None]
     passing = [attempt for attempt in scored if not fails_gate(attempt)]
     return max(passing or scored, key=lambda attempt: attempt.score or 0.0, default=None)
 
 
 def fails_gate(attempt: Attempt) -> bool:
-    """Whether an attempt breaks a rule that is a gate."""
+    """Tell whether an attempt breaks a rule that is a gate."""
     outcome = attempt.evaluation
     return isinstance(outcome, EvaluationResult) and bool(outcome.metadata.get(FAILED_GATES))
 
@@ -218,7 +217,8 @@ class ModelGenerator:
         feedback: Sequence[str] = (),
         temperature: float | None = None,
     ) -> str:
-        """
+        """Write an answer to a task, or revise an earlier answer.
+
         Raises:
             AnswerError: the answer was cut at the token limit. ModelError: it did not come.
         """
@@ -245,7 +245,7 @@ class ModelGenerator:
 def write_prompt(
     task: str, previous: str | None, feedback: Sequence[str], seed: int = 0
 ) -> tuple[str, str]:
-    """The nonce of the fences, and the prompt."""
+    """Return the nonce of the fences, and the prompt."""
     listed = "\n".join(f"{n}. {' '.join(line.split())}" for n, line in enumerate(feedback, 1))
     nonce = draw_nonce((task, previous or "", listed), seed)
     if previous is None:
@@ -258,7 +258,8 @@ def write_prompt(
 
 
 def unfence(text: str, nonce: str) -> str:
-    """The answer without marks of the prompt's fences, which small models like to repeat."""
+    """Remove the marks of the prompt's fences from an answer, since small models like to repeat
+    them."""
     return re.sub(rf"\[\[/?{nonce}[^\[\]\n]*\]\]\n?", "", text).strip()
 
 
@@ -393,7 +394,7 @@ class _Loop:
     used: Usage | None = None
 
     async def run(self) -> tuple[StopReason, str]:
-        """Attempts until something ends them; why it did."""
+        """Make attempts until a reason to stop; return that reason and a sentence about it."""
         try:
             async with within_time(self.context.time_limit):
                 while True:
@@ -444,8 +445,8 @@ class _Loop:
         self.draft = replace(self.draft, **changes)
 
     async def _generate(self) -> bool:
-        """Set the output, or why there is none; gives whether it can be judged. A degenerate one is
-        asked for once more, and the first is kept where the second is no better."""
+        """Set the output or the failure of the draft; return whether the output can be judged. A
+        degenerate output is asked for once more; the first stays if the second is no better."""
         details = {"iteration": self.draft.iteration, "made": self.draft.made}
         self.context.listener(StepStarted(self.id, "generate", details))
         ground = self.ground if self.draft.made == "revised" else None
@@ -481,7 +482,7 @@ class _Loop:
         return Failure("failed", f"the generator gave no text but {type(text).__name__}")
 
     async def _judge(self) -> None:
-        """Set the evaluation, and that of the second judge."""
+        """Set the evaluation of the draft, and that of the second judge."""
         self.context.listener(StepStarted(self.id, "judge", {"iteration": self.draft.iteration}))
         evaluation = await self._ask_judge(self.context.evaluator, "evaluation")
         if evaluation is None:
@@ -543,7 +544,7 @@ def _used(generator: Generator) -> Usage | None:
 
 
 def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping) -> str:
-    """Why the loop stopped, in a sentence."""
+    """Return a sentence that says why the loop stopped."""
     last, window = attempts[-1], stopping.convergence_window
     if status == "accepted":
         return f"attempt {last.iteration} reached the threshold of {stopping.threshold:g}"
@@ -572,12 +573,12 @@ _STEPS = ("steps/split", "steps/join")
 
 
 def composition_prompts() -> dict[str, str]:
-    """The versions of the prompts that split a step's task and join the results."""
+    """Return the versions of the prompts that split a step's task and join the results."""
     return {f"loops.{each.name}": each.version for each in map(_prompt, _STEPS)}
 
 
 class _Begun:
-    """A generator whose first text is there already."""
+    """A generator whose first text already exists."""
 
     def __init__(self, text: str, generator: ModelGenerator) -> None:
         self._text: str | None = text
@@ -604,7 +605,8 @@ class StepImprover:
     async def __call__(
         self, step: str, prompt: str, answer: str, model: Model
     ) -> tuple[str, Usage]:
-        """The best answer of a step to its prompt, and what its judge used.
+        """Improve the answer of a step to its prompt; return the best one, and the usage of the
+        judge.
 
         Raises:
             BudgetError: it is spent; what the step would have come to is not known.
@@ -650,7 +652,7 @@ class StepImprover:
     async def _split(
         self, prompt: str, previous: str, model: Model, generator: ModelGenerator
     ) -> str:
-        """The answer that is joined of the results of smaller tasks.
+        """Split a step's task into smaller tasks, and return the answer joined from their results.
 
         Raises:
             AnswerError: a part, or the whole, has no usable answer.

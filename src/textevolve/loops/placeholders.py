@@ -27,7 +27,8 @@ _RESEMBLANCE = 0.8
 
 
 def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
-    """The columns that the template shows, each once, in the order in which they appear."""
+    """Return the columns that occur as placeholders in a template, without duplicates, in their
+    order."""
     if not columns:
         return ()
     names = (match[1] or match[2] for match in _pattern(tuple(sorted(columns))).finditer(text))
@@ -70,12 +71,12 @@ def check_spelling(text: str, columns: Collection[str], source: str) -> None:
 
 
 def _plain(name: str) -> str:
-    """The name without case and separators, by which misspelt names are compared."""
+    """Return a name in lower case without separators, for comparing misspelt names."""
     return re.sub(r"[\W_]+", "", name).casefold()
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """The template with every placeholder of `values` filled in, in one pass."""
+    """Fill every placeholder of `values` into a template, in one pass."""
     if not values:
         return text
     pattern = _pattern(tuple(sorted(values)))
@@ -107,7 +108,7 @@ def placeholders_of(text: str) -> tuple[str, ...]:
 
 
 def _similar(text: str) -> list[str]:
-    """Names that stand in braces as a placeholder would."""
+    """Return the names in braces that look like placeholders."""
     return [match[1] or match[2] for match in _LOOKS_LIKE_ONE.finditer(text)]
 
 
@@ -117,6 +118,6 @@ def _spell(names: Sequence[str]) -> str:
 
 @lru_cache(maxsize=64)
 def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
-    """The longer names first, though the closing brace already keeps them apart."""
+    """Return the pattern of placeholders with these names, the longest first."""
     either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.compile(rf"\{{\{{\s*({either})\s*\}}\}}|\{{({either})\}}")

@@ -130,13 +130,13 @@ async def write_profile(
 
 
 def check_subject(subject: str) -> None:
-    """Raises InputError where there is nothing to be judged."""
+    """Raise InputError if the subject to be judged is empty."""
     if not subject.strip():
         raise InputError("say what is to be judged; nothing is given")
 
 
 def ask_draft(subject: str, plan: ProfilePlan) -> Request:
-    """The request for a draft."""
+    """Return the request that asks a model for a draft of a profile."""
     nonce = draw_nonce((subject,), plan.seed)
     text = _prompt().render(agents=plan.agents, subject=fenced("subject", subject, nonce))
     return Request(

@@ -261,7 +261,7 @@ Rule = Annotated[
 
 @lru_cache(maxsize=256)
 def _takes(function: Callable[..., object]) -> int:
-    """How many of text and input the function takes."""
+    """Return how many of the two arguments, text and input, a function takes."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -307,7 +307,8 @@ class RulesFile(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class RulesJudgement:
-    """One result or failure for each candidate; `usage` is nothing unless a judge was asked."""
+    """The rules' result or failure for each candidate; `usage` is empty unless a judge was
+    asked."""
 
     result: tuple[EvaluationResult | Failure, ...]
     usage: Usage = Usage()
@@ -320,14 +321,15 @@ class RulesJudgement:
 
 @dataclass(frozen=True)
 class Rules:
-    """All rules on each candidate. score = the weighted mean of theirs; passed = it reaches the
-    threshold and every gate holds; feedback = an instruction on a line for each rule broken, gates
-    first; `metadata["rules"]` has each rule's score."""
+    """A judge that applies all rules to each candidate. score = their weighted mean; passed = the
+    score reaches the threshold and every gate holds; feedback = one line with an instruction for
+    each broken rule, gates first; `metadata["rules"]` has each rule's score."""
 
     file: RulesFile
 
     async def __call__(self, case: Case, /) -> RulesJudgement:
-        """
+        """Judge each candidate of a case by the rules.
+
         Raises:
             InputError: the case cannot be judged.
         """
@@ -341,7 +343,7 @@ class Rules:
         return tuple(self.judge(text, case.input) for text in case.candidates)
 
     def judge(self, text: str, input: str = "") -> EvaluationResult | Failure:
-        """One text; a failure where a rule itself could not be applied."""
+        """Judge one text; a failure says that a rule could not be applied."""
         subject = RuleSubject(text, input)
         findings: list[RuleFinding] = []
         for name, rule in zip(self.file.names, self.file.rules, strict=True):
@@ -376,7 +378,8 @@ class Rules:
 
 @dataclass(frozen=True)
 class Hybrid:
-    """Rules first, then a judge on those candidates alone that pass every gate.
+    """A judge that applies rules first, and asks another judge about the candidates that pass every
+    gate.
 
     score = rules_weight x rules + (1 - rules_weight) x judge. A candidate that fails a gate is not
     shown to the judge and costs nothing: its score is the rules' part alone, which is below that of
@@ -392,7 +395,8 @@ class Hybrid:
             raise InputError(f"the rules' weight must be from 0 to 1, not {self.rules_weight}")
 
     async def __call__(self, case: Case, /) -> RulesJudgement:
-        """
+        """Judge the candidates by rules and, if they pass every gate, by the judge.
+
         Raises:
             InputError: the case cannot be judged. Whatever the judge raises.
         """
@@ -415,7 +419,7 @@ class Hybrid:
     def _join(
         self, ruled: EvaluationResult | Failure, judged: Evaluation, place: int
     ) -> EvaluationResult | Failure:
-        """`instructions` are those of the rules first, then the judge's."""
+        """Join the rules' result with the judge's; instructions of the rules come first."""
         content = judged.result[place]
         if isinstance(ruled, Failure) or isinstance(content, Failure):
             return content if isinstance(content, Failure) else ruled
@@ -441,7 +445,7 @@ def _passes_gates(outcome: EvaluationResult | Failure) -> bool:
 
 
 def load_rules(path: str | Path) -> Rules:
-    """The rules in a YAML file.
+    """Load the rules of a YAML file.
 
     Raises:
         InputError: the file cannot be used; names file, line and reason.
@@ -452,8 +456,8 @@ def load_rules(path: str | Path) -> Rules:
 
 
 def parse_rules(text: str, source: str = "rules", folder: Path | None = None) -> Rules:
-    """Rules from YAML text; `source` names it in errors, files it names are looked for in
-    `folder`.
+    """Parse rules from YAML text. `source` names the text in errors; file names in it are relative
+    to `folder`.
 
     Raises:
         InputError: as `load_rules`.

@@ -47,8 +47,8 @@ FEWEST_LABELLED = 4
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A text in place of one of the parent's, or why there is none. `shown`: the rows by which it
-    was written. `demos`: the ids of the rows that stand in it."""
+    """A proposed new template, or the reason why there is none. `shown`: the rows that the writer
+    saw. `demos`: the ids of the rows that are demonstrations in it."""
 
     new: Rewritten | Failure
     part: str = PROMPT
@@ -97,7 +97,8 @@ async def _reflect_once(
 
 
 async def demonstrate(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
-    """Sets of labelled rows: drawn anew, or the parent's with one row changed."""
+    """Propose templates with new demonstrations (few-shot examples): other labelled rows, or the
+    parent's with one row changed."""
     body = search.nodes[parent].text.removeprefix(front(demos_of(search, parent)))
     proposals: list[Proposal] = []
     for k in range(width):
@@ -144,8 +145,8 @@ def demos_of(search: TemplateSearch, node: int) -> list[Example]:
 
 
 def can_demonstrate(search: TemplateSearch) -> bool:
-    """Only a plain prompt whose rows have labels, by which they are scored: what the steps of a
-    program should have said is not known."""
+    """Tell whether demonstrations are possible: only for a plain prompt, scored by a metric, with
+    enough labelled rows. For the steps of a program the right outputs are unknown."""
     if search.context.program is not None or search.context.metric is None:
         return False
     rules = search.editor.rules[PROMPT]
@@ -153,14 +154,15 @@ def can_demonstrate(search: TemplateSearch) -> bool:
 
 
 async def remove(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
-    """The parent's templates without something that the search has added."""
+    """Propose up to `width` shorter versions of the parent, each without something that the search
+    added."""
     return list(islice(list_removals(search, parent), width))
 
 
 def list_removals(search: TemplateSearch, parent: int) -> Iterator[Proposal]:
-    """The parent's templates each without some demonstrations, or without a sentence or line that
-    the original does not have, the longest first. What was of use to another template is not
-    removed again."""
+    """Yield versions of the parent's templates without some demonstrations, or without a sentence
+    or line that the original does not have, the longest first. Text that helped another template is
+    not removed again."""
     nodes, demos = search.nodes, demos_of(search, parent)
     lineage = {parent}
     while (ahead := nodes[min(lineage)].parent) is not None:
@@ -178,7 +180,8 @@ def list_removals(search: TemplateSearch, parent: int) -> Iterator[Proposal]:
 def _without_rows(
     search: TemplateSearch, parent: int, demos: Sequence[Example]
 ) -> Iterator[Proposal]:
-    """Without all demonstrations, each half, and each single one."""
+    """Yield the template without all its demonstrations, without each half, and without each
+    one."""
     body, ids = search.nodes[parent].text.removeprefix(front(demos)), [demo.id for demo in demos]
     half = len(demos) // 2
     groups = [ids, ids[:half], ids[half:], *([demo] for demo in ids)]
@@ -228,7 +231,7 @@ rows in play: none of a small budget."""
 
 @dataclass
 class Climb:
-    """The state of the search; the leader has a score on every row in play that has one.
+    """The state of a hill climb; the leader has a score on every row in play that has one.
 
     `rows` on which templates race, `gate`: those they are tried on first, `width`: templates that
     are made at once. `held`: outputs for the ablation. `equals`: by operators a longer template
@@ -247,12 +250,13 @@ class Climb:
 
     @property
     def room(self) -> int:
-        """Outputs that may still be asked for."""
+        """Return the number of outputs that may still be generated."""
         return int(self.search.spending.outputs_left - self.held + 1e-9)
 
 
 async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReason:
-    """Go on until the budget's share is used, no fault is left, or nothing new was better for long.
+    """Search until its share of the budget is used, no faults are left, or no new template was
+    better for long.
 
     Raises:
         InputError: no operator can do anything here. BudgetError: a limit was reached.
@@ -283,7 +287,8 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
 
 
 async def go_on(climb: Climb) -> StopReason:
-    """Take steps until the search's share is used, no fault is left, or patience is lost."""
+    """Repeat search steps until the search's share of the budget is used, no faults are left, or
+    patience is lost."""
     search = climb.search
     patience = search.plan.patience * search.plan.successors * len(climb.operators)
     while climb.idle < patience:
@@ -300,15 +305,15 @@ async def go_on(climb: Climb) -> StopReason:
 
 
 async def ablate(climb: Climb) -> None:
-    """Remove what the search has added to the leader and what does not help on the rows in play, as
-    far as the budget goes."""
+    """Remove additions from the leader that do not help on the rows in play, as far as the budget
+    allows."""
     search, climb.held = climb.search, 0
     while climb.room >= search.count and any(list_removals(search, search.leader)):
         await take_step(climb, "remove", search.leader, 1)
 
 
 async def find_faults(climb: Climb) -> bool:
-    """Whether the leader has faults on rows in play, into which more come while it has few."""
+    """Return whether the leader has faults on the rows in play; add more rows while it has few."""
     search, total = climb.search, len(climb.search.order)
     while len(search.faults(search.leader)) < FEWEST_FAULTS and search.count < total:
         more = min(max(4, climb.rows // 2), climb.room, total - search.count)
@@ -321,7 +326,8 @@ async def find_faults(climb: Climb) -> bool:
 
 
 def is_perfect(search: TemplateSearch) -> bool:
-    """Whether the original leaves nothing to be gained. A judge's 1 is no proof of that."""
+    """Tell whether the original template scores 1 on enough rows by a metric, so that nothing can
+    improve. A judge's score of 1 is no proof."""
     fair = min(search.plan.final_minibatch, len(search.order))
     perfect = search.leader == SEED and search.context.metric is not None
     return perfect and len(search.statistics(SEED).present) >= fair and not search.faults(SEED)
@@ -338,7 +344,8 @@ def end_without_faults(climb: Climb) -> StopReason:
 
 
 def affordable_width(climb: Climb, operator: str) -> int:
-    """How many templates can be made and tried; 0 if not even one. A rewrite may take two calls."""
+    """Return how many templates the budget allows to write and try, 0 if none. A rewrite may take
+    two calls."""
     spending = climb.search.spending
     rewriting = 2 * spending.cost("rewrite") / spending.cost("output")
     each = (rewriting if operator == "reflect" else 0.0) + climb.gate
@@ -346,7 +353,8 @@ def affordable_width(climb: Climb, operator: str) -> int:
 
 
 async def take_step(climb: Climb, operator: str, parent: int, width: int) -> None:
-    """New templates of one operator, which pass the gate or not, and race; the best may lead."""
+    """Let one operator write templates; those that pass the gate race, and the best may become the
+    leader."""
     search, old, equals = climb.search, climb.search.leader, dict(climb.equals)
     search.rounds += 1
     proposal_rows = dict[int, tuple[int, ...]]()
@@ -385,8 +393,8 @@ async def pass_gate(
 
 
 def gate_rows(climb: Climb, parent: int, node: int, rows_read: Sequence[int]) -> list[int]:
-    """Rows twice as many as a gate has: of each half most are such that the parent failed on, first
-    those by which the template was written; the others it did not, so that losses show."""
+    """Choose the rows for a gate, twice as many as it needs. Most in each half are rows that the
+    parent failed on, first those that the template was written from; the others show losses."""
     search, size = climb.search, climb.gate
     usable, faults = search.in_play(parent, node), search.faults(parent)
     bad = list(dict.fromkeys(row for row in (*rows_read, *faults) if row in usable))

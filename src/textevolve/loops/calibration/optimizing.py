@@ -55,8 +55,9 @@ from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, se
 
 
 async def climb(search: TemplateSearch) -> StopReason:
-    """Rounds, until no new template enters the beam any more or there were enough of them. One
-    without any instructions, because answers failed, has shown nothing, and does not count."""
+    """Run rounds of beam search until no new template enters the beam for `patience` rounds, or
+    `depth` rounds are done. A round without any instructions, because all answers failed, does not
+    count."""
     idle = 0
     for number in range(1, search.plan.depth + 1):
         search.rounds = number
@@ -88,8 +89,8 @@ async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
 async def expand(
     search: TemplateSearch, seen: Mapping[int, Sequence[TrialOutcome]]
 ) -> tuple[bool, list[int]]:
-    """Find faults of every template by what it made, write its successors; gives whether there were
-    any instructions, and the new nodes."""
+    """Find the faults of every template in the beam by its outcomes, and write successors. Return
+    whether there were any instructions, and the numbers of the new nodes."""
     plan, number, editor = search.plan, search.rounds, search.editor
     templates = {parent: search.nodes[parent].templates for parent in seen}
     parts = {
@@ -122,8 +123,8 @@ async def expand(
 
 
 def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
-    """Which instructions each of `count` successors applies: the first all, the others seeded parts
-    of them of every smaller size, so that what one instruction is worth can show."""
+    """Choose the instructions that each of `count` successors applies: all for the first, seeded
+    subsets of every smaller size for the others, so that the effect of one instruction can show."""
     shares = [tuple(instructions)]
     for n in range(1, count):
         size = 1 + (n - 1) % max(1, len(instructions) - 1)
@@ -134,7 +135,7 @@ def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[
 
 
 async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
-    """The best of old and new become the beam; whether a new one is among them."""
+    """Choose the best of old and new templates as the beam; return whether a new one is in it."""
     plan, count = search.plan, len(search.material.training)
     arms = sorted([*search.beam, *fresh])
     rows = draw_rows(count, count, plan.seed, "select", search.rounds)
@@ -173,8 +174,8 @@ STRATEGIES: Mapping[StrategyName, Callable[[TemplateSearch], Awaitable[StopReaso
 async def search_template(
     material: Material, plan: CalibrationPlan, context: CalibrationContext
 ) -> CalibrationResult:
-    """The best template that the search finds, and whether it may replace the original. At whatever
-    stop the best so far is validated.
+    """Search for the best template, and decide whether it may replace the original. If the search
+    is stopped, the best template so far is validated.
 
     Raises:
         InputError: there is neither an evaluator nor a metric, or the budget is not enough for a
@@ -199,7 +200,7 @@ async def search_template(
 
 
 def set_aside(search: TemplateSearch) -> None:
-    """Keep what the decision needs from the search.
+    """Reserve the part of the budget that the decision needs.
 
     Raises:
         InputError: nothing would be left.
@@ -219,7 +220,8 @@ def set_aside(search: TemplateSearch) -> None:
 
 
 async def run_strategy(search: TemplateSearch) -> tuple[StopReason, str]:
-    """Why the strategy ended; its share of the budget is an end as planned."""
+    """Run the search strategy; return the reason why it ended, with the error's message if a limit
+    was reached. Using up the search's share of the budget is a planned end."""
     limit = search.context.time_limit
     try:
         async with within_time(None if limit is None else SEARCH_TIME * limit):
@@ -277,7 +279,7 @@ async def decide_search(search: TemplateSearch, calls: float, calls_an_output: f
 
 
 async def hold_finals(search: TemplateSearch, size: int) -> None:
-    """The best of the last beam and the original, all on the same training rows, leads."""
+    """Try the last beam and the original on the same training rows; the best becomes the leader."""
     rows = draw_rows(len(search.material.training), size, search.plan.seed, FINALS)
     tried = await try_fast(sorted({SEED, *search.beam}), rows, search.try_rows)
     chosen = choose_beam(tried, 1, search.length_of)
@@ -286,8 +288,8 @@ async def hold_finals(search: TemplateSearch, size: int) -> None:
 
 
 async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
-    """Leader and original on rows held out, in looks: it ends as soon as the gain is significant,
-    or where half of the rows show none."""
+    """Compare leader and original on held-out rows, in up to two looks: stop as soon as the gain is
+    significant, or if half of the rows show none."""
     blocks, outcomes = cut_looks(rows), list[tuple[TrialOutcome, TrialOutcome]]()
     for number in range(1, len(blocks) + 1):
         block = blocks[number - 1]
@@ -309,8 +311,8 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
 
 
 def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
-    """The rows of each look: half of them first, if that could be enough. Those of a group, which
-    stand together, are not parted."""
+    """Split the rows into looks: half of them first, if that could be enough. Rows of one group,
+    which are adjacent, stay together."""
     groups = [list(members) for _, members in groupby(rows, hash_group)]
     if len(groups) // 2 < fewest_units(FIRST_LOOK):
         return [list(rows)]
@@ -325,7 +327,7 @@ def _weigh(
     blocks: Sequence[Sequence[Example]],
     number: int,
 ) -> Gain:
-    """The gain after so many looks of those that there are."""
+    """Compute the gain after the first `number` looks."""
     scores = iter(zip(ours, theirs, strict=True))
     sums = [list(_sum_groups(block, scores)) for block in blocks[:number]]
     levels = [ALPHA] if len(blocks) == 1 else [FIRST_LOOK, ALPHA]
@@ -337,7 +339,7 @@ def _weigh(
 
 
 def _sum_groups(rows: Sequence[Example], scores: Iterator[tuple[float, float]]) -> Iterator[float]:
-    """The sum of the differences in each group, of those rows that have both scores."""
+    """Yield the sum of the score differences in each group, over the rows that have both scores."""
     placed = [(hash_group(example), next(scores)) for example in rows]
     for _, pairs in groupby(placed, lambda pair: pair[0]):
         gaps = [ours - theirs for _, (ours, theirs) in pairs if not math.isnan(ours - theirs)]

@@ -32,7 +32,7 @@ LEAST_SEARCH = 12
 
 
 class SearchSpent(BudgetError):
-    """The search has used its share of the budget; what was set aside for the decision is there."""
+    """The search has used its share of the budget; the reserve for the decision is untouched."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class SearchBudget:
             self.learned[kind] = max(self.learned.get(kind, 0.0), cost / number)
 
     def cost(self, kind: CallKind) -> float:
-        """Return the calls that one more takes; a call before one was seen."""
+        """Return the expected calls of one more output or rewrite (`kind`); 1 before the first."""
         return self.learned.get(kind) or 1.0
 
     @property
@@ -76,12 +76,12 @@ class SearchBudget:
 
     @property
     def whole_left(self) -> float:
-        """The rest of the whole budget, the decision's part included."""
+        """Return the calls left in the whole budget, with the reserve for the decision."""
         return math.inf if self.limit is None else max(0.0, self.limit - self.spent)
 
     @property
     def outputs_left(self) -> float:
-        """How many outputs the search may still ask for, if nothing else."""
+        """Return how many outputs the search could still generate if it did nothing else."""
         return max(0.0, self.left / self.cost("output"))
 
     def check(self) -> None:
@@ -98,7 +98,8 @@ class SearchBudget:
         )
 
     def require(self, outputs: int, rewrites: int = 0) -> None:
-        """Raises SearchSpent where the search's share is not enough for these."""
+        """Raise SearchSpent if the search's share is not enough for so many outputs and
+        rewrites."""
         cost = outputs * self.cost("output") + rewrites * self.cost("rewrite")
         if not self.deciding and cost > self.left + 1e-9:
             of_all = f" of the budget of {self.limit} calls" if self.limit else ""
@@ -182,7 +183,8 @@ Stage = Literal["round", "finals"]
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """How a template did in one selection: the mean of the `scored` out of `asked` trials."""
+    """The result of a template in one selection: the mean score over `scored` of the `asked`
+    trials."""
 
     stage: Stage
     round: int
@@ -214,12 +216,13 @@ class Node:
 
     @property
     def text(self) -> str:
-        """The template, or all of them where a program has several."""
+        """Return the template; for a program with several templates, all of them as one text."""
         return self.templates.text
 
     @property
     def score(self) -> float | None:
-        """The mean of its latest selection; means of different selections are of other rows."""
+        """Return the mean score of the latest selection; None without one. Earlier selections used
+        other rows."""
         return self.placings[-1].mean if self.placings else None
 
 
@@ -256,12 +259,13 @@ class Gain:
 
     @property
     def significant(self) -> bool:
-        """Whether it is a gain to believe."""
+        """Tell whether the gain is above 0 and statistically significant, without more missing
+        scores."""
         return self.difference > 0 and self.p <= self.level and not self.covers_less
 
     @property
     def ends(self) -> str:
-        """The interval in words."""
+        """Format the 95 % interval of the difference."""
         if math.isnan(self.low):
             return "no interval"
         return f"95 % {self.low:+.3f} to {self.high:+.3f}"
@@ -296,22 +300,22 @@ class CalibrationResult:
 
     @property
     def accepted(self) -> bool:
-        """Whether the leader may replace the original."""
+        """Tell whether the leader may replace the original."""
         return self.leader != 0 and self.gain is not None and self.gain.significant
 
     @property
     def template(self) -> str:
-        """The template to use: the leader if it is accepted, else the original."""
+        """Return the template to use: the leader if it is accepted, otherwise the original."""
         return self.nodes[self.leader if self.accepted else 0].text
 
     @property
     def templates(self) -> dict[str, str]:
-        """The templates to use, by name; a plain prompt has one."""
+        """Return the templates to use by name; a plain prompt has one."""
         return dict(self.nodes[self.leader if self.accepted else 0].templates.parts)
 
 
 def describe_outcome(result: CalibrationResult) -> str:
-    """Whether there is a better template, in plain words."""
+    """Say in plain words whether a better template was found."""
     ending = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
     ending = " The search was stopped." if result.stopped == "stopped" else ending
     gain = result.gain

@@ -85,7 +85,7 @@ def prompt(name: str) -> Template:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A new template, or why there is none. `note`: what else is to be known of how it was made."""
+    """A new template, or the `fault` that prevented it. `note`: a remark on how it was made."""
 
     text: str | None
     instructions: tuple[str, ...]
@@ -95,8 +95,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class RewritingRules:
-    """The rules that every successor has to respect. `longest`: characters of a template at
-    most."""
+    """The rules for every new template. `longest`: the maximum number of characters."""
 
     seed_template: str
     names: tuple[str, ...]
@@ -109,8 +108,8 @@ class RewritingRules:
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of an answer: as many as the longest template may take in any language that is not
-        dense."""
+        """Return the token limit of an answer: enough for the longest template in most
+        languages."""
         return self.longest // 3 + EXTRA_TOKENS
 
     @property
@@ -153,7 +152,8 @@ _Instruction = Annotated[
 
 
 def shorten_instruction(text: str) -> str:
-    """An instruction that is too long ends with the last sentence that has room, or is cut."""
+    """Shorten an instruction that is too long, to its last full sentence that fits, or else by a
+    cut."""
     text = text.strip()
     if len(text) <= INSTRUCTION_LENGTH:
         return text
@@ -241,8 +241,8 @@ def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
 def _fence_outcomes(
     outcomes: Sequence[TrialOutcome], editor: Editor, texts: Sequence[str]
 ) -> tuple[str, list[dict[str, str]]]:
-    """A nonce that neither these nor other `texts` of the prompt hold, and the outcomes as a prompt
-    shows them: the score, and the parts, each in a fence."""
+    """Return a new nonce for fences, and the outcomes as a prompt shows them: a score, and the
+    parts in fences. The nonce occurs in none of the prompt's texts."""
     room = _text_room(outcomes, editor.shown)
     listings = [_list_parts(entry, room) for entry in outcomes]
     nonce = draw_nonce([*texts, *(text for parts in listings for _, text in parts)], editor.seed)
@@ -257,8 +257,8 @@ def _fence_outcomes(
 
 
 def characters_shown(context: int) -> int:
-    """Characters of outcomes that an editor with so many tokens of context is shown at once: half
-    of it, at three characters a token."""
+    """Return how many characters of outcomes fit into an editor's prompt: half of the context (in
+    tokens), at three characters per token."""
     return 3 * min(context, LARGEST_CONTEXT) // 2
 
 
@@ -281,8 +281,8 @@ def _count_characters(outcome: TrialOutcome, room: int) -> int:
 
 
 def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
-    """The parts of an outcome that are shown, by name, with excerpts of what is long. Of answer and
-    label, which can be the same for long, also the place where they begin to differ is shown."""
+    """Return the parts of an outcome by name, shortened. For answer and label, which can begin
+    alike, the excerpt includes the place where they begin to differ."""
     label = outcome.example.label
     answer, expected = outcome.output or "", "" if label is None else str(label)
     pairs = enumerate(zip_longest(answer, expected))
@@ -307,7 +307,7 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
 
 
 def _list_steps(outcome: TrialOutcome, limit: int) -> list[tuple[str, str]]:
-    """Each step's prompt and output; those of steps before the last `STEPS_SHOWN` are left out."""
+    """Return each step's prompt and output; only the last `STEPS_SHOWN` steps are listed."""
     steps = outcome.trace[-STEPS_SHOWN:]
     texts = list[tuple[str, str]]()
     for step in steps:
@@ -325,7 +325,7 @@ async def rewrite(
     part: str,
     sample: int,
 ) -> Rewritten:
-    """Apply the instructions to the template `part`. Where that fails, they stand below its text.
+    """Apply instructions to the template `part`. If that fails, append them below its text.
 
     Raises:
         ModelError, BudgetError: as the model raises them.
@@ -338,7 +338,7 @@ async def rewrite(
 async def write_successor(
     model: Model, template: str, instructions: Sequence[str], rules: RewritingRules, sample: int
 ) -> Rewritten:
-    """A template in which the instructions are applied.
+    """Ask a model for a template in which the instructions are applied.
 
     Raises:
         ModelError, BudgetError: as the model raises them.
@@ -360,8 +360,8 @@ async def write_successor(
 async def write_reflection(
     editor: Editor, template: str, outcomes: Sequence[TrialOutcome], part: str, sample: int
 ) -> Rewritten:
-    """A new text for the template `part` by what the outcomes show, in one call. Where it has a
-    fault twice, the changes that were named stand below the template as it is.
+    """Ask in one call for a better text of the template `part`, by what the outcomes show. If the
+    answer is faulty twice, the changes it named are appended to the old text.
 
     Raises:
         AnswerError: no outcome has a score. ModelError, BudgetError: as the model raises them.
@@ -406,9 +406,9 @@ def _rewriting_request(
 async def _ask_rewrite(
     model: Model, request: Request, read: Callable[[Response], Rewritten]
 ) -> Rewritten:
-    """A rewrite as `read` finds it in the answer. One with a fault, such as a placeholder that is
-    lost or invented, is asked for once again with the fault named; then the instructions of the
-    first count where the second has none."""
+    """Ask for a rewrite, and read it with `read`. If it has a fault, such as a lost or invented
+    placeholder, ask once more and name the fault; the first answer's instructions are used if the
+    second has none."""
 
     def read_or_fault(response: Response) -> Rewritten:
         try:
@@ -444,16 +444,16 @@ def _ask_successor(
 
 @cache
 def _example() -> tuple[Message, Message]:
-    """A rewrite that was done well, as turns before the question: without one, small models repeat
-    the marks, or give the placeholder alone."""
+    """Return an example of a good rewrite as chat turns before the question: without it, small
+    models repeat the marks, or return the placeholder alone."""
     question = _ask_successor(EXAMPLE[0], EXAMPLE[1], "{review}", EXAMPLE_NONCE)
     answer = json.dumps({"template": EXAMPLE[2]})
     return Message("user", (question,)), Message("assistant", (answer,))
 
 
 def append_instructions(template: str, failed: Rewritten, rules: RewritingRules) -> Rewritten:
-    """Replace a rewrite that failed: the template as it is, with the instructions
-    below it. Small models can often say what is wrong, and not put it into a template's words."""
+    """Append the instructions to a template whose rewrite failed. Small models can often say what
+    is wrong, but not write it into a template."""
     plain = [text.translate(_NO_BRACES) for text in failed.instructions]
     text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
     if template_fault(text, "", rules):
@@ -463,8 +463,8 @@ def append_instructions(template: str, failed: Rewritten, rules: RewritingRules)
 
 
 def read_template(answer: str, nonce: str, parent: str) -> str:
-    """The template in an answer, without what models like to put around one, our own words on
-    placeholders among it."""
+    """Extract the template from an answer, without a code block, marks, or our own words around
+    it."""
     mark = re.compile(rf"\[\[/?{re.escape(nonce)}[^\]\n]*\]\]")
     lines = list[str]()
     for line in answer.replace("\u2060", "" if "\u2060" not in parent else "\u2060").splitlines():

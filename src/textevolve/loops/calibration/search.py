@@ -54,7 +54,8 @@ LEAST_COVERED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ArmStatistics:
-    """An arm after a selection: `scores` by the number of the row, None for a missing score."""
+    """The results of one template (arm) in a selection: `scores` by row number, None for a missing
+    score."""
 
     arm: int
     scores: Mapping[int, float | None]
@@ -74,19 +75,20 @@ class ArmStatistics:
 
 
 def draw_rows(count: int, size: int, seed: int, *labels: object) -> tuple[int, ...]:
-    """`size` row numbers out of `count`, without repetition, by the seed and the purpose."""
+    """Draw `size` of `count` row numbers without repetition; the seed and the labels decide
+    which."""
     rows = list(range(count))
     shuffle(rows, seed, *labels)
     return tuple(rows[:size])
 
 
 def shuffle(items: list[T], seed: int, *labels: object) -> None:
-    """In place; the same for the same seed and labels, on every machine."""
+    """Shuffle a list in place; the same seed and labels give the same order on every machine."""
     seeded(seed, *labels).shuffle(items)
 
 
 def seeded(seed: int, *labels: object) -> Random:
-    """Return random numbers by the seed and their purpose."""
+    """Return a random number generator for a seed and labels."""
     digest = hashlib.sha256(repr((seed, *labels)).encode()).digest()
     return Random(int.from_bytes(digest[:8], "big"))
 
@@ -94,8 +96,8 @@ def seeded(seed: int, *labels: object) -> Random:
 def choose_beam(
     tried: Sequence[ArmStatistics], width: int, length: Callable[[int], int] = lambda _: 0
 ) -> list[int]:
-    """The `width` eligible arms of the highest means, the best first; of equals the one with the
-    least `length`, then the older."""
+    """Choose the `width` eligible arms with the highest means, the best first; of equals the
+    shorter template, then the older."""
     eligible = [(s.mean, s.arm) for s in tried if s.eligible and s.mean is not None]
     ranked = sorted(eligible, key=lambda pair: (-round(pair[0], 9), length(pair[1]), pair[1]))
     return [arm for _, arm in ranked[:width]]
@@ -104,7 +106,7 @@ def choose_beam(
 async def try_fast(
     arms: Sequence[int], rows: Sequence[int], try_all: TryAll
 ) -> list[ArmStatistics]:
-    """Every arm on every one of the same rows, all in one batch."""
+    """Try every arm on all of the same rows, in one batch."""
     trials = [(arm, row) for arm in arms for row in rows]
     outcomes = dict(zip(trials, await try_all(trials), strict=True))
     return [ArmStatistics(arm, {row: outcomes[arm, row] for row in rows}) for arm in arms]
@@ -113,7 +115,8 @@ async def try_fast(
 async def try_ucb(
     arms: Sequence[int], rows: Sequence[int], try_all: TryAll, *, width: int, pulls: int
 ) -> list[ArmStatistics]:
-    """Bandits: each arm once, then again and again the `width` arms of the highest UCB1 index.
+    """Try arms as bandits: first each arm once, then repeatedly the `width` arms with the highest
+    UCB1 index.
 
     Every arm goes through the rows in the same order, so compared arms share their first rows; an
     arm that has seen them all is done. The arms of one step are tried as one batch. `pulls` bounds
@@ -132,12 +135,12 @@ async def try_ucb(
 
 
 def count_pulls(arms: int, rows: int) -> int:
-    """The trials that bandits get: half of what trying every arm on every row takes."""
+    """Return the number of trials for bandits: half of trying every arm on every row."""
     return max(arms, math.ceil(arms * rows / 2))
 
 
 def ucb1(mean: float, pulled: int, total: int) -> float:
-    """mean + sqrt(2 ln(total) / pulled).
+    """Compute the UCB1 index: mean + sqrt(2 ln(total) / pulled).
 
     UCB1 of Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit
     problem", Machine Learning 47, figure 1, for rewards in [0, 1].
@@ -148,7 +151,7 @@ def ucb1(mean: float, pulled: int, total: int) -> float:
 def _most_promising(
     seen: Mapping[int, Mapping[int, float | None]], rows: int, width: int
 ) -> list[int]:
-    """The arms to pull next. One whose pulls all failed counts with the mean of all scores."""
+    """Return the arms to pull next. An arm without any score counts with the mean of all scores."""
     tried = [ArmStatistics(arm, scores) for arm, scores in seen.items()]
     scored = [score for s in tried for score in s.present]
     usual = sum(scored) / len(scored) if scored else 0.5
@@ -170,7 +173,7 @@ FINALS: Literal["finals"] = "finals"
 
 @dataclass
 class TemplateSearch:
-    """The tree as it grows. `beam` holds numbers of nodes, the best first.
+    """The tree of templates during a search. `beam` holds numbers of nodes, the best first.
 
     `order`: all training rows in one drawn order, in which they come into play, the first `count`
     so far; templates are compared in pairs on the same rows. `outcomes`: what is known of templates
@@ -223,7 +226,7 @@ class TemplateSearch:
 
     @property
     def learns_costs(self) -> bool:
-        """Whether it is not known beforehand what an output takes."""
+        """Tell whether the calls for an output are unknown before the first outputs."""
         return self.context.metric is None or self.context.program is not None
 
     @property
@@ -232,8 +235,8 @@ class TemplateSearch:
 
     @property
     def judges(self) -> int:
-        """How many judge each output in validation: what a second one takes is not known before it
-        is asked, so it counts as much as the first."""
+        """Return the number of judges in validation; a second judge is assumed to cost as much as
+        the first."""
         return 1 if self.context.second_judge is None else 2
 
     def add(
@@ -246,8 +249,9 @@ class TemplateSearch:
         operator: str = "",
         demos: tuple[str, ...] = (),
     ) -> int | None:
-        """Keep what was made of the template `part` of a node as a node; gives its number if it can
-        compete. `instructions`: the applied ones, if `new` does not name them."""
+        """Add a new text of the template `part` to the tree, as a child of `parent`; return the
+        node's number, None if it cannot compete. `instructions`: the applied ones, if `new` does
+        not name them."""
         if isinstance(new, Failure):
             new = Rewritten(None, instructions, new.reason)
         templates, fault = self.nodes[parent].templates, new.fault
@@ -280,7 +284,7 @@ class TemplateSearch:
         return await self.try_nodes([(n, training[row]) for n, row in trials])
 
     async def try_nodes(self, pairs: Sequence[tuple[int, Example]]) -> list[TrialOutcome]:
-        """The outcome of each pair of node and row.
+        """Try each pair of node and row, and return the outcomes.
 
         Raises:
             SearchSpent: there is no budget left for it.
@@ -304,7 +308,7 @@ class TemplateSearch:
     async def rewrite_all(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]]
     ) -> list[T | Failure]:
-        """Write all of these at once.
+        """Run all the rewrites concurrently; return each result or failure.
 
         Raises:
             SearchSpent: there is no budget left for it.
@@ -320,7 +324,8 @@ class TemplateSearch:
         return [(self.nodes[node].templates, example) for node, example in pairs]
 
     def in_play(self, *nodes: int) -> list[int]:
-        """Rows that are no demonstration in any of the templates: there a row says nothing."""
+        """Return the rows in play that are no demonstration in any of the nodes: a row that the
+        prompt shows tests nothing."""
         training = self.material.training
         demo_rows = {row for node in nodes for row in self.nodes[node].demos}
         return [row for row in self.order[: self.count] if training[row].id not in demo_rows]
@@ -330,7 +335,7 @@ class TemplateSearch:
         return [trial for trial in dict.fromkeys(trials) if trial not in self.outcomes]
 
     async def ask(self, trials: Iterable[Trial]) -> None:
-        """Try what is not known yet, as one batch."""
+        """Try the pairs whose outcome is not known yet, as one batch."""
         new = self.unknown(trials)
         self.outcomes.update(zip(new, await self._try_trials(new), strict=True))
 
@@ -344,12 +349,13 @@ class TemplateSearch:
         return None if outcome is None else outcome.score
 
     def faults(self, node: int) -> list[int]:
-        """Rows in play on which the template scores less than 1."""
+        """Return the rows in play on which the template scores less than 1."""
         scores = {row: self.score(node, row) for row in self.in_play(node)}
         return [row for row, score in scores.items() if score is not None and score < PERFECT]
 
     def gains(self, child: int, parent: int, rows: Iterable[int]) -> list[float]:
-        """Differences on those rows on which both have a score."""
+        """Return the score differences, child minus parent, on the rows on which both have a
+        score."""
         pairs = [(self.score(child, row), self.score(parent, row)) for row in rows]
         return [a - b for a, b in pairs if a is not None and b is not None]
 
@@ -359,7 +365,7 @@ class TemplateSearch:
         return ArmStatistics(node, scores)
 
     def place(self, where: Stage, tried: Sequence[ArmStatistics], kept: Sequence[int]) -> None:
-        """Note how templates did in a selection, and which of them were `kept`."""
+        """Record the results of templates in a selection, and which of them were `kept`."""
         for s in tried:
             counts = len(s.present), len(s.scores)
             placing = Placing(where, self.rounds, s.mean, *counts, s.arm in kept)

@@ -67,7 +67,7 @@ class Example:
 
     @property
     def known(self) -> Mapping[str, Any]:
-        """The row, or what is known of it."""
+        """Return the original row if it is kept, otherwise its known values."""
         return self.values if self.row is None else self.row
 
 
@@ -107,7 +107,7 @@ def take_examples(
     program: ProgramNames | None = None,
     keep_rows: bool = False,
 ) -> tuple[list[Example], tuple[str, ...]]:
-    """The examples that rows are, and the names of their columns but that of the label.
+    """Convert rows to examples; return them with the names of all columns except the label.
 
     Rows that are the same in all that counts are kept once. `program`: the template is one of a
     program's, so the values are what that is given, and its placeholders other values, too.
@@ -152,7 +152,7 @@ def part_examples(
     validation: float | None,
     program: ProgramNames | None,
 ) -> Material:
-    """The examples in two parts. `columns`: all but that of the label.
+    """Split the examples into training and validation. `columns`: all columns except the label.
 
     Raises:
         InputError: there are too few to part.
@@ -167,7 +167,7 @@ def part_examples(
 def require_names(
     template: str, columns: Collection[str], program: ProgramNames | None
 ) -> tuple[str, ...]:
-    """The placeholders of a template, or of all of a program's.
+    """Return the placeholders of a template, or of all templates of a program.
 
     Raises:
         InputError: a prompt has none, so that every row would make the same one.
@@ -208,8 +208,8 @@ def _encoded(text: str, where: str) -> bytes:
 def split_examples(
     examples: Collection[Example], share: float | None
 ) -> tuple[list[Example], list[Example]]:
-    """Training and validation; the latter has as near to `share` of all as whole groups allow.
-    None: what `share_held_out` says.
+    """Split examples into training and validation rows; validation gets as near to `share` of all
+    rows as whole groups allow. None means the share of `share_held_out`.
 
     Raises:
         InputError: the share is not between 0 and 1, or one side would be empty.
@@ -237,8 +237,8 @@ def split_examples(
 
 
 def share_held_out(rows: int) -> float:
-    """The share of so many rows that is held out if no other is wanted: two thirds, more from 76
-    rows on, three quarters from 100 on; of 8 rows as many as a gain takes to be significant.
+    """Return the default share of rows to hold out: two thirds, more from 76 rows on, three
+    quarters from 100 on; of 8 rows as many as a significant gain needs.
 
     A search needs few rows to see what goes wrong; to tell a gain from chance takes many. What the
     shares give is measured in `benchmarks/acceptance.py`.
@@ -273,24 +273,25 @@ class Templates:
         return tuple(name for name, _ in self.parts)
 
     def with_text(self, name: str, text: str) -> Templates:
-        """The same but for one text."""
+        """Return these templates with another text for one of them."""
         return replace(self, parts=tuple((n, text if n == name else t) for n, t in self.parts))
 
     def alike(self, other: Templates) -> bool:
-        """Whether they are the same but for white space around each."""
+        """Tell whether the templates are the same except for white space around each."""
         texts = [[text.strip() for _, text in templates.parts] for templates in (self, other)]
         return texts[0] == texts[1]
 
     @property
     def text(self) -> str:
-        """All as one text for people: a single template as it is, several under their names."""
+        """Return all templates as one text for people: a single one as it is, several under their
+        names."""
         if len(self.parts) == 1:
             return self.parts[0][1]
         return "\n\n".join(f"# {name}\n{text}" for name, text in self.parts)
 
 
 def plain_prompt(text: str) -> Templates:
-    """A prompt's only template."""
+    """Return a prompt's text as the only template of a program."""
     return Templates(((PROMPT, text),))
 
 
@@ -303,7 +304,7 @@ class ProgramOutput:
 
 
 class ProgramError(AnswerError):
-    """A program gave nothing that can be used; `trace`: how far it came."""
+    """A program returned nothing usable; `trace`: the steps that it took."""
 
     def __init__(self, reason: str, trace: tuple[PromptUse, ...]) -> None:
         super().__init__(reason)
@@ -311,11 +312,11 @@ class ProgramError(AnswerError):
 
 
 class Program(Protocol):
-    """Templates by name, and how a row is answered with them."""
+    """A program with named templates, which answers rows with them."""
 
     @property
     def templates(self) -> Templates:
-        """The original ones."""
+        """Return the original templates."""
         ...
 
     async def ask(
@@ -336,7 +337,7 @@ class Program(Protocol):
 
 @dataclass(frozen=True)
 class PromptProgram:
-    """A template whose filled text is the whole prompt of one call."""
+    """A program of one template: the filled text is the whole prompt of one call."""
 
     templates: Templates
     model: Model
@@ -366,16 +367,16 @@ STAGE = "stage"
 
 
 class OutputFailure(Failure):
-    """Why there is no score, where the output, or the prompt that its template made, is to blame:
-    it is empty, refused, too long, or nothing that a metric can read."""
+    """The reason for a missing score if the output, or the prompt made by its template, is at
+    fault: empty, refused, too long, or unreadable for the metric."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """A template's output on one row. `trace`: how the output came about, where the program has
-    steps."""
+    """A template's output for one row, with its judgement. `trace`: the steps that led to the
+    output, if the program has any."""
 
     example: Example
     output: str | None
@@ -394,14 +395,14 @@ class TrialOutcome:
 
     @property
     def reasons(self) -> str:
-        """The words of the judge or the metric on the output."""
+        """Return the reasons that the judge or the metric gives for its score."""
         return self.result.feedback if isinstance(self.result, EvaluationResult) else ""
 
 
 @dataclass
 class TrialRunner:
-    """The means to try a template: `metric` or `evaluator` gives the score. Outputs are remembered
-    and not asked for again."""
+    """Tries templates on rows: generates outputs, and scores them by `metric` or `evaluator`.
+    Outputs are remembered and not generated again."""
 
     program: Program
     evaluator: Evaluator | None
@@ -415,8 +416,8 @@ class TrialRunner:
     async def ask_all(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
     ) -> list[T | Failure]:
-        """All of a stage at once, as far as the limit of calls in flight allows; what a model
-        refuses, or a limit forbids, fails alone.
+        """Run all calls of one stage concurrently, within the limit of calls in flight; a call that
+        a model refuses or a limit forbids fails alone.
 
         Raises:
             FatalModelError: no call can succeed.
@@ -434,7 +435,7 @@ class TrialRunner:
             return await gather_bounded([partial(ask, piece) for piece in work], self.concurrency)
 
     async def try_all(self, pairs: Sequence[tuple[Templates, Example]]) -> list[TrialOutcome]:
-        """The outcome of each pair of template and row, judged as soon as its output is there.
+        """Generate and judge the output of each pair of template and row, and return the outcomes.
 
         Raises:
             BudgetError: a limit kept some from being asked; what was answered is in the journal.
@@ -468,7 +469,7 @@ class TrialRunner:
         return [r.score if isinstance(r, EvaluationResult) else None for r in results]
 
     async def _try(self, templates: Templates, example: Example) -> TrialOutcome:
-        """An output, and its judgement."""
+        """Generate an output for an example, and judge it."""
         output, trace = await self._generate(templates, example)
         if isinstance(output, Failure):
             return TrialOutcome(example, None, output, trace)
@@ -485,7 +486,8 @@ class TrialRunner:
     async def _generate(
         self, templates: Templates, example: Example
     ) -> tuple[ProgramOutput | Failure, tuple[PromptUse, ...]]:
-        """An output, or why there is none; and of a program that failed how far it came."""
+        """Generate an output; return it or a failure, with the prompts that a failed program had
+        sent."""
         key = (templates, example.id)
         if key in self.outputs:
             return self.outputs[key], ()
@@ -526,7 +528,7 @@ class TrialRunner:
 
 
 def stop_if_skipped(results: Iterable[object]) -> None:
-    """Raises BudgetError where a limit was reached, with the reason that was given."""
+    """Raise BudgetError with the given reason if a limit kept a result from being asked for."""
     for result in results:
         if isinstance(result, Failure) and result.kind == "skipped":
             raise BudgetError(result.reason)
