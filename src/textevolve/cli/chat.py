@@ -162,7 +162,8 @@ class Talk:
 
     @contextmanager
     def _first_stops(self) -> Generator[None]:
-        """Let the first Ctrl-C of a conversation end only the answer."""
+        """Make the first Ctrl-C in the `with` block stop the current answer only, and not the
+        chat."""
         before = signal.getsignal(signal.SIGINT)
         if not self.interactive or before in (signal.SIG_IGN, None):
             yield

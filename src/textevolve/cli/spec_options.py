@@ -189,7 +189,8 @@ def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_pair(name: str, text: str, *, plain: bool) -> tuple[str, Any]:
-    """Read NAME=VALUE, the value as YAML; `plain`: as plain text."""
+    """Read NAME=VALUE into a name and a value. The value is parsed as YAML, or with `plain` kept as
+    text."""
     key, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"--{name.replace('_', '-')}: give NAME=VALUE, not '{text}'")

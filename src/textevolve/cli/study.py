@@ -64,7 +64,7 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
 
 
 def _round(value: float) -> str:
-    """Round a number to three digits: more would pretend precision."""
+    """Round a number to three significant digits, since more would pretend precision."""
     return f"{int(float(f'{value:.3g}')) if value >= 1000 else round(value):,}"
 
 

@@ -14,14 +14,15 @@ CandidateOrder = Literal["fixed", "balanced", "swap"]
 
 
 def draw_labels(candidates: int, generator: random.Random) -> tuple[int, ...]:
-    """The label, from 1 on, of each candidate."""
+    """Draw the label, from 1 on, of each candidate."""
     labels = list(range(1, candidates + 1))
     generator.shuffle(labels)
     return tuple(labels)
 
 
 def place_candidates(turn: int, labels: tuple[int, ...], order: CandidateOrder) -> tuple[int, ...]:
-    """The candidates' indices as the `turn`-th turn of a debate sees them, from first to last.
+    """Return the candidates' indices in the order in which turn number `turn` of a debate shows
+    them.
 
     `balanced` shifts the labels' order by one position each turn, so any j turns in a row put each
     candidate once into each position (a cyclic Latin square); every other block of j turns runs

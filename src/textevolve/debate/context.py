@@ -45,14 +45,15 @@ def prompt(name: str) -> Template:
 
 
 def prompts_version(*, decides: bool = False) -> dict[str, str]:
-    """The version of each prompt a debate uses; a change of one makes another run. `decides`: with
-    those of the readout `decide`. `memory_prompts` has the prompts that show memories."""
+    """Return the version of each prompt that a debate uses; a run with other versions is another
+    run. `decides`: with the prompts of the readout `decide`. `memory_prompts` has those that show
+    memories."""
     left_out = ("memory",) if decides else ("memory", "decide")
     return {name: prompt(name).version for name in _VARIABLES if not name.startswith(left_out)}
 
 
 def memory_prompts() -> dict[str, str]:
-    """The versions of the prompts that show what agents remember."""
+    """Return the versions of the prompts that show an agent's memories."""
     return {name: prompt(name).version for name in _VARIABLES if name.startswith("memory")}
 
 
@@ -76,15 +77,15 @@ class DebateContext:
     shown: dict[tuple[int, ...], str] = empty_default(dict)
 
     def decider_of(self, speaker: Agent) -> Model:
-        """The model that fills an agent's scores with the readout `decide`."""
+        """Return the model that fills an agent's scores with the readout `decide`."""
         decider = self.profile.decider or speaker.model
         same = decider == speaker.model
         return self.model_of(speaker if same else speaker.model_copy(update={"model": decider}))
 
     @cached_property
     def listed(self) -> tuple[int, ...]:
-        """The candidates by their labels: in this order their images stand before every turn,
-        whatever the order in which it sees the texts."""
+        """Return the candidates' indices in the order of their labels: in this order their images
+        stand before every turn, whatever the order of the texts."""
         return tuple(sorted(range(len(self.labels)), key=self.labels.__getitem__))
 
     @cached_property
@@ -92,11 +93,11 @@ class DebateContext:
         return Message("system", (self.rules, *image_rules(self.case)))
 
     def user(self, *parts: str) -> Message:
-        """The message that shows the input and all candidates, with their images."""
+        """Return the message that shows the input and all candidates, with their images."""
         return user_message(self.case, parts, self.listed)
 
     def opening(self, order: tuple[int, ...]) -> str:
-        """The input and the candidates, as a turn with this order sees them."""
+        """Return the text of the input and the candidates, in the given order."""
         if order not in self.shown:
             self.shown[order] = prompt("case").render(
                 nonce=self.nonce,
@@ -106,19 +107,20 @@ class DebateContext:
         return self.shown[order]
 
     def swaps(self, order: tuple[int, ...]) -> bool:
-        """Whether a turn is asked in both orders; alone, a candidate has no place."""
+        """Tell whether a turn is asked in both orders; a single candidate has only one."""
         return (
             self.profile.order == "swap" and len(order) > 1 and self.profile.readout != "pointwise"
         )
 
     def fenced(self, candidate: int) -> str:
-        """One candidate between its marks."""
+        """Return one candidate between its marks."""
         listed, label = self.listed, self.labels[candidate]
         images = name_images(self.case, candidate, listed[: listed.index(candidate)])
         return fence_with(f"response {label}", self.candidates[candidate], self.nonce, images)
 
     def quoted(self, candidate: int | None = None) -> str:
-        """Return the input, or one candidate alone with it, with a sign before each line."""
+        """Return one candidate, or the input if it is None, with a quotation sign before each
+        line."""
         text = self.input if candidate is None else self.candidates[candidate]
         return quote_with(text, name_images(self.case, candidate))
 
@@ -135,7 +137,7 @@ _Described = tuple[str, str, tuple[tuple[int, str], ...]]
 
 @lru_cache(maxsize=64)
 def _rules(described: tuple[_Described, ...], readout: str, rules: bool, words: int | None) -> str:
-    """The rules, which most debates of a run share."""
+    """Render the rules of a debate; the cache shares them among the debates of a run."""
     components = [{"name": n, "meaning": m, "rubric": dict(rubric)} for n, m, rubric in described]
     return prompt("rules").render(
         components=components,

@@ -45,7 +45,7 @@ HIGHEST = 10
 
 
 def _plain_number(value: object) -> object:
-    """A number, or a text that is one plain number, also of ten (8, 8.5, 8/10)."""
+    """Convert a text such as `8`, `8.5` or `8/10` to its number; other values stay unchanged."""
     if type(value) is int or type(value) is float:
         return value
     return take_decimal(_OF_TEN.sub("", value) if isinstance(value, str) else value)
@@ -81,7 +81,8 @@ CHARACTERS_A_WORD = 7
 
 
 def keep_words(text: str, most: int | None) -> str:
-    """A text cut to so many words: after a whole sentence, if one ends beyond the first third."""
+    """Cut a text to at most `most` words: after a full sentence, if one ends beyond the first
+    third."""
     words = text.split()
     limit = None if most is None else CHARACTERS_A_WORD * most
     if most is None or limit is None or (len(words) <= most and len(text) < limit):
@@ -95,7 +96,8 @@ def keep_words(text: str, most: int | None) -> str:
 def answer_type(
     labels: tuple[int, ...], components: tuple[str, ...], readout: str, words: int | None = None
 ) -> type[BaseModel]:
-    """The type of a turn's answer: the argument first, then each response under its label.
+    """Return the pydantic type of a turn's answer: the argument first, then each response under its
+    label.
 
     With an argument of so many `words` there are no remarks; then responses have their scores, if
     those are stated, and nothing else.
@@ -125,13 +127,14 @@ def answer_type(
 
 
 def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...]:
-    """Return the points on each candidate, in the case's order, in which `labels` is, too."""
+    """Return the points on each candidate in the case's order; `labels` is in that order, too."""
     points = [getattr(answer, f"response_{n}") for n in labels]
     return tuple(Points(f.strengths, f.weaknesses, f.instructions) for f in points)
 
 
 def read_verbalized(answer: BaseModel, labels: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
-    """The stated scores, j x k, in the case's order; a model's fields come in their own order."""
+    """Return the stated scores, j x k, in the case's order, whatever the order of the fields in the
+    answer."""
     answer_scores: list[BaseModel] = [getattr(answer, f"response_{n}").scores for n in labels]
     return tuple(tuple(map(float, vars(scores).values())) for scores in answer_scores)
 
@@ -139,7 +142,8 @@ def read_verbalized(answer: BaseModel, labels: tuple[int, ...]) -> tuple[tuple[f
 def read_weighted(
     response: Response, labels: tuple[int, ...], shown: tuple[int, ...], components: tuple[str, ...]
 ) -> tuple[tuple[float, ...], ...]:
-    """Each score as the expectation over its number's tokens, j x k, in the case's order.
+    """Compute each score as the expectation over the tokens of its number; return j x k scores in
+    the case's order.
 
     `shown` are the labels in the order of the answer. An alternative first digit counts as the
     whole number, except that "1" shares its probability with "10" where the answer took that way.
@@ -198,7 +202,7 @@ def _expected_number(
 
 
 def _alternatives(token: TokenLogprobs) -> dict[str, float]:
-    """Probability of each whole number from 0 to 10 that the token could have been."""
+    """Return the probability of each whole number from 0 to 10 that the token could have been."""
     listed = dict(token.top)
     listed.setdefault(token.token, token.logprob)
     numbers: dict[str, float] = {}
@@ -216,7 +220,7 @@ def _share_of_zero(token: TokenLogprobs) -> float:
 
 
 def probe_score(log_odds: float) -> float:
-    """10 x P(yes) / (P(yes) + P(no))."""
+    """Convert log-odds of yes to a score in [0, 10]: 10 x P(yes) / (P(yes) + P(no))."""
     return HIGHEST * probability(log_odds)
 
 
@@ -231,7 +235,8 @@ def probe_scores(log_odds: ScoreMatrix) -> ScoreMatrix:
 async def probe_after(
     context: DebateContext, model: Model, speaker: Agent, round: int, spoken: tuple[Message, ...]
 ) -> ScoreMatrix:
-    """The log-odds of yes after an argument: `spoken` are the turn's messages with its answer.
+    """Ask the yes / no questions after an argument, and return the log-odds of yes. `spoken`: the
+    turn's messages with its answer.
 
     The questions share these as their prefix. Each shows its response again: a small model tells
     responses apart better so, and all questions on one response, which follow each other, share
@@ -258,8 +263,9 @@ async def probe_alone(
     sample: int,
     remembered: str,
 ) -> ScoreMatrix:
-    """The log-odds of yes from one candidate alone, quoted. All agents share input and candidate as
-    their prefix; `remembered`, which shows the agent's memories, persona and question come last."""
+    """Ask the yes / no questions about one quoted candidate at a time, and return the log-odds of
+    yes. All agents share input and candidate as their prefix; `remembered` (the agent's memories),
+    persona and question come last."""
     between = (remembered,) if remembered else ()
     rules = prompt("alone_rules").render(rules=context.profile.rules)
     system = Message("system", (rules, *image_rules(context.case)))
@@ -319,7 +325,8 @@ async def _ask_all(
 
 @dataclass(frozen=True, slots=True)
 class DecidedScores:
-    """`log_odds`: where every question was a yes / no question, else None."""
+    """The scores of a turn by the readout `decide`. `log_odds`: None unless every question was a
+    yes / no question."""
 
     scores: ScoreMatrix
     log_odds: ScoreMatrix | None
@@ -336,8 +343,8 @@ async def decide_scores(
     *,
     sample: int,
 ) -> DecidedScores:
-    """All scores of a turn. `heard`: what was said so far, this turn's argument last; nothing where
-    agents do not argue. `memories`, and all else in the state, is fenced.
+    """Let the deciding model fill all scores of a turn. `heard`: the messages so far, this turn's
+    argument last; empty if agents do not argue. `memories`, and all else in the state, is fenced.
 
     Raises:
         AnswerError: a question has no answer. ModelError: no answer came at all.
@@ -368,7 +375,7 @@ async def decide_scores(
 
 
 def ask_cell(label: str, component: Component) -> Question:
-    """The question about one candidate, by its label, and one component."""
+    """Make the question about one candidate, named by its label, and one component."""
     name = f"{label}: {component.name}"
     if len(component.rubric) < 2:
         return predicate(name, f"{label}: {component.probe}")
@@ -377,8 +384,8 @@ def ask_cell(label: str, component: Component) -> Question:
 
 
 def read_score(component: Component, answer: Answer) -> float:
-    """In [0, 10]: 10 x P(yes), or the points that the levels stand for, expected. For levels from 0
-    to 10 with equal steps between them these are 10 x `Answer.share`."""
+    """Convert an answer to a score in [0, 10]: 10 x P(yes), or the expected points of the levels.
+    For equally spaced levels from 0 to 10 that is 10 x `Answer.share`."""
     if len(component.rubric) < 2:
         return HIGHEST * answer.share
     points = sorted(component.rubric)

@@ -369,7 +369,7 @@ class Profile(_Frozen):
 
 
 def override(profile: Profile, parameters: Mapping[str, Any]) -> Profile:
-    """The profile with some of its fields set anew.
+    """Return the profile with some of its fields replaced.
 
     Raises:
         InputError: an unknown parameter, or a value out of range.
@@ -395,7 +395,7 @@ def shipped_profiles() -> tuple[str, ...]:
 
 
 def load_profile(name: str | Path) -> Profile:
-    """A shipped profile by name, or one read from a YAML file.
+    """Load a shipped profile by its name, or a profile from a YAML file.
 
     Raises:
         InputError: no such profile, or the file is wrong; names file, line and reason.
@@ -423,7 +423,7 @@ def load_profile(name: str | Path) -> Profile:
 
 
 def parse_profile(text: str, source: str, name: str = "custom") -> Profile:
-    """A profile from YAML text; `source` names it in errors."""
+    """Parse a profile from YAML text; `source` names the text in errors."""
     node, data = parse_yaml(text, f"profile {source}")
     if not isinstance(data, dict):
         raise InputError(f"profile {source}:1: must be a mapping with at least 'agents'")

@@ -45,7 +45,7 @@ from textevolve.settings import today as this_day
 
 @dataclass(frozen=True)
 class Debate:
-    """Judges a case by a debate of the profile's agents.
+    """A judge that holds a debate of the profile's agents over a case.
 
     `model_of` gives each agent its model, and an agent with the profile's `decider` as its `model`
     that one. `concurrency`: calls of one debate that may be in flight together, where the protocol
@@ -61,7 +61,7 @@ class Debate:
     today: str = field(default_factory=this_day)
 
     async def __call__(self, case: Case, /) -> DebateResult:
-        """The debate over one case.
+        """Hold the debate over one case, and return its result.
 
         Raises:
             InputError: the case or its parameters cannot be used.
@@ -157,7 +157,7 @@ async def _debate(context: DebateContext) -> DebateResult:
 
 
 class _Table:
-    """The debate as it stands: what was said, and what the next turn may see of it."""
+    """The state of a debate in progress: its turns, and the messages that the next turn may see."""
 
     def __init__(self, context: DebateContext) -> None:
         self.context = context
@@ -168,7 +168,8 @@ class _Table:
         self.extra = Usage()
 
     async def play_jury(self) -> None:
-        """All rounds at once; a round is another sample of the same blind turns."""
+        """Ask the turns of all rounds concurrently; each round is another sample of the same blind
+        turns."""
         turns = [(r, i) for r in range(self.context.profile.rounds) for i in self.agents]
         self.turns = await gather_bounded(
             [lambda r=r, i=i: take_turn(self.context, r, i, (), sample=r) for r, i in turns],
@@ -205,7 +206,8 @@ class _Table:
             self.spoken.append((turn.round, quote_turn(self.context, turn)))
 
     def _skip_round(self, r: int, failure: Failure | None) -> None:
-        """Without the summary its turns cannot be asked what they should be: none is made up."""
+        """Record a failure for every turn of a round whose summary is missing, since its turns
+        cannot be asked properly without."""
         kind = failure.kind if failure else "failed"
         reason = f"the summary before round {r + 1}: {failure.reason if failure else 'missing'}"
         for i in self.agents:
@@ -219,7 +221,8 @@ class _Table:
         return tuple(text for q, text in self.spoken if q >= start)
 
     def scores(self, r: int) -> Array:
-        """S[r], NaN where a turn failed."""
+        """Return the scores of round r, shape (agents, candidates, components); NaN if a turn
+        failed."""
         profile = self.context.profile
         cells = (len(profile.agents), len(self.context.labels), len(profile.components))
         scores = np.full(cells, np.nan)
@@ -243,7 +246,8 @@ class _Table:
         )
 
     def broken(self, rounds: range) -> Stop | None:
-        """Why the debate cannot go on: the budget is spent, or nobody in these rounds answered."""
+        """Return why the debate cannot go on: the budget is spent, or no agent answered in these
+        rounds. None if it can."""
         turns = [t for t in self.turns if t.round in rounds]
         if any(t.failure and t.failure.kind == "skipped" for t in turns):
             return "budget"

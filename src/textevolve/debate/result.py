@@ -41,7 +41,8 @@ Stop = Literal["rounds", "converged", "certain", "budget", "failed"]
 
 
 def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | None:
-    """The certainty of one round's scores (agents, candidates, components); see `DebateResult`.
+    """Compute the certainty of one round's scores (agents, candidates, components); see
+    `DebateResult`.
 
     The same scores, seed and nonce give the same number. A single candidate competes with a text
     that has the passing threshold everywhere. None where too few agents voted to speak for all.
@@ -83,12 +84,12 @@ def end_early(
 
 
 def _earlier(name: str, former: str) -> Any:
-    """A field that records of earlier versions have under another name."""
+    """Return a field that is also read from records of earlier versions, under its former name."""
     return Field(validation_alias=AliasChoices(name, former))
 
 
 def _read_memory(value: object) -> object:
-    """Records of earlier versions have the texts alone."""
+    """Convert a memory in a record of an earlier version, which holds the text alone."""
     return {"text": value} if isinstance(value, str) else value
 
 
@@ -97,7 +98,7 @@ Sanitized: TypeAlias = Annotated[int, _earlier("sanitized", "disarmed")]
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """The points of one turn about one candidate, a sentence each."""
+    """The points that one turn makes about one candidate, one sentence each."""
 
     strengths: str
     weaknesses: str
@@ -106,9 +107,8 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class DecidedBy:
-    """The model that scored a turn with the readout `decide`. `emulated`: a chat model gave the
-    answers. `cut`: characters of the prompt that did not fit its context.
-    """
+    """The model that scored a turn with the readout `decide`. `emulated`: it is a chat model.
+    `cut`: how many characters of the prompt did not fit its context."""
 
     model: str
     emulated: bool = False
@@ -222,7 +222,8 @@ class DebateResult(Shown):
 
     @cached_property
     def tensor(self) -> LabelledTensor:
-        """S, float array of shape (rounds done, agents, candidates, components), in [0, 10]."""
+        """Return the score tensor S, shape (rounds done, agents, candidates, components), in [0,
+        10]."""
         shape = (
             len(self.convergence),
             len(self.agents),
@@ -238,29 +239,32 @@ class DebateResult(Shown):
 
     @cached_property
     def scores(self) -> Array:
-        """s_norm, shape (candidates,), in [0, 10]; NaN where nothing was scored."""
+        """Return each candidate's score s_norm, shape (candidates,), in [0, 10]; NaN for one
+        without scores."""
         return self._normalise(self.tensor.values)
 
     @property
     def probabilities(self) -> Array:
-        """s_phi, shape (candidates,); sums to 1."""
+        """Return each candidate's probability s_phi, shape (candidates,); they sum to 1."""
         return arithmetic.softmax(self.scores, self.profile.temperature)
 
     @property
     def spread(self) -> Array:
-        """Standard deviation of each candidate's score over the agents, in points of 10."""
+        """Return the standard deviation of each candidate's score over the agents, on the scale of
+        0 to 10."""
         return arithmetic.spread(self.tensor.values, self.weights)
 
     @property
     def tied(self) -> tuple[int, ...]:
-        """The candidates that share the highest score, where more than one does."""
+        """Return the indices of the candidates that share the highest score; empty if only one has
+        it."""
         top = arithmetic.top_candidates(self.scores)
         return top if len(top) > 1 else ()
 
     @property
     def best(self) -> int | None:
-        """The candidate chosen, by the profile's `select`; the first of a tie; None if nothing was
-        scored."""
+        """Return the index of the chosen candidate, by the profile's `select`; the first of a tie;
+        None if nothing was scored."""
         if not self.scored:
             return None
         if self.profile.select == "sample":
@@ -273,7 +277,8 @@ class DebateResult(Shown):
 
     @cached_property
     def unit_scores(self) -> tuple[float, ...]:
-        """The scores brought to [0, 1], whatever the weights; NaN where nothing was scored."""
+        """Return the scores scaled to [0, 1], whatever the weights; NaN for a candidate without
+        scores."""
         return tuple(arithmetic.unit_scores(self.scores, self.weights).tolist())
 
     @cached_property
@@ -281,7 +286,7 @@ class DebateResult(Shown):
         return arithmetic.component_scores(self.tensor.values)
 
     def sample(self, generator: random.Random | np.random.Generator | None = None) -> int:
-        """A candidate drawn from s_phi.
+        """Draw a candidate at random by the probabilities s_phi; return its index.
 
         Raises:
             InputError: there are no scores to draw by.
@@ -294,7 +299,7 @@ class DebateResult(Shown):
 
     @property
     def round_one(self) -> Array:
-        """s_norm of the first round alone: what the agents said before they had debated."""
+        """Return the scores s_norm of the first round alone, before the agents had debated."""
         return self._normalise(self.tensor.values[:1])
 
     @cached_property
@@ -322,14 +327,15 @@ class DebateResult(Shown):
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """How many agents gave scores in each round that ran; `convergence` is of these."""
+        """Return how many agents gave scores in each round that ran; `convergence` is computed from
+        these."""
         if not self.tensor.values.size:
             return (0,) * len(self.convergence)
         return tuple(int(n) for n in arithmetic.voters(self.tensor.values))
 
     @property
     def coverage(self) -> float:
-        """Share in [0, 1] of the turns of the rounds that ran which gave scores."""
+        """Return the share in [0, 1] of turns with scores, over the rounds that ran."""
         if not self.tensor.values.size:
             return 0.0
         return float(arithmetic.coverage(self.tensor.values))
@@ -340,17 +346,18 @@ class DebateResult(Shown):
 
     @property
     def seconds(self) -> float:
-        """Time the models took, in seconds, one call after the other."""
+        """Return the total time of all model calls in seconds."""
         return sum(t.seconds for t in self.turns)
 
     @cached_property
     def feedback(self) -> tuple[Feedback, ...]:
-        """For each candidate, what the agents found and asked to change."""
+        """Return for each candidate the agents' arguments and requested changes."""
         return tuple(self._feedback(j) for j in range(len(self.case.candidates)))
 
     @property
     def result(self) -> tuple[EvaluationResult | Failure, ...]:
-        """For each candidate, in the case's order, its judgement or why there is none."""
+        """Return for each candidate, in the case's order, its result, or a failure with the
+        reason."""
         return self._result
 
     @cached_property
@@ -378,10 +385,9 @@ class DebateResult(Shown):
         )
 
     def rescore(self, **parameters: Any) -> DebateResult:
-        """The same turns under other `weights`, `temperature`, `aggregation`, `select`,
+        """Score the same turns anew with other `weights`, `temperature`, `aggregation`, `select`,
         `threshold`, `convergence` or `escalate_below`. Rounds after the one that now ends the
-        debate are left out; rounds that did not run cannot be added.
-        """
+        debate are left out; rounds that did not run cannot be added."""
         allowed = {
             *("weights", "temperature", "aggregation", "select", "threshold", "seed"),
             *("convergence", "convergence_mode", "escalate_below"),
@@ -407,13 +413,13 @@ class DebateResult(Shown):
         )
 
     def to_json(self) -> str:
-        """One line of JSON that `from_json` reads back, and which also holds the computed
-        metrics."""
+        """Return the result as one line of JSON, with computed metrics; `from_json` reads it
+        back."""
         return write_result(self)
 
     @staticmethod
     def from_json(text: str | bytes) -> DebateResult:
-        """The result that `to_json` wrote.
+        """Read a result that `to_json` wrote.
 
         Raises:
             InputError: the text is not such a record.
@@ -518,7 +524,7 @@ def finite(values: list[float]) -> list[float | None]:
 
 
 def to_data(result: DebateResult) -> dict[str, Any]:
-    """The record as plain data."""
+    """Return the result as plain data."""
     return json.loads(write_result(result))
 
 

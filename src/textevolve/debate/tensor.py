@@ -38,12 +38,14 @@ DRAWS = 2000
 
 
 def turn_scores(tensor: Array, weights: Array) -> Array:
-    """Each turn's weighted score of each candidate, (..., r, i, j): the mean over k of w_k S."""
+    """Compute each turn's weighted score of each candidate, (..., r, i, j): the mean over k of w_k
+    S."""
     return np.asarray((tensor * weights).mean(axis=-1))
 
 
 def normalise(tensor: Array, weights: Array, aggregation: Aggregation = "mean") -> Array:
-    """s_norm, shape (..., j), in [0, 10]; NaN for a candidate that no turn scored.
+    """Compute the candidates' scores s_norm, shape (..., j), in [0, 10]; NaN for one that no turn
+    scored.
 
     `mean` is the published formula; `median` and `trimmed` (a fifth cut from each end) take the
     same weighted score of each turn and resist a single odd agent.
@@ -59,7 +61,8 @@ def normalise(tensor: Array, weights: Array, aggregation: Aggregation = "mean") 
 
 
 def _middle_mean(votes: Array, count: NDArray[np.intp], cut: Array) -> Array:
-    """Mean over axis -2 without the `cut` smallest and largest of the `count` present votes."""
+    """Compute the mean over axis -2 without the `cut` smallest and largest of the `count` present
+    votes."""
     ordered = np.sort(votes, axis=-2)  # NaN goes last
     rank: Array = np.arange(float(votes.shape[-2]))[:, None]
     low, high = cut[..., None, :], (count - cut)[..., None, :]
@@ -68,17 +71,19 @@ def _middle_mean(votes: Array, count: NDArray[np.intp], cut: Array) -> Array:
 
 
 def unit_scores(s_norm: Array, weights: Array) -> Array:
-    """s_norm brought to [0, 1]: the weighted mean over components / 10, whatever the weights."""
+    """Scale s_norm to [0, 1]: the weighted mean over components / 10, whatever the weights."""
     return np.asarray(s_norm * weights.shape[-1] / (weights.sum() * TOP_SCORE))
 
 
 def component_scores(tensor: Array) -> Array:
-    """Mean score of each candidate on each component, (..., j, k), over the turns present."""
+    """Compute the mean score of each candidate on each component, (..., j, k), over the present
+    turns."""
     return _mean_present(tensor, axes=(-4, -3))
 
 
 def spread(tensor: Array, weights: Array) -> Array:
-    """Standard deviation over the agents of each candidate's weighted score, (..., j)."""
+    """Compute the standard deviation over the agents of each candidate's weighted score, (...,
+    j)."""
     by_agent = _mean_present(turn_scores(tensor, weights), axes=(-3,))
     present = ~np.isnan(by_agent)
     mean = _mean_present(by_agent, axes=(-2,))
@@ -87,22 +92,24 @@ def spread(tensor: Array, weights: Array) -> Array:
 
 
 def coverage(tensor: Array) -> Array:
-    """Share in [0, 1] of the tensor's turns that are present, shape (...)."""
+    """Compute the share in [0, 1] of the tensor's turns that have scores, shape (...)."""
     return np.asarray((~np.isnan(tensor).any(axis=(-2, -1))).mean(axis=(-2, -1)))
 
 
 def voters(tensor: Array) -> NDArray[np.intp]:
-    """How many agents gave scores in each round, shape (..., r)."""
+    """Count the agents that gave scores in each round, shape (..., r)."""
     return np.asarray((~np.isnan(tensor).any(axis=(-2, -1))).sum(axis=-1))
 
 
 def is_quorum(voters: int, agents: int) -> bool:
-    """Whether so many voters can speak for all agents: all of them, or two and more than half."""
+    """Tell whether so many voters can speak for all agents: all of them, or two and more than
+    half."""
     return 0 < voters == agents or (voters >= 2 and 2 * voters > agents)
 
 
 def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents") -> Array:
-    """CV of one round's slice (..., i, j, k), shape (...): 0 where all agree; never NaN.
+    """Compute the coefficient of variation (CV) of one round's scores (..., i, j, k), shape (...):
+    0 if all agree; never NaN.
 
     `agents`: for each candidate the CV over agents of each agent's weighted score; the largest of
     them. `pooled`: one CV over the whole slice, as the method's author does in a demo; well
@@ -148,12 +155,14 @@ def round_disagreement(
 
 
 def _add_up(terms: Iterable[float]) -> float:
-    """One after the other, as numpy adds up a few numbers; Python's `sum` rounds less often."""
+    """Add numbers one after another, as numpy does for a few numbers; Python's `sum` rounds less
+    often."""
     return reduce(add, terms)
 
 
 def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
-    """s_phi, shape (..., j); sums to 1 over the candidates that have a score, NaN for the others.
+    """Compute the probabilities s_phi, shape (..., j); they sum to 1 over the candidates with a
+    score, NaN for the others.
 
     Raises:
         ValueError: `temperature` is not a positive number.
@@ -172,7 +181,7 @@ def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
 
 
 def top_candidates(s_norm: Array) -> tuple[int, ...]:
-    """The candidates with the highest score of one case: one, or several where they tie."""
+    """Return the indices of the candidates with the highest score; several if they tie."""
     scores: list[float] = s_norm.tolist()
     highest = max((score for score in scores if not math.isnan(score)), default=math.nan)
     return tuple(j for j, score in enumerate(scores) if score >= highest - TIE)
@@ -181,7 +190,8 @@ def top_candidates(s_norm: Array) -> tuple[int, ...]:
 def certainty(
     scores: Array, weights: Array, leaders: tuple[int, ...], seed: int, draws: int = DRAWS
 ) -> float:
-    """Bootstrap probability in [0, 1] that the leading candidate of one round is the top one.
+    """Estimate by bootstrap the probability in [0, 1] that the leading candidate of a round is the
+    best.
 
     `scores`: that round's (i, j, k), NaN for a missing turn; `leaders`: the candidates with the
     highest score, more than one where they tie. NaN where fewer than two cells could be drawn.
@@ -210,8 +220,8 @@ def certainty(
 
 
 def _draw_exponential(seed: int, shape: tuple[int, int]) -> Array:
-    """Standard exponential numbers, made here from the generator's raw bits: numpy keeps that
-    stream the same in all its versions, and no other."""
+    """Draw standard exponential numbers from the generator's raw bits, the only stream that numpy
+    keeps the same in all its versions."""
     bits = np.random.PCG64(seed).random_raw(shape)
     return np.asarray(-np.log(((bits >> np.uint64(11)) + 0.5) * 2.0**-53))
 
@@ -222,14 +232,15 @@ def _mean_present(values: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _ratio(total: Array, count: Any) -> Array:
-    """total / count, NaN where there is nothing to count."""
+    """Return total / count, NaN if the count is 0."""
     empty: Array = np.full(np.shape(total), np.nan)
     return np.divide(total, count, out=empty, where=count > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledTensor:
-    """S with names on its axes: `values[round, agent, candidate, component]`, NaN where missing."""
+    """The score tensor with named axes: `values[round, agent, candidate, component]`, NaN if
+    missing."""
 
     values: Array
     agents: tuple[str, ...]
@@ -256,7 +267,8 @@ class LabelledTensor:
         candidate: str | int | None = None,
         component: str | int | None = None,
     ) -> Any:
-        """A slice by names or numbers (a round counts from 0); an axis not given stays whole.
+        """Return a slice by names or numbers (rounds count from 0); an axis that is not given stays
+        whole.
 
         Raises:
             InputError: no such name or number.

@@ -85,7 +85,8 @@ def _plain(history: Sequence[str], nonce: str) -> str:
 
 
 def fence_memories(context: DebateContext, memories: Sequence[Memory]) -> tuple[str, ...]:
-    """Memories for the prompt of a turn, their rules first; nothing where there are none."""
+    """Return the memories in fences for a turn's prompt, their rules first; empty without
+    memories."""
     lines = [
         _show(context, m, fence("memory", _clean(context, m), context.nonce)) for m in memories
     ]
@@ -93,7 +94,8 @@ def fence_memories(context: DebateContext, memories: Sequence[Memory]) -> tuple[
 
 
 def quote_memories(context: DebateContext, speaker: Agent, memories: Sequence[Memory]) -> str:
-    """Memories for a question on one candidate alone; an empty text where there are none."""
+    """Return the memories as a quotation, for a question on one candidate alone; empty without
+    memories."""
     if not memories:
         return ""
     lines = [_show(context, memory, quote(_clean(context, memory))) for memory in memories]
@@ -122,7 +124,8 @@ def _ending(
     today: str,
     labels: tuple[int, ...],
 ) -> str:
-    """The end of a turn's prompt: where nothing is remembered, that of other debates too."""
+    """Render the end of a turn's prompt: memories, persona and request. Debates without memories
+    share it in the cache."""
     labels_text = [f"Response {n}" for n in labels]
     listed = (
         ", ".join(labels_text[:-1]) + " and " + labels_text[-1]
@@ -143,7 +146,7 @@ def _ending(
 async def take_turn(
     context: DebateContext, round: int, agent: int, history: Sequence[str], *, sample: int = 0
 ) -> Turn:
-    """Let one agent speak. A turn that fails says so in its `failure` and has no scores.
+    """Let one agent speak, and return its turn. A failed turn has a `failure` and no scores.
 
     Raises:
         FatalModelError: no later call could succeed either.
@@ -173,8 +176,8 @@ async def take_turn(
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """One turn's question, before the candidates are put in an order. `decider` is asked with the
-    readout `decide` alone."""
+    """The question of one turn, before the candidates are put in an order. `decider`: the model
+    asked with the readout `decide` alone."""
 
     context: DebateContext
     model: Model
@@ -185,7 +188,8 @@ class _Ask:
     sample: int
 
     def request(self, order: tuple[int, ...], fenced: tuple[str, ...], schema: str) -> Request:
-        """`fenced`: the memories with their rules; `schema`: that of the answer."""
+        """Make the request for the candidates in `order`. `fenced`: the memories with their rules;
+        `schema`: the JSON schema of the answer."""
         context, profile = self.context, self.context.profile
         visible = tuple(context.labels[j] for j in order)
         speaker, number = self.speaker, self.round + 1
@@ -207,7 +211,7 @@ class _Ask:
 
 
 async def _speak(request: _Ask, turn: Turn) -> Turn:
-    """The turn with what came of its question; where nothing did, with its failure alone."""
+    """Ask the agent, and return the turn with its answer and memories, or with a failure."""
     memories: tuple[Memory, ...] = ()
     say = _answer if request.context.profile.argue else _score_only
     try:
@@ -295,7 +299,7 @@ async def _answer(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn
 
 
 def _average(first_turn: Turn, other: Turn) -> Turn:
-    """Average the scores of both orders; the argument is that of the first."""
+    """Average the scores of both orders; keep the argument of the first order."""
     if first_turn.scores is None or other.scores is None:
         raise AnswerError("one of the two orders gave no scores")
     pairs = zip(first_turn.scores, other.scores, strict=True)
@@ -310,7 +314,7 @@ def _average(first_turn: Turn, other: Turn) -> Turn:
 
 
 def quote_turn(context: DebateContext, turn: Turn) -> str:
-    """A turn as the others see it in their history."""
+    """Return a turn as the other agents see it in their history."""
     name = context.profile.agents[turn.agent].name
     if turn.scores is None:
         return ""
@@ -324,7 +328,7 @@ def quote_turn(context: DebateContext, turn: Turn) -> str:
 
 
 def _quote(context: DebateContext, round: int, name: str, argument: str, scores: str = "") -> str:
-    """An argument, with the scores that follow from it where there are some yet."""
+    """Render an agent's argument in a fence, with its scores if there are any."""
     quoted = fence("argument", argument, context.nonce)
     return prompt("spoken").render(round=round + 1, agent=name, argument=quoted, scores=scores)
 
@@ -332,7 +336,8 @@ def _quote(context: DebateContext, round: int, name: str, argument: str, scores:
 async def sum_up(
     context: DebateContext, history: Sequence[str], round: int
 ) -> tuple[str | None, Usage, Failure | None]:
-    """A neutral summary of the debate so far by the first agent's model, fenced for the history."""
+    """Ask the first agent's model for a neutral summary of the debate so far, fenced for the
+    history."""
     context.listener(StepStarted(context.case.id, "summary", {"round": round}))
     meter = UsageMeter(context.model_of(context.profile.agents[0]))
     order = place_candidates(0, context.labels, "fixed")

@@ -137,9 +137,9 @@ def _shared_loop() -> BackgroundLoop:
 
 
 class Background:
-    """`queue_size`: how many nodes may wait for quick evaluators, and how many slow evaluations may
-    wait; more are dropped. `timeout`: seconds for one evaluation. `concurrency`: how many slow ones
-    run at a time."""
+    """The queues and threads that evaluate nodes. `queue_size`: how many nodes may wait for quick
+    evaluators, and how many slow evaluations may wait; more are dropped. `timeout`: seconds for one
+    evaluation. `concurrency`: how many slow evaluations run at a time."""
 
     def __init__(
         self, *, limits: SnapshotLimits, queue_size: int, timeout: float, concurrency: int
@@ -162,7 +162,7 @@ class Background:
         self._slow = Lane(self._run, self.lock, self.concurrency)
 
     def put(self, job: EvaluationJob, plan: Plan) -> None:
-        """Take a node in. Evaluations that find no place are recorded as skipped."""
+        """Queue the evaluations of a node. If a queue is full, they are recorded as skipped."""
         if self._quick.queue or self._slow.queue:
             self._give_up_overdue()
         with self.lock:
@@ -268,7 +268,8 @@ class Background:
                 yield task.job, evaluator
 
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        """Whether `done` came true within the seconds; it is called with each outcome."""
+        """Return whether the condition `done` becomes true within `timeout` seconds; it is checked
+        after each outcome."""
         until = inf if timeout is None else monotonic() + timeout
         while not done():
             self._give_up_overdue()
@@ -294,8 +295,8 @@ class Background:
         return not self.unfinished
 
     def close(self, timeout: float | None) -> bool:
-        """Wait so many seconds for what is unfinished, then end the threads; whether every
-        evaluation has its outcome. Those without one are skipped."""
+        """Wait up to `timeout` seconds for unfinished evaluations, then end the threads; return
+        whether all have an outcome. The others are recorded as skipped."""
         self.wait(self.is_done, timeout)
         with self.lock:
             finished, self._closed = self.is_done(), True
@@ -311,19 +312,20 @@ class Background:
                 self.settle(job, evaluator, skipped)
 
     def restart(self) -> None:
-        """In a forked process, where the threads are gone and the locks may be held."""
+        """Start anew in a forked process, where the threads are gone and the locks may be held."""
         unfinished = self.unfinished
         self._begin()
         self._abandon(unfinished, "the process was forked before")
 
 
 def _record(job: EvaluationJob, evaluator: NodeEvaluator, outcome: NodeOutcome) -> None:
-    """With the lock held. A new dict each time: readers may be walking through the old one."""
+    """Record an outcome; the caller holds the lock. A new dict replaces the old one, which readers
+    may be iterating over."""
     job.item.evaluation_results = {**job.item.evaluation_results, evaluator.name: outcome}
 
 
 def is_slow(evaluator: NodeEvaluator) -> bool:
-    """Whether it runs beside others: it asks a model, or is an async function."""
+    """Tell whether an evaluator runs beside others: it asks a model, or is an async function."""
     return bool(getattr(evaluator, "background", False)) or inspect.iscoroutinefunction(
         evaluator.evaluate
     )
@@ -337,7 +339,7 @@ def close_first() -> None:
 
 
 def _close_all() -> None:
-    """Nothing is printed but what is lost."""
+    """Close all backgrounds at the end of the program; warn about lost evaluations."""
     until = monotonic() + EXIT_WAIT
     for background in list(_open):
         if not background.is_done() and not background.close(max(0.0, until - monotonic())):

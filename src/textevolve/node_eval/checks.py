@@ -75,7 +75,7 @@ class ConsistencyEvaluator(NodeEvaluator):
         return EvaluationResult(score, passed, said, {"compared": len(shares)})
 
     def _earlier(self, history: History, item: HistoryItem) -> Iterator[HistoryItem]:
-        """The nearest first."""
+        """Yield the earlier successful nodes of the same kind, the nearest first."""
         own = history.entries[-1][:-1]
         for step in (own, *reversed(history.entries[-LOOK_BACK - 1 : -1])):
             for other in reversed(step):
@@ -88,7 +88,7 @@ class ConsistencyEvaluator(NodeEvaluator):
 
 
 def similarity(one: Any, other: Any) -> float:
-    """How similar two plain values are, in [0, 1]; 1 where they are equal."""
+    """Return how similar two plain values are, in [0, 1]; 1 if they are equal."""
     if one == other:
         return 1.0
     if _is_number(one) and _is_number(other):
@@ -101,7 +101,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _share_of_words(one: str, other: str) -> float:
-    """Twice the words in common, by the words of both (Dice)."""
+    """Return the Dice similarity: twice the number of common words, divided by the words of
+    both."""
     left, right = (Counter(split_words(text.lower())) for text in (one, other))
     words = left.total() + right.total()
     return 2 * (left & right).total() / words if words else 0.0

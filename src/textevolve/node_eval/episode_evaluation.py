@@ -44,12 +44,12 @@ class PlacedNode:
 
     @property
     def name(self) -> str:
-        """With the graphs that it ran in."""
+        """Return the node's name after the names of the graphs around it, as `outer/inner`."""
         return "/".join((*self.item.path, self.item.node))
 
     @property
     def id(self) -> str:
-        """Its name among the nodes of all episodes."""
+        """Return an id that is unique among the nodes of all episodes."""
         return f"{self.episode}:{self.place} {self.name}"
 
 
@@ -62,8 +62,8 @@ def place_nodes(episodes: Iterable[Episode]) -> Iterator[PlacedNode]:
 async def evaluate_episodes(
     episodes: Iterable[Episode], evaluators: Sequence[NodeEvaluator], concurrency: int
 ) -> AsyncGenerator[PlacedNode]:
-    """Every node, in order, with what the evaluators say of it; outcomes that were recorded stay,
-    but for those of evaluators of the same name. At most `concurrency` are asked at a time.
+    """Evaluate all nodes in order, at most `concurrency` at a time, and yield each with its
+    results. Recorded results stay, except for those of evaluators with the same name.
 
     An evaluator sees what was recorded, not what the others happen to have said; one that raises is
     recorded as not scored. Of nodes that failed or were interrupted nobody is asked, as while an

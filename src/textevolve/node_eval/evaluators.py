@@ -47,11 +47,11 @@ class NodeEvaluator(ABC):
 
     @abstractmethod
     def evaluate(self, history: History) -> NodeOutcome | Awaitable[NodeOutcome]:
-        """The judgement of `history.entries[-1][-1]`; may be an async function. The history is
-        only to be read; what it raises is recorded, and the agent goes on."""
+        """Judge the node `history.entries[-1][-1]`; may be an async function. The history must not
+        be changed. An exception is recorded, and the agent goes on."""
 
     def judges(self, instruction: Instruction | None) -> bool:
-        """Whether it judges nodes of this type."""
+        """Tell whether the evaluator judges nodes of this type."""
         targets = read_targets(self)
         return targets is None or instruction in targets
 
@@ -88,12 +88,12 @@ class ThresholdEvaluator(NodeEvaluator):
 
 
 def is_state(state: object) -> bool:
-    """Whether a state has fields by name."""
+    """Tell whether a value is a state: a mapping with named fields."""
     return type(state) is dict or isinstance(state, Mapping)
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a real number; true, false and NaN are none."""
+    """Tell whether a value is a real number; True, False and NaN are not."""
     if type(value) is float:
         return value == value
     return type(value) is not bool and isinstance(value, Real) and not math.isnan(value)
@@ -104,7 +104,8 @@ def _show(value: object) -> str:
 
 
 def check_evaluator(evaluator: Any) -> None:
-    """
+    """Check that an object is a usable evaluator of nodes.
+
     Raises:
         InputError: it is no NodeEvaluator with a name and usable targets.
     """
@@ -175,7 +176,8 @@ WRONG_PARTS = "'passed' must be true or false, the feedback a text, the metadata
 
 
 def skip_broken(item: HistoryItem) -> Failure | None:
-    """Why nobody is asked about a node, live or recorded: it did not end. None where it did."""
+    """Return the reason to skip the evaluation of a node that failed or was interrupted; None for a
+    node that ended well."""
     if item.error is None:
         return None
     return Failure("skipped", f"the node {'was interrupted' if item.interrupted else 'failed'}")
@@ -189,7 +191,7 @@ def as_failure(error: BaseException) -> Failure:
 
 
 def describe_error(error: BaseException) -> str:
-    """On one line; what the error says of itself may be anything, and may raise."""
+    """Describe an exception on one line, even if its own text raises."""
     try:
         said = " ".join(str(error).split())[:ERROR_KEPT]
     except Exception:  # noqa: BLE001

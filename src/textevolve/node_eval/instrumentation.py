@@ -97,7 +97,8 @@ Begin = Callable[[tuple[Any, ...], dict[str, Any]], "OpenNode"]
 
 
 def watch(monitor: Monitor, begin: Begin, function: F) -> F:
-    """A function of any kind as a node of which `begin` tells the monitor."""
+    """Wrap a function of any kind, so that each call becomes a node; `begin` reports it to the
+    monitor."""
     called = function if inspect.isroutine(function) else function.__call__
     for is_kind, wrap in (
         (inspect.isasyncgenfunction, _wrap_async_generator),
@@ -167,8 +168,8 @@ def _keep(output: list[Any], number: int, value: Any, limits: SnapshotLimits) ->
 def _input_reader(
     function: Callable[..., Any],
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    """What a call's input state is: the one argument where it is a state, else all of them by
-    their names, without `self`."""
+    """Return a function that makes the input state of a call: its only argument if that is a state,
+    otherwise all arguments by name, without `self`."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

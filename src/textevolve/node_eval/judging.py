@@ -218,7 +218,8 @@ class NodeJudge:
             raise InputError("none of the evaluators judges a node of this type")
 
     async def __call__(self, case: Case, /) -> NodeJudgement:
-        """
+        """Judge each candidate of a case as the output of a node.
+
         Raises:
             InputError: the case cannot be judged. FatalModelError: no judge can be asked.
         """

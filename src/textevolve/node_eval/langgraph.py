@@ -42,7 +42,8 @@ SENT = "__pregel_push"
 def attach(
     monitor: Monitor, graph: Graph, instructions: Mapping[str, Instruction | str] | None = None
 ) -> Graph:
-    """A copy of `graph` of which every run is told to `monitor`; `graph` itself stays as it is.
+    """Return a copy of `graph` whose runs are all reported to `monitor`; `graph` itself is
+    unchanged.
 
     `instructions`: the types of nodes by their names; `"outer|inner"` names a node of a graph
     inside a node. A node that is not named is recorded without a type.
@@ -73,7 +74,8 @@ def _check_graph(graph: object) -> None:
 
 
 def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) -> None:
-    """A graph that a node calls in its own code may be unknown here: the first name counts."""
+    """Raise InputError for a name that no node has. Only the first name of a path is checked, since
+    graphs that a node calls in its own code may be unknown."""
     inside = [each for _, each in cast(Any, graph).get_subgraphs(recurse=True)]
     known = [name for each in (graph, *inside) for name in each.nodes if name != START_NODE]
     for name in names:
@@ -86,8 +88,8 @@ def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) ->
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """A node that runs: `key` is the number of its LangChain run, `label` its name in the paths of
-    what runs in it."""
+    """A running node: `key` is the number of its LangChain run, `label` its name in the paths of
+    the nodes inside it."""
 
     key: int
     label: str
@@ -116,7 +118,7 @@ class _Runs:
         self.lock = Lock()
 
     def find_node(self) -> OpenNode | None:
-        """The node whose code asks."""
+        """Return the node whose code is calling; None outside of a graph."""
         try:
             config = get_config()
         except RuntimeError:  # no graph runs here
@@ -198,7 +200,7 @@ class LangGraphHandler(BaseCallbackHandler):
     def _enter(
         self, run_id: UUID, parent_run_id: UUID | None, inputs: Any, metadata: dict[str, Any]
     ) -> NodeRun:
-        """The agent's run that one of LangChain's belongs to, which begins."""
+        """Record that a LangChain run begins, and return the agent's run that it belongs to."""
         runs = self._runs.runs
         run = runs.get(parent_run_id.int) if parent_run_id else None
         if run is None and (run := runs.get(run_id.int)) is None:
@@ -231,7 +233,7 @@ class LangGraphHandler(BaseCallbackHandler):
             self._monitor.fail(node, error, tokens=tokens)
 
     def _leave(self, space: _Space, key: int) -> int | None:
-        """The tokens that were used in a namespace, which ends with its run."""
+        """End a namespace with its run; return the tokens used in it, None if unknown."""
         runs = self._runs
         place = runs.spaces.get(space)
         if place is not None and place.key == key:
@@ -261,7 +263,7 @@ class LangGraphHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A tool may run a graph."""
+        """Record the run of a tool, since the tool may run a graph."""
         self._enter(run_id, parent_run_id, input_str, metadata or {})
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -303,27 +305,28 @@ class LangGraphHandler(BaseCallbackHandler):
 
 
 def _read_names(namespace: str) -> tuple[str, ...]:
-    """The names of the nodes around the one of a namespace; a bare number is no node."""
+    """Return the names of the nodes around a namespace's own node; a bare number is not a node."""
     around = namespace.split(BETWEEN)[:-1]
     return tuple(part.partition(":")[0] for part in around if not part.isdigit())
 
 
 def _read_number(metadata: Mapping[str, Any]) -> str:
-    """Of a node that was sent to, or called as a task: which one it is in its superstep, from 1."""
+    """Return the number, from 1, of a node that was sent to or called as a task, such as `[2]`;
+    empty for other nodes."""
     path = metadata.get("langgraph_path") or ("",)
     indices = [part for part in path[1:] if type(part) is int]
     return f"[{indices[-1] + 1}]" if path[0] == SENT and indices else ""
 
 
 def _goes_on(inputs: Any) -> bool:
-    """Whether a graph is called to go on where it was interrupted."""
+    """Tell whether a graph is called to resume after an interrupt."""
     if isinstance(inputs, Command):
         return cast("Command[Any]", inputs).resume is not None
     return inputs is None
 
 
 def _read_output(output: Any) -> Any:
-    """What a node says about the state, without what it says about where to go next."""
+    """Return a node's update of the state, without its command where to go next."""
     if isinstance(output, Command):
         return cast("Command[Any]", output).update
     if isinstance(output, list):
@@ -334,7 +337,7 @@ def _read_output(output: Any) -> Any:
 
 
 def _read_reason(error: GraphBubbleUp) -> Any:
-    """What is asked for by `interrupt()`, or why the run was to stop."""
+    """Return the value that `interrupt()` asked for, or the reason why the run was stopped."""
     if not isinstance(error, GraphInterrupt):
         return str(error)
     asked = [interrupt.value for interrupt in error.args[0]]
@@ -342,7 +345,7 @@ def _read_reason(error: GraphBubbleUp) -> Any:
 
 
 def _count_tokens(response: LLMResult) -> int | None:
-    """As the model reports them; None where it does not."""
+    """Return the number of tokens that the model reports; None if it reports none."""
     usage = cast(Any, (response.llm_output or {}).get("token_usage"))
     if isinstance(usage, dict) and isinstance(total := cast(Any, usage).get("total_tokens"), int):
         return total

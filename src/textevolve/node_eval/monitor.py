@@ -146,8 +146,9 @@ class Monitor:
 
     @contextmanager
     def superstep(self) -> Generator[None]:
-        """Nodes that begin inside, in this task or thread and in those started from it with its
-        context (`asyncio.gather`, `asyncio.to_thread`), ran side by side."""
+        """Record nodes that begin in the `with` block as one superstep, as if they ran side by
+        side. It covers this task or thread and those started from it with its context
+        (`asyncio.gather`, `asyncio.to_thread`)."""
         token = _superstep.set(object())
         try:
             yield
@@ -156,11 +157,12 @@ class Monitor:
 
     @property
     def history(self) -> History:
-        """Every node of every run; `history.runs` has each run alone, by its id."""
+        """Return the history of all nodes of all runs; `history.runs` has each run alone, by its
+        id."""
         return self.find_history()
 
     def find_history(self, run: str | None = None) -> History:
-        """Return the history of the run of this id; of all without one."""
+        """Return the history of the run with this id; without an id, of all runs."""
         with self._background.lock:
             return self._records.find_history(run)
 
@@ -184,8 +186,8 @@ class Monitor:
 
     @property
     def current_run(self) -> str | None:
-        """The id of the run that this code runs in, of `run()` or of the graph that has it as a
-        node; None outside of both."""
+        """Return the id of the current run, of `run()` or of the graph around this code; None
+        outside of both."""
         run = self._find_run()
         return run.id if run else None
 
@@ -196,7 +198,7 @@ class Monitor:
         return outer.run if outer else None
 
     def find_thread(self, thread_id: str) -> NodeRun | None:
-        """The last run of a conversation that has a node here."""
+        """Return the last run of a conversation that has a node here; None without one."""
         with self._background.lock:
             return self._records.find_thread(thread_id)
 
@@ -211,9 +213,9 @@ class Monitor:
         run: NodeRun | None = None,
         timestamp: float | None = None,
     ) -> OpenNode:
-        """A node begins. Nodes of one run whose `step` is equal, and not None, stand in one
-        superstep. `run` counts where none was entered by `run()`. Raises nothing, as `end`, `fail`
-        and `interrupt`."""
+        """Record that a node begins. Nodes of one run with an equal `step` that is not None share a
+        superstep. `run` counts unless a run was entered by `run()`. Raises nothing, as `end`,
+        `fail` and `interrupt`."""
         if run is None:
             run = self._find_run() or DEFAULT_RUN
         elif outer := entered.get().get(self._key):
@@ -231,7 +233,7 @@ class Monitor:
         )
 
     def end(self, node: OpenNode, output_state: Any, *, tokens: int | None = None) -> HistoryItem:
-        """The node ended well."""
+        """Record that a node ended well."""
         if node.item is not None:
             return node.item
         seconds = perf_counter() - node.began
@@ -240,12 +242,13 @@ class Monitor:
     def fail(
         self, node: OpenNode, error: BaseException, *, tokens: int | None = None
     ) -> HistoryItem:
-        """The node raised."""
+        """Record that a node raised an exception."""
         seconds = perf_counter() - node.began
         return self._close(node, seconds, None, tokens, describe_error(error))
 
     def interrupt(self, node: OpenNode, reason: Any, *, tokens: int | None = None) -> HistoryItem:
-        """The node waits for something from outside, and may be run again; or it was cancelled."""
+        """Record that a node waits for input from outside, and may be run again, or was
+        cancelled."""
         seconds = perf_counter() - node.began
         said = str(take_snapshot(reason, self.limits))[:ERROR_KEPT]
         return self._close(node, seconds, None, tokens, said, interrupted=True)
@@ -365,7 +368,7 @@ class Monitor:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """After an interrupt nothing is waited for."""
+        """Close the monitor; after an interrupt, without waiting for evaluations."""
         self.close(None if error is None or isinstance(error, Exception) else 0.0)
 
     async def __aenter__(self) -> Monitor:

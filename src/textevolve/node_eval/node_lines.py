@@ -75,7 +75,8 @@ class NodeLine(BaseModel):
 
 
 def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
-    """
+    """Parse a row as a node; `where` names its place in errors.
+
     Raises:
         InputError: it is no node; names the place and the field.
     """
@@ -90,7 +91,7 @@ def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
 
 
 def as_item(line: NodeLine) -> HistoryItem:
-    """The node of a line; values under the names of secrets are masked."""
+    """Convert a line to a node; values under the names of secrets are masked."""
     began = line.timestamp
     return HistoryItem(
         timestamp=began.timestamp() if isinstance(began, datetime.datetime) else began,
@@ -120,7 +121,7 @@ def _as_outcome(line: ResultLine | FailureLine) -> EvaluationResult | Failure:
 
 
 def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
-    """A node as its line has it."""
+    """Return a node as the data of its line."""
     return {
         "episode": episode,
         **describe_run(item),
@@ -155,8 +156,8 @@ def describe_result(result: EvaluationResult | Failure) -> dict[str, Any]:
 
 
 def encode_line(data: Mapping[str, Any]) -> bytes:
-    """One line of JSON. What JSON cannot hold is put into words: infinities, integers beyond
-    what Python writes, objects, cycles."""
+    """Encode data as one line of JSON. Values that JSON cannot hold are described in words:
+    infinities, huge integers, objects, cycles."""
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):

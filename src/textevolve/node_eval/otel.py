@@ -67,7 +67,7 @@ def read_spans(
     reading: Reading,
     instructions: EpisodeInstructions,
 ) -> Iterator[Episode]:
-    """An episode for each trace, in the order in which they began.
+    """Yield an episode for each trace, in the order in which the traces began.
 
     Raises:
         InputError: they hold no spans, or none that is a step of an agent.
@@ -94,7 +94,9 @@ def is_node(span: Span, instructions: EpisodeInstructions) -> bool:
 
 
 def _instruction(span: Span, name: str, instructions: EpisodeInstructions) -> Instruction | None:
-    """The most particular name that was given decides: the node's, the span's, then the others."""
+    """Return the instruction type of a span: by the first of the node's name, the span's name, its
+    operation and its kind that `instructions` has, otherwise by the conventions. None if
+    unknown."""
     operation, kind = operation_of(span.attributes), kind_of(span.attributes)
     for given in (name, span.name, operation, kind):
         if given in instructions:
@@ -105,7 +107,8 @@ def _instruction(span: Span, name: str, instructions: EpisodeInstructions) -> In
 def _build(
     spans: Mapping[str, Span], nodes: Mapping[str, Span], instructions: EpisodeInstructions
 ) -> list[list[HistoryItem]]:
-    """Supersteps in the order in which they ended: what ran within a node stands before it."""
+    """Sort nodes into supersteps by the order in which they ended: nodes inside a node stand before
+    it."""
     above = {id: _ancestors(span, spans, nodes) for id, span in nodes.items()}
     children: dict[str, list[Span]] = {}
     for id, span in nodes.items():
@@ -148,7 +151,7 @@ def take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
 
 
 def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span]) -> tuple[str, ...]:
-    """The ids of the nodes that a span ran in, the outermost first; none where parents go in a
+    """Return the ids of the nodes around a span, the outermost first; empty if the parents form a
     circle."""
     found: list[str] = []
     seen = {span.span_id}
@@ -164,7 +167,8 @@ def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span])
 
 
 def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
-    """Groups of spans that all overlap in time, in order; within one, the last to end is last."""
+    """Return groups of spans that all overlap in time, in order; each ends with the last span to
+    end."""
     groups: list[list[Span]] = []
     first_end = -math.inf
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
@@ -183,7 +187,8 @@ def as_node(
     shared: Mapping[str, str],
     instructions: EpisodeInstructions,
 ) -> HistoryItem:
-    """`around`: the nodes that it ran in; `shared`: ids that other spans of its trace have."""
+    """Convert a span to a node. `around`: the spans of the nodes around it; `shared`: ids that
+    other spans of its trace have."""
     name = node_name_of(span.attributes, span.name)
     ids = {**shared, **ids_of(span.attributes), "span_id": span.span_id}
     ids |= {"parent_id": around[-1].span_id} if around else {}

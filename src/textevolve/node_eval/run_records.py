@@ -20,7 +20,8 @@ from textevolve.node_eval.instructions import Instruction
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """`thread_id`: the conversation that it belongs to, as LangGraph calls it; None without one."""
+    """The run of an agent that a node belongs to. `thread_id`: the conversation, as LangGraph calls
+    it; None without one."""
 
     id: str
     thread_id: str | None = None
@@ -60,7 +61,8 @@ class EvaluationJob:
 
 @dataclass(slots=True, eq=False)
 class OpenNode:
-    """A node that has begun. `item` is there once it has ended, and its `job` where it counts."""
+    """A node that has begun. `item` is set when the node ends, and `job` if it is to be
+    evaluated."""
 
     name: str
     instruction: Instruction | None
@@ -87,14 +89,14 @@ class Feedback:
 
     @property
     def passed(self) -> bool | None:
-        """Whether every score passed; None where there is no score."""
+        """Return whether every score passed; None if there are no scores."""
         scored = [one.passed for one in self.results.values() if isinstance(one, EvaluationResult)]
         return all(scored) if scored else None
 
     @property
     def text(self) -> str:
-        """A line for each evaluator that the node did not pass, to be shown to whoever tries again;
-        empty where there is none."""
+        """Return a line for each evaluator that the node did not pass, as feedback for the next
+        attempt; empty if there is none."""
         lines = [f"{self.node}: {self.error}"] if self.error else []
         lines += [
             f"{name}: {one.feedback or 'not passed'}"
@@ -130,7 +132,7 @@ class NodeRunRecord:
 
 
 class NodeRecords:
-    """The runs that a monitor has seen. Whoever changes something holds the monitor's lock."""
+    """All runs that a monitor has seen. The caller must hold the monitor's lock to change them."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, NodeRunRecord] = {}

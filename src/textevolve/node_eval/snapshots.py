@@ -73,7 +73,7 @@ WHOLE = SnapshotLimits(characters=10**9, items=10**9, total=10**9, depth=100)
 
 @lru_cache(maxsize=10_000)
 def _is_secret(key: str, secrets: tuple[str, ...]) -> bool:
-    """Whether the value under this key is masked."""
+    """Tell whether the value under this key is masked."""
     return bool(_SECRET.search(key[:200])) or (bool(secrets) and _plain_name(key) in secrets)
 
 
@@ -194,7 +194,7 @@ class _Snapshot:
         return copied if _kind(copied) in _ATOMS else str(copied)
 
     def _copy_list(self, values: Any, depth: int) -> list[Any]:
-        """From the beginning and the end, since what came last often matters."""
+        """Copy the first and the last items up to the limit, since the last ones often matter."""
         length, most = len(values), min(self.limits.items, self.left)
         first: list[Any] = list(islice(values, length if length <= most else (most + 1) // 2))
         last: list[Any] = []
@@ -224,7 +224,7 @@ def _open(value: Any, kind: Any) -> tuple[Any, Any]:
 
 
 def mask_json(text: str, limits: SnapshotLimits) -> str:
-    """A text that is JSON, without the values under the names of secrets; any other as it is."""
+    """Mask the values under the names of secrets in a JSON text; other texts stay unchanged."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:

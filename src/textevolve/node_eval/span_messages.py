@@ -47,8 +47,8 @@ MOST_LEVELS = 12
 
 @dataclass(frozen=True, slots=True)
 class SpanMessage:
-    """`content` is None where nothing of it was recorded, or nothing can be read. `calls`: the
-    calls of tools in it, as they were recorded."""
+    """One message of a span. `content` is None if no content was recorded, or none can be read.
+    `calls`: its tool calls as recorded."""
 
     role: str
     content: str | None
@@ -56,8 +56,8 @@ class SpanMessage:
 
 
 def read_messages(value: object, role: str) -> list[SpanMessage]:
-    """Messages out of JSON or a list; a mere text is one message of `role`, which is also that of
-    messages that name none."""
+    """Read messages from JSON or a list; a plain text is one message. `role`: the role of messages
+    that name none."""
     parsed = parse_text(value, CONTAINERS)
     if isinstance(parsed, dict):
         return [read_message(cast(object, parsed), role)]
@@ -147,7 +147,7 @@ def _as_lists(tree: Any) -> Any:
 
 
 def _parse_parts(value: object) -> object:
-    """Parts that were written as a text; any other text is what was said, JSON or not."""
+    """Parse a text that holds message parts as JSON; any other text stays unchanged."""
     parsed = parse_text(value, CONTAINERS)
     if isinstance(value, str) and isinstance(parsed, list) and parsed:
         parts = cast(list[object], parsed)
@@ -157,8 +157,8 @@ def _parse_parts(value: object) -> object:
 
 
 def flatten(value: object, depth: int = 0, calls: list[Mapping[str, Any]] | None = None) -> str:
-    """The text of a content: of a part, of parts, or whatever else was recorded. Calls of tools in
-    it are added to `calls`."""
+    """Return a message's content as text, whether it is a part, a list of parts, or other data. Its
+    tool calls are added to `calls`."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -199,7 +199,7 @@ def _flatten_part(part: dict[str, Any], depth: int, calls: list[Mapping[str, Any
 
 
 def _describe_media(part: dict[str, Any], kind: str) -> str:
-    """`<image: https://...>`; what is not an address, but the picture itself, stays out."""
+    """Return a mark such as `<image: https://...>` for media; embedded data is left out."""
     given = part.get("modality")
     called = given if isinstance(given, str) and given else MEDIA[kind]
     address: Any = part

@@ -122,17 +122,17 @@ EXCEPTIONS = ("exception", "gen_ai.client.operation.exception")
 
 
 def operation_of(attributes: Attributes) -> str:
-    """The operation by the conventions; empty where the span names none."""
+    """Return the operation by OpenTelemetry's conventions; empty if the span names none."""
     return _text(attributes.get("gen_ai.operation.name"))
 
 
 def kind_of(attributes: Attributes) -> str:
-    """OpenInference's kind of span, in capitals; empty where it names none."""
+    """Return OpenInference's kind of span, in capitals; empty if the span names none."""
     return _text(attributes.get("openinference.span.kind")).upper()
 
 
 def node_name_of(attributes: Attributes, span: str) -> str:
-    """The tool's or the agent's name where it runs one; else the span's."""
+    """Return the name of the tool or agent that a span runs, otherwise the span's own name."""
     if operation_of(attributes) in ("execute_tool", "invoke_agent", "invoke_workflow") or (
         kind_of(attributes) in ("TOOL", "AGENT")
     ):
@@ -141,8 +141,8 @@ def node_name_of(attributes: Attributes, span: str) -> str:
 
 
 def input_of(attributes: Attributes, events: Events) -> State:
-    """`text`, with `messages` where there were any, and the `tools` on offer; or the object that a
-    tool was given."""
+    """Return a node's input: its `text`, with `messages` if there are any, and the available
+    `tools`; or the arguments of a tool."""
     found = _pick(_messages(INPUT_MESSAGES, "user", attributes, events))
     if not any(message.content for message in found):
         state = _first(attributes, INPUTS)
@@ -183,8 +183,8 @@ def _read_tool(raw: object) -> dict[str, Any]:
 
 
 def output_of(attributes: Attributes, events: Events) -> State:
-    """As `input_of`; or what a tool, a retriever or an agent gave. Of a whole transcript the answer
-    is what was said last."""
+    """Return a node's output: like `input_of`, or the result of a tool, a retriever or an agent. In
+    a whole transcript the last messages are the answer."""
     found = _pick(_messages(OUTPUT_MESSAGES, "assistant", attributes, events))
     if not any(message.content for message in found):
         state = _first(attributes, OUTPUTS)
@@ -205,8 +205,8 @@ def ids_of(attributes: Attributes) -> dict[str, str]:
 
 
 def attributes_of(attributes: Attributes) -> dict[str, Any]:
-    """What is neither a state nor an instrumentation's account of the call, such as a measurement
-    of the user's own."""
+    """Return the attributes that are neither a state nor part of the conventions, such as the
+    user's own measurements."""
     known = {*INPUTS, *OUTPUTS}
     return {
         key: value
@@ -216,7 +216,7 @@ def attributes_of(attributes: Attributes) -> dict[str, Any]:
 
 
 def tokens_of(attributes: Attributes) -> int | None:
-    """The sum of prompt and answer; None if the span has neither."""
+    """Return the sum of prompt and answer tokens; None if the span has neither."""
     for total in ("llm.token_count.total", "llm.usage.total_tokens", "gen_ai.usage.total_tokens"):
         if (count := _count(attributes.get(total))) is not None:
             return count
@@ -274,7 +274,8 @@ def _messages(
 
 
 def _pick(candidates: Iterable[list[SpanMessage]]) -> list[SpanMessage]:
-    """The first of which anything can be read; else the first that says that nothing was said."""
+    """Return the first list with readable content, otherwise the first that says that the content
+    was empty; empty without either."""
     empty: list[SpanMessage] = []
     for found in candidates:
         if any(message.content for message in found):
@@ -309,7 +310,8 @@ def _first(attributes: Attributes, keys: Sequence[str]) -> State:
 
 
 def _as_state(value: object) -> dict[str, Any]:
-    """An object as it is; anything else under `text`, and what it was as `value`."""
+    """Return an object unchanged; for other values a state with the `text` and the original
+    `value`."""
     parsed = parse_text(value, CONTAINERS)
     if isinstance(parsed, dict):
         return cast(dict[str, Any], parsed)
@@ -335,7 +337,7 @@ def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:
 
 
 def _body(attributes: Attributes) -> dict[str, Any]:
-    """The fields of a message that is an event of its own, as Python's older events name them too.
+    """Return the fields of a message that is an event of its own, under current and older names.
 
     What was said stays as it is: it may be JSON itself.
     """

@@ -21,7 +21,7 @@ _NOT_THERE: Any = object()
 
 
 class FieldError(InputError):
-    """A node's field that cannot be judged."""
+    """An error for a node's field that is missing or was truncated, and so cannot be judged."""
 
 
 def read_value(state: Any, key: str | None, place: str) -> Any:
@@ -44,7 +44,7 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
 
 
 def _find(state: Any, key: str) -> Any:
-    """The key itself wins over the path that it may also be."""
+    """Find a field by its key, otherwise by the key as a path with points."""
     if is_state(state) and key in state:
         return cast("Mapping[str, Any]", state)[key]
     head, dot, rest = key.partition(".")
@@ -67,7 +67,7 @@ def read_text(state: Any, key: str | None, place: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A text as it stands, the texts that a generator gave joined, anything else as JSON."""
+    """Return a text unchanged, a generator's texts joined, and any other value as JSON."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, list) and value:

@@ -24,7 +24,7 @@ class EvaluatorStatistics:
 
     @property
     def mean(self) -> float | None:
-        """The mean score of the nodes that have one; None without any."""
+        """Return the mean score of the nodes that have a score; None without any."""
         return self.total / self.scored if self.scored else None
 
     def add(self, outcome: EvaluationResult | Failure, node: str) -> None:

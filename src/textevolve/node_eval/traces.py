@@ -45,8 +45,8 @@ def read_episodes(
     reading: Reading | None = None,
     instructions: EpisodeInstructions | None = None,
 ) -> Iterator[Episode]:
-    """The runs in a trace, one by one: our own JSON lines, OpenTelemetry spans as OTLP JSON, or an
-    export of Phoenix, MLflow or LangSmith.
+    """Yield the runs in a trace one by one: our own JSON lines, OpenTelemetry spans as OTLP JSON,
+    or an export of Phoenix, MLflow or LangSmith.
 
     A line or span that cannot be used is reported to `reading`, and the rest is read. `-` is
     standard input. `instructions` say what nodes of these names do, whatever the file says.
@@ -127,7 +127,8 @@ def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
 def gather_episode(
     lines: Sequence[NodeLine], instructions: EpisodeInstructions | None = None
 ) -> Episode:
-    """An episode of its nodes, by their supersteps; a node that names none has one of its own."""
+    """Make an episode of its lines, sorted by superstep; a node that names no superstep gets its
+    own."""
     steps: dict[tuple[int, int], list[HistoryItem]] = {}
     last = 0
     for number, line in enumerate(lines, 1):
@@ -141,8 +142,8 @@ def gather_episode(
 
 
 def write_history(history: History, path: str | Path, episode: str = "") -> None:
-    """Keep a history as JSON lines, each run as an episode (see `split_history`). What stands
-    there is replaced, once all is written.
+    """Write a history as JSON lines, each run as an episode (see `split_history`). An existing file
+    is replaced once everything is written.
 
     Raises:
         InputError: the file cannot be written.

@@ -26,7 +26,8 @@ from textevolve.statistics.resampling import draw_weights
 
 
 def kappa_of(tables: Array) -> Array:
-    """Cohen's kappa of each table (..., q, q) of one rater's classes by another's, shape (...).
+    """Compute Cohen's kappa of each table (..., q, q) of one rater's classes by another's, shape
+    (...).
 
     Cohen (1960), "A coefficient of agreement for nominal scales", eq. 1: (po - pe) / (1 - pe), with
     pe = sum over classes of the product of both raters' shares. NaN where pe is 1, that is where
@@ -40,7 +41,7 @@ def kappa_of(tables: Array) -> Array:
 
 
 def alpha_of(tables: Array, distance: Array) -> Array:
-    """Krippendorff's alpha of each table of coincidences (..., q, q), shape (...).
+    """Compute Krippendorff's alpha of each table of coincidences (..., q, q), shape (...).
 
     Krippendorff (2011), "Computing Krippendorff's alpha-reliability": 1 - Do / De. An item that m
     people put into classes adds 1 / (m - 1) to the table for each ordered pair of them, so that it

@@ -36,8 +36,8 @@ LEAST_IN_BIN = 10
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
-    """`count` pairs with neighbouring probabilities: their mean, and the share of them that came
-    true, with Wilson's interval for groups."""
+    """A group of `count` similar probabilities: their mean, and the share of their events that
+    happened, with Wilson's interval for groups."""
 
     low: float
     high: float
@@ -74,7 +74,7 @@ def measure_calibration(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Calibration:
-    """All figures with their intervals; items of one group are not independent.
+    """Compute all calibration figures with their intervals; items of one group are not independent.
 
     Brier (1950), "Verification of forecasts expressed in terms of probability", for one class of
     two. The calibration error is that of Naeini et al. (2015), "Obtaining well
@@ -112,12 +112,14 @@ def measure_calibration(
 
 
 def bins_for(items: int) -> int:
-    """`BINS`, or fewer, so that `LEAST_IN_BIN` pairs are in each; never fewer than two."""
+    """Return the number of bins: `BINS`, or fewer so that each has `LEAST_IN_BIN` pairs; at least
+    2."""
     return max(2, min(BINS, items // LEAST_IN_BIN))
 
 
 def _numbers_of_bins(predicted: Array, bins: int | None) -> NDArray[np.intp]:
-    """The bin of each probability: that of the middle of its equals when all are ranked."""
+    """Return the bin of each probability, by its rank; equal probabilities share the bin of their
+    middle rank."""
     number = bins_for(predicted.size) if bins is None else bins
     if number < 1:
         raise InputError(f"a calibration error needs at least one bin, not {number}")
@@ -138,7 +140,8 @@ def _gaps(predicted: Array, came: Array, numbers: NDArray[np.intp]) -> Array:
 
 
 def _error_of(sums: Array) -> Array:
-    """The calibration error of sums (..., bins + 1) of such rows."""
+    """Compute the calibration error from sums of the rows that `_gaps` returns, shape (..., bins +
+    1)."""
     return ratio(np.abs(sums[..., :-1]).sum(axis=-1), sums[..., -1])
 
 

@@ -27,7 +27,7 @@ from textevolve.statistics.intervals import (
 def cluster_mean(
     values: Numbers, groups: Groups | None = None, *, level: float = 0.95
 ) -> Statistic:
-    """The mean with its t interval, groups being what is independent.
+    """Compute the mean with its t interval; groups are independent, values within a group are not.
 
     Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models": the sums
     of the residuals of each group make the variance, times G / (G - 1), with G - 1 degrees of
@@ -66,7 +66,8 @@ def _error(sums: Array, items: int) -> float:
 def cluster_share(
     successes: Numbers, groups: Groups | None = None, *, level: float = 0.95
 ) -> Statistic:
-    """A share of truth values with Wilson's interval, groups being what is independent.
+    """Compute the share of true values with Wilson's interval; groups are independent, values
+    within a group are not.
 
     The trials that count are the effective ones: their number by the design effect, corrected for
     the degrees of freedom as by Korn and Graubard (1998), "Confidence intervals for proportions

@@ -40,8 +40,8 @@ _CELLS = 4_000_000  # and signs
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """`p` is two-sided. `items` were judged by both; `first` and `second` count those on which
-    that judge did better."""
+    """The result of a paired test. `p` is two-sided. Both judges judged `items`; on `first` items
+    the first judge did better, on `second` items the second."""
 
     p: float
     items: int
@@ -58,7 +58,7 @@ def sign_flip_test(
     draws: int = FLIPS,
     seed: int = 0,
 ) -> PairedTest:
-    """Two-sided permutation test of the mean paired difference, by flipping signs.
+    """Test whether the mean paired difference is 0: a two-sided permutation test by flipping signs.
 
     Fisher (1935), "The Design of Experiments", chapter III. With `groups` all differences of a
     group flip together, since its items are not independent. Exact for up to 16 groups (or items)
@@ -86,8 +86,8 @@ def sign_flip_test(
 
 
 def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float:
-    """One-sided p that the mean of `treatment` is no higher: how often a random parting of all
-    numbers into two such samples puts them at least as far apart.
+    """Compute the one-sided p-value that the mean of `treatment` is no higher: how often a random
+    split of all numbers into two samples of these sizes separates the means at least as far.
 
     Two samples without pairs, after Pitman (1937), "Significance tests which may be applied to
     samples from any populations". Exact where there are at most `FLIPS` partings; else random ones
@@ -107,7 +107,8 @@ def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float
 
 
 def holm(p_values: Sequence[float] | Array) -> Array:
-    """p-values adjusted for their number: all below alpha stand, with a family-wise error of alpha.
+    """Adjust p-values for their number by Holm's method; all below alpha are significant, with a
+    family-wise error rate of alpha.
 
     Holm (1979), "A simple sequentially rejective multiple test procedure". A NaN stays NaN and is
     not counted as a test.
@@ -130,8 +131,8 @@ def difference_interval(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Interval:
-    """Interval of the mean of first minus second, item by item: every mean that the sign-flip test
-    does not refute, so that it leaves out 0 where that test finds a difference.
+    """Compute an interval of the mean of treatment minus control: all means that the sign-flip test
+    does not reject. It excludes 0 if that test finds a difference.
 
     Its ends are means of subsets: Hartigan (1969), "Using subsample values as typical values"; by
     random subsets above 16 groups. Exact where differences are spread alike to both sides of their
@@ -195,7 +196,7 @@ def items_needed(
     alpha: float = 0.05,
     tests: int = 1,
 ) -> float:
-    """Items, all independent, for a two-sided test to find a difference of this size.
+    """Compute how many independent items a two-sided test needs to find a difference of this size.
 
     `size`: that of the difference seen, unless given; then NaN where none was seen. `tests`: the
     number of tests that `holm` corrects for; the first has `alpha` divided by it. With as few items
@@ -227,7 +228,7 @@ def _differences(treatment: Numbers, control: Numbers) -> Array:
 
 
 def _all_signs(units: int) -> Iterator[Array]:
-    """Every pattern of signs of so many units, in blocks (patterns, units)."""
+    """Yield every pattern of signs for `units` differences, in blocks (patterns, units)."""
     bits = np.arange(units)
     for start in range(0, 1 << units, _BLOCK):
         patterns = np.arange(start, min(start + _BLOCK, 1 << units))
@@ -243,7 +244,7 @@ def _random_signs(units: int, draws: int, seed: int) -> Iterator[Array]:
 
 
 def _count_as_far(sums: Array, patterns: Iterator[Array]) -> int:
-    """Patterns under which the sum is as far from 0 as the one seen, but for rounding."""
+    """Count the sign patterns under which the sum is at least as far from 0 as the observed sum."""
     reach = abs(float(sums.sum())) - TIE * float(np.abs(sums).sum())
     return sum(int((np.abs(signs @ sums) >= reach).sum()) for signs in patterns)
 
@@ -275,7 +276,7 @@ class PairedDifference:
 def compare_pairs(
     pairs: Sequence[tuple[Numbers, Numbers]], *, seed: int = 0
 ) -> list[PairedDifference]:
-    """Several pairs of such lists, corrected for their number (`holm`)."""
+    """Compare several pairs of score lists, with p-values corrected for their number (`holm`)."""
     p_values = [sign_flip_test(*pair, seed=seed).p for pair in pairs]
     compared: list[PairedDifference] = []
     for (variant, baseline), p, corrected in zip(pairs, p_values, holm(p_values), strict=True):

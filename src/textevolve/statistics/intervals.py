@@ -50,21 +50,22 @@ class Statistic:
 
 
 def mean_present(values: Numbers) -> float:
-    """The mean of what is there; NaN of nothing."""
+    """Return the mean of the values that are not NaN; NaN if there are none."""
     present = vector(values)
     present = present[~np.isnan(present)]
     return float(present.mean()) if present.size else float("nan")
 
 
 def quantile(level: float) -> float:
-    """z such that a standard normal variable lies within +-z with this probability."""
+    """Return z such that a standard normal variable lies within +-z with the probability
+    `level`."""
     return NormalDist().inv_cdf(1 - _tail(level))
 
 
 @lru_cache(maxsize=1024)
 def t_quantile(level: float, freedom: int) -> float:
-    """t such that a Student variable with so many degrees of freedom lies within +-t with this
-    probability, to about nine digits.
+    """Return t such that a Student variable with `freedom` degrees of freedom lies within +-t with
+    the probability `level`, to about nine digits.
 
     Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for the probability, solved by halving; above
     200 degrees of freedom the expansion 26.7.5.
@@ -86,7 +87,7 @@ def t_quantile(level: float, freedom: int) -> float:
 
 
 def _within(angle: float, freedom: int) -> float:
-    """The probability that |t| is at most sqrt(freedom) * tan(angle)."""
+    """Compute the probability that |t| is at most sqrt(freedom) * tan(angle)."""
     cosine, odd = math.cos(angle), freedom % 2
     term, total = (cosine if odd else 1.0), 0.0
     for k in range(freedom // 2):
@@ -97,7 +98,7 @@ def _within(angle: float, freedom: int) -> float:
 
 
 def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Interval:
-    """Interval of a share of independent trials.
+    """Compute Wilson's interval of a share of independent trials.
 
     Wilson (1927), "Probable inference, the law of succession, and statistical inference"; Brown,
     Cai and DasGupta (2001), section 3.1.1. Half a success (a tie) is allowed; it varies less than
@@ -124,9 +125,9 @@ def mean_interval(
     seed: int = 0,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Interval of the mean of one figure an item; see `bootstrap_interval`. Figures within `UNIT`
-    have Wilson's, with groups as trials, where all are the same, or where there are fewer than 30
-    groups and each is 0, 1 or half of it."""
+    """Compute an interval of the mean of one figure per item; see `bootstrap_interval`. Figures
+    within `UNIT` get Wilson's interval, with groups as trials, if all are equal, or if there are
+    fewer than 30 groups and each is 0, 1 or one half."""
     array = vector(values)
     present = ~np.isnan(array)
     features = np.stack([np.where(present, array, 0.0), present.astype(np.float64)], axis=1)
@@ -152,8 +153,8 @@ def betting_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Interval of the mean of independent figures that cannot leave `bounds`, at its level however
-    few there are and however they are spread.
+    """Compute an interval of the mean of independent figures within `bounds`, valid at its level
+    for any number of figures and any distribution.
 
     Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting",
     JRSS B 86: the hedged capital interval with predictable bets for a fixed number of items. A mean
@@ -177,7 +178,7 @@ def betting_interval(
 
 
 def _bet_on_more(values: Array, stake: float) -> float:
-    """The least mean in [0, 1] against which bets on larger values have not won as much."""
+    """Return the lowest mean in [0, 1] that bets on larger values do not refute."""
     bets = _size_bets(values, stake)
     low, high = 0.0, 1.0
     for _ in range(40):
@@ -188,7 +189,7 @@ def _bet_on_more(values: Array, stake: float) -> float:
 
 
 def _size_bets(values: Array, stake: float) -> Array:
-    """Each by the spread of the values before it."""
+    """Return the size of each bet, from the spread of the values before it."""
     places = np.arange(2, values.size + 2)
     middles = (0.5 + np.cumsum(values)) / places
     spreads = (0.25 + np.cumsum((values - middles) ** 2)) / places
@@ -196,7 +197,7 @@ def _size_bets(values: Array, stake: float) -> Array:
 
 
 def _win_most(values: Array, bets: Array, mean: float) -> float:
-    """The logarithm of the largest capital that the bets against this mean ever make."""
+    """Return the logarithm of the largest capital that the bets against a mean ever reach."""
     gains = np.minimum(bets, _GREATEST_BET / mean) * (values - mean)
     return float(np.log1p(gains).cumsum().max())
 
@@ -211,7 +212,7 @@ def bootstrap_interval(
     seed: int = 0,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Interval of a statistic of sums over items, resampling whole groups.
+    """Compute an interval of a statistic of sums over items, by resampling whole groups.
 
     From 30 groups on the percentiles of draws with replacement: Efron and Tibshirani (1993), "An
     Introduction to the Bootstrap", section 13.3; groups as the unit drawn: Field and Welsh (2007),
@@ -242,7 +243,7 @@ def bootstrap_interval(
 
 
 def resampling_interval(values: Array, level: float = 0.95) -> Interval:
-    """The interval that a statistic's values under the weights of `draw_weights` make."""
+    """Compute an interval from a statistic's values under the weights of `draw_weights`."""
     defined = values[~np.isnan(values)]
     if defined.size < values.size * (1 - MOST_UNDEFINED) or np.isnan(values[0]):
         share = 1 - defined.size / values.size
@@ -259,7 +260,7 @@ def resampling_interval(values: Array, level: float = 0.95) -> Interval:
 
 
 def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:
-    """A number for each item's group, from 0; "" and None are groups of their own.
+    """Return a group number, from 0, for each item; items with "" or None are groups of their own.
 
     Raises:
         InputError: there is not one group for each item.
@@ -274,27 +275,27 @@ def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:
 
 
 def sum_groups(values: Array, numbers: NDArray[np.intp]) -> Array:
-    """Sums of the rows (items, ...) of each group, (groups, ...)."""
+    """Return the sums of rows (items, ...) by group, (groups, ...)."""
     sums = np.zeros((int(numbers.max(initial=-1)) + 1, *values.shape[1:]))
     np.add.at(sums, numbers, values)
     return sums
 
 
 def ratio(part: Array, total: Array) -> Array:
-    """part / whole, NaN where the whole is 0."""
+    """Return part / total, NaN if the total is 0."""
     shape = np.broadcast_shapes(np.shape(part), np.shape(total))
     return np.divide(part, total, out=np.full(shape, np.nan), where=np.asarray(total) != 0)
 
 
 def _tail(level: float) -> float:
-    """The probability left out at each end."""
+    """Return the probability that an interval leaves out at each end."""
     if not 0 < level < 1:
         raise InputError(f"a confidence level lies between 0 and 1, not at {level}")
     return (1 - level) / 2
 
 
 def _sum_by_group(features: Array, groups: Groups | None) -> Array:
-    """Sums (groups, m) of the groups in which anything is present."""
+    """Return sums (groups, m) of the groups that have any value."""
     numbers = group_numbers(groups, len(features))
     present = (features != 0).any(axis=1)
     _, numbers = np.unique(numbers[present], return_inverse=True)

@@ -24,17 +24,17 @@ CLOSE = 1e-12
 
 
 def logistic(x: Array) -> Array:
-    """1 / (1 + exp(-x)), without overflow."""
+    """Compute 1 / (1 + exp(-x)) without overflow."""
     return np.asarray(0.5 * (1 + np.tanh(x / 2)))
 
 
 def log_logistic(x: Array) -> Array:
-    """The logarithm of the above, also where it is tiny."""
+    """Compute the logarithm of the logistic function, accurate also for tiny values."""
     return np.asarray(-np.logaddexp(0.0, -x))
 
 
 def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array) -> Array:
-    """The weights (k,) of a logistic regression on `rows` (n, k).
+    """Fit a logistic regression to `rows` (n, k), and return its weights (k,).
 
     Minimised is sum(counts * cross-entropy(shares, logistic(rows @ weights))) + sum(ridge *
     weights^2) / 2, in natural logarithms; `ridge` may be another for each weight, as for an

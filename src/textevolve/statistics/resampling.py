@@ -18,9 +18,9 @@ FEW = 30
 
 
 def draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
-    """How often each resample takes each group, (resamples, groups) in blocks that fit into memory:
-    draws with replacement, or of fewer than `FEW` groups the whole first and then all but one of
-    them in turn. `intervals.resampling_interval` makes an interval of either."""
+    """Yield how often each resample takes each group, (resamples, groups), in blocks that fit into
+    memory: random draws with replacement; with fewer than `FEW` groups all groups first, then all
+    but one in turn. `intervals.resampling_interval` makes an interval from either."""
     if groups < FEW:
         yield np.ones((groups + 1, groups)) - np.eye(groups + 1, groups, -1)
         return

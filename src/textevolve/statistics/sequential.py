@@ -35,7 +35,8 @@ class LookOutcome:
 
 
 def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> list[LookOutcome]:
-    """Whether the mean of paired differences is above 0, looked at after each block of units.
+    """Test whether the mean of paired differences is above 0, with a look after each block of
+    units.
 
     `blocks`: the differences of the units that each look adds, a unit being an item, or the sum
     over items that are not independent. `spending`: the level that all looks up to this one may
@@ -76,7 +77,7 @@ def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> lis
 
 
 def _flip(alive: Array, size: int) -> Array:
-    """One unit more, whose difference has one sign or the other."""
+    """Add one more unit, whose difference has one sign or the other."""
     flipped = np.zeros_like(alive)
     flipped[size:] += alive[:-size]
     flipped[:-size] += alive[size:]
@@ -84,5 +85,5 @@ def _flip(alive: Array, size: int) -> Array:
 
 
 def fewest_units(level: float = ALPHA) -> int:
-    """Units, all with a gain, below which no outcome is below the level."""
+    """Return the fewest units, all with a gain, whose p-value can reach the level."""
     return math.ceil(-math.log2(level))

@@ -26,7 +26,7 @@ BACKENDS = ("langgraph", "native")
 
 
 class _WaitingMonitor(Monitor):
-    """Waits for evaluators before a node returns."""
+    """A monitor whose nodes return only after their quick evaluators have ended."""
 
     def end(self, node: OpenNode, *args: Any, **kwargs: Any) -> ours.HistoryItem:
         item = super().end(node, *args, **kwargs)
@@ -35,7 +35,7 @@ class _WaitingMonitor(Monitor):
 
 
 class _PublishedEvaluator(NodeEvaluator):
-    """An evaluator that is given histories of the published shape."""
+    """Wraps an evaluator, so that it receives histories in ArbiterOS's published form."""
 
     def __init__(self, evaluator: NodeEvaluator) -> None:
         self.evaluator = evaluator
@@ -74,7 +74,8 @@ class ArbiterOSAlpha:
         return current if current in self._rollouts else None
 
     def add_evaluator(self, evaluator: NodeEvaluator) -> None:
-        """
+        """Judge the following nodes with one more evaluator.
+
         Raises:
             InputError: it cannot be used, or another has its name.
         """
@@ -83,7 +84,7 @@ class ArbiterOSAlpha:
         self.evaluators.append(evaluator)
 
     def instruction(self, instruction_type: Instruction) -> Callable[[F], F]:
-        """A decorator of functions of every kind: each call is a node of this type.
+        """Return a decorator for functions of any kind: each call becomes a node of this type.
 
         Raises:
             InputError: there is no such type.
@@ -108,7 +109,8 @@ class ArbiterOSAlpha:
     def _read_input(
         self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The state that LangGraph gives; in plain Python all arguments by their names."""
+        """Return a node's input state: LangGraph's state, or in plain Python all arguments by
+        name."""
         if self.backend == "langgraph":
             return args[0] if args else None
         try:

@@ -54,5 +54,5 @@ class History:
         self.entries = [[publish_item(item) for item in step] for step in self.recorded.entries]
 
     def pprint(self) -> None:
-        """Print it as a tree."""
+        """Print the history as a tree."""
         print(self.recorded)
