@@ -71,7 +71,7 @@ Post: TypeAlias = Callable[[URL, bytes], Awaitable[tuple[int, Mapping[str, str],
 
 
 class _UnansweredError(Exception):
-    """The reason why a question has no answer."""
+    """The endpoint gave no usable answer to a question; the message is the reason."""
 
 
 class DecisionAnswer(BaseModel):
@@ -243,7 +243,7 @@ def _is_probability(value: object) -> TypeGuard[float]:
 
 @dataclass(frozen=True, slots=True)
 class DecisionCalls:
-    """The calls of one client on its endpoint's decision wire."""
+    """Sends the decision requests of one client over its endpoint's decision protocol."""
 
     name: str
     model: str

@@ -116,9 +116,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answers about one state. `answers` has an entry for each question, by its name; refused
-    and missing ones are failures. `emulated`: derived from a chat model. `cut`: omitted characters
-    of the state, if the model's context is too small."""
+    """The answers to questions about one state. `answers`: an answer for each question, by name, or
+    a Failure if it was refused or is missing. `emulated`: derived from a chat model. `cut`: the
+    number of characters left out of the state, if it exceeded the model's context."""
 
     answers: Mapping[str, Answer | Failure]
     emulated: bool = False

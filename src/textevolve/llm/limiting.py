@@ -41,14 +41,15 @@ class _Waiter:
 
 
 class Limited:
-    """At most `limit` calls in flight, in the order they came; the limit follows the 429s.
+    """A model with a limit on concurrent calls, which start in the order of their arrival. The
+    limit adapts to the endpoint's 429 answers.
 
-    Additive increase: one more for each round of `limit` answers, while the limit is in full use,
-    up to `most` (`start`, unless said). Multiplicative decrease: a 429 halves it, once for all
-    calls that had begun before. Never below 1. Calls wait for `buckets`, which may be shared with
-    others, and for limits that the endpoint reports; nobody is asked before the time that a 429
-    named. A wait of more than `patience` seconds is an `UnavailableError` instead. `whose`: the
-    endpoint's name in messages.
+    Additive increase: the limit grows by one for each round of `limit` answers while it is fully
+    used, up to `most` (by default `start`). Multiplicative decrease: a 429 halves the limit, once
+    for all calls that had started before, but never below 1. Calls also wait for `buckets`, which
+    may be shared with other models, for limits that the endpoint reports, and for the time that a
+    429 names. A call that would wait more than `patience` seconds raises `UnavailableError`.
+    `whose`: the endpoint's name in messages.
     """
 
     def __init__(
@@ -403,12 +404,12 @@ class Member:
 
 
 class Pool:
-    """A model behind several endpoints, each with its own limits.
+    """A model that distributes calls over several endpoints, each with its own limits.
 
-    A call goes to the member that has fewest calls for its weight. Calls whose prompts begin alike
-    stay with one member while it is healthy, for its prefix cache. Where a member fails, the next
-    is asked within the same call; where it is limited (429), it is passed over until the time that
-    it named. `Response.member` says who answered.
+    A call goes to the member with the fewest calls for its weight. Calls whose prompts begin alike
+    stay with one member while it is healthy, to use its prefix cache. If a member fails, the next
+    one is tried within the same call; a member that answers 429 is skipped until the time that it
+    names. `Response.member` names the member that answered.
     """
 
     def __init__(self, name: str, members: Sequence[Member], listener: Listener = silence) -> None:
@@ -467,8 +468,9 @@ class Pool:
         return chosen
 
     def _rank(self, member: Member) -> tuple[bool, float, float]:
-        """Rank members with room first, then the least busy for its weight, then by turns, which
-        follow the weights; who was away for a while does not catch up on what it missed."""
+        """Sort the members: first those with room, then the least busy for their weight, then by
+        turns, which follow the weights. A member that was away does not catch up on missed turns.
+        """
         load = member.model.load
         is_full = load >= int(member.model.limit)
         return is_full, load / member.weight, max(member.turn, self._turn)

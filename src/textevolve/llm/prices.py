@@ -157,7 +157,8 @@ _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 
 
 class _Readable:
-    """An optional field that is None if it cannot be read, so that a good text is kept."""
+    """A validator for optional fields: an unreadable value becomes None, so that a usable answer is
+    kept."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

@@ -49,8 +49,9 @@ def _is_last(request: Request, leading: tuple[Message, ...], opening: Message) -
 
 
 def breakpoints(request: Request) -> tuple[tuple[int, int], ...]:
-    """Return the parts after which the prompt may be cached, as numbers of message and part: the
-    system messages, the opening, and all but the last part. At most 4, in order."""
+    """Return the places after which the prompt may be cached, each as the index of a message and of
+    its part: the end of the system messages, of the opening, and of everything before the last
+    part. At most 4, in order."""
     leading, opening = _split(request)
     places: set[tuple[int, int]] = set()
     if leading and opening is not None:
@@ -70,7 +71,7 @@ def breakpoints(request: Request) -> tuple[tuple[int, int], ...]:
 def add_hints(
     body: dict[str, Any], request: Request, how: PromptCache, refused: Collection[str]
 ) -> None:
-    """Writes the hints into the body of a request, but none that the endpoint refused."""
+    """Add the cache hints to the body of a request, except those that the endpoint refused."""
     if how == "key" and KEY_FIELD not in refused:
         key = prefix_key(request)
         if key is not None:
@@ -84,7 +85,7 @@ def add_hints(
 
 
 def _mark(content: Any, message: Message, marked: Collection[int]) -> list[dict[str, Any]]:
-    """The parts of a message one by one, with marks; pictures stay before the text."""
+    """Return the parts of a message one by one, with cache marks; images stay before the text."""
     sent = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
     pictures = [part for part in sent if part["type"] != "text"]
     texts = list[dict[str, Any]]()

@@ -18,8 +18,8 @@ _BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
 
 
 def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
-    """Return the reasoning that a text begins with, and the text after it. Reasoning without an end
-    is recognised only in truncated answers, as a text may be about the tag."""
+    """Split a text into the reasoning at its beginning and the answer after it. Reasoning without
+    an end tag is recognised only in truncated answers, since a text may also be about the tag."""
     if "<th" not in text[:64]:  # nearly always
         return "", text
     if match := _THOUGHTS.match(text):
@@ -62,8 +62,8 @@ class StreamedThoughts:
 
 
 def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[TokenLogprobs, ...]:
-    """Return the tokens after the first `left_out` characters of a text, with the token that spans
-    the boundary."""
+    """Return the tokens after the first `left_out` characters of a text, including a token that
+    spans this boundary."""
     passed = 0
     for number, token in enumerate(tokens):
         passed += len(token.token)

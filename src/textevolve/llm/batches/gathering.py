@@ -71,7 +71,7 @@ _FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNOREC
 
 
 class QueueFullError(Exception):
-    """The endpoint takes no more now, or not so much at once."""
+    """The endpoint's queue of batch jobs is full, or the job is too large for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,8 @@ class Submissions:
         return name
 
     async def _create(self, batch: KeptBatch, path: str) -> RemoteBatch:
-        """Create a job; if the answer is lost, look for the job before the next attempt."""
+        """Create a job at the endpoint; if the answer is lost, look for the job before trying
+        again."""
         body = {
             "endpoint": f"/v1{path}",
             "input_file_id": batch.file,
@@ -340,7 +341,7 @@ class Submissions:
                 await self._exchange("DELETE", f"/files/{file}")
 
     async def lines(self, file: str) -> AsyncGenerator[AnsweredLine]:
-        """Yield the results in a file as they arrive; unreadable lines are skipped."""
+        """Yield the results in a file as they arrive, without unreadable lines."""
         url = URL(f"{self._base_url}/files/{file}/content")
         answer = await self._http.begin("GET", url, quiet=QUIET)
         if answer.status != 200:

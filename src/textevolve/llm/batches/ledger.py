@@ -30,9 +30,9 @@ OPEN_STATES: tuple[JobState, ...] = ("prepared", "submitted", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class KeptBatch:
-    """A stored batch job. `mark`: a name of our own, sent to the endpoint. `keys`:
-    the journal's keys of its requests. `file`: the uploaded file, `id`: the job, both as the
-    endpoint names them. `created` is Unix time."""
+    """A stored batch job. `mark`: a random name that is sent to the endpoint and identifies the job
+    there. `keys`: the journal's keys of the job's requests. `file` and `id`: the endpoint's names
+    of the uploaded file and of the job. `created`: Unix time."""
 
     mark: str
     model: str

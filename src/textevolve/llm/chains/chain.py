@@ -237,7 +237,7 @@ class Chain:
         return any(not isinstance(callee, Chain) or callee.may_ask for callee in _called_by(self))
 
     def describe(self) -> dict[str, Any]:
-        """Describe the chain as JSON, so that a changed chain has another description."""
+        """Return the chain as JSON data that changes whenever the chain changes."""
         return {
             "name": self.name,
             "model": self.model,

@@ -64,8 +64,8 @@ def _read_file(path: Path, name: str) -> Chain:
 
 
 def as_chain(target: object, name: str = "") -> Chain:
-    """Return a chain unchanged, or wrap a function, Runnable or module into a chain with a single
-    step, `output`.
+    """Return a chain unchanged; wrap a function, Runnable or module into a chain with one step,
+    whose result is the value `output`.
 
     Raises:
         InputError: the target is not callable.

@@ -190,7 +190,7 @@ class SystemTurn(TurnMarkers):
 
     @property
     def inside(self) -> bool:
-        """Whether it is written inside a turn of the user."""
+        """Return whether the system message is written inside a turn of the user."""
         return self.placement in ("first-user", "last-user")
 
 
@@ -229,8 +229,8 @@ class ChatFormat(Frozen):
 
     @cached_property
     def markers(self) -> tuple[str, ...]:
-        """Every text by which a change of speaker could be forged: control tokens, and the words
-        that stand in their place where the format has none."""
+        """Return all texts that could forge a change of speaker: control tokens, and the words that
+        replace them in formats without control tokens."""
         turns = [self.user, self.assistant, *([self.system] if self.system else [])]
         texts = [text for turn in turns for text in (turn.before, turn.after)]
         texts += [self.bos, self.eos, self.generation, self.ending, *self.stop]
@@ -243,7 +243,8 @@ class ChatFormat(Frozen):
 
     @cached_property
     def plain(self) -> dict[str, Any]:
-        """The description as `chat_format.jinja` takes it; nothing where there is nothing."""
+        """Return the description in the form that `chat_format.jinja` takes, without
+        empty fields."""
         return self.model_dump(exclude_none=True, exclude={"title", "more_markers"})
 
 

@@ -157,8 +157,8 @@ class _Reader:
         return content
 
     def closing(self) -> bool | None:
-        """Return whether the text ends here, and with it a prompt for an answer; None if turns
-        follow."""
+        """Return True if the text ends here with the prompt for an answer, False if it ends without
+        one, and None if turns follow."""
         remaining = self.text[self.at :]
         prompt = self.format.generation
         if remaining == prompt and (prompt or self.last == "user"):

@@ -281,7 +281,8 @@ def is_model_file(path: Path | str) -> bool:
 
 
 def read_chat_template(path: Path | str) -> ModelTemplate:
-    """Read the chat template of a model from its folder, a GGUF file, or one file of a folder.
+    """Read the chat template of a model from its folder, a GGUF file, or a single template or
+    configuration file.
 
     Raises:
         InputError: no such file, one that is damaged, or one without a chat template.

@@ -25,22 +25,20 @@ _TOKEN = re.compile(r"\d+| ?[^\W\d_]+|\s+|[^\w\s]|_")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer of the server. Omitted fields are obliging.
+    """An answer of the scripted server. Fields that are not set are filled in to fit the request.
 
-    `text`: None stands for the obliging text; `alter` is applied to either. `yes`: of a one-token
-    answer, P(yes), or the probability of the first of the words at the end of the question ("one
-    letter, A, B or C."); the other words share the rest. `body`: sent verbatim instead of a chat
-    completion, with `status`.
-    `delay`: seconds on top of the server's latency. `transport`: `hang` never answers, `reset`
-    breaks the connection in the middle of the answer, `cut` ends it early in an orderly way,
-    `endless` sends spaces after it for as long as they are taken, `stall` sends the first half and
-    then nothing more. Where the answer is streamed, `packets` makes what is sent, packet by packet,
-    of the events, and `pace` are the seconds between two packets; the halves are those of the
-    packets. `streams`: False is a server that ignores that a stream was asked for. `tool_calls`:
-    functions that are called, each with its arguments as text. `reasoning`: what was thought before
-    the answer, told in `reasoning_field`; "text" is between tags before the text.
-    `model`: the one that the answer names, where it is not the one that was asked. `events`: those
-    of a stream, which the server makes.
+    `text`: None: a generated text; `alter` is applied to either. `yes`: the probability of Yes in a
+    one-token answer, or of the first of the words at the end of the question ("one letter, A, B or
+    C."); the other words share the rest. `body`: sent unchanged instead of a chat completion, with
+    `status`. `delay`: seconds in addition to the server's latency. `transport`: `hang` never
+    answers, `reset` breaks the connection in the middle of the answer, `cut` closes it early,
+    `endless` sends spaces after the answer until the client disconnects, `stall` sends the first
+    half and then nothing more. For streamed answers, `packets` turns the events into the packets
+    that are sent, and `pace` is the seconds between two packets. `streams`: False ignores requests
+    to stream. `tool_calls`: the functions to call, each with its arguments as text. `reasoning`:
+    the reasoning before the answer, sent in the field `reasoning_field`; "text" puts it between
+    tags before the text. `model`: the model's name in the answer, if it differs from the requested
+    one. `events`: the events of a stream, which the server generates.
     """
 
     text: str | None = None
