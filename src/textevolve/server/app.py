@@ -44,8 +44,8 @@ def create_app(
     key: str | None = None,
     ready: Callable[[Serving], None] = lambda _serving: None,
 ) -> FastAPI:
-    """The server as an ASGI application. `key`: one that clients may send beside those in the
-    store, with all scopes; `ready` is called with what is served once it is open.
+    """Return the server as an ASGI application. `key`: a key with all scopes that clients may send,
+    besides the stored keys. `ready` is called with the served models and judges once they are open.
 
     Raises, when it starts:
         InputError: a judge or an alias cannot be used.

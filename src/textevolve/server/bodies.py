@@ -75,7 +75,7 @@ class Bodies:
 
 
 def largest_body(path: str, caller: Caller) -> int:
-    """Bytes that a caller may send to a path."""
+    """Return the largest size in bytes of a body that a caller may send to a path."""
     if caller.may("run"):
         for start, size in LARGER.items():
             if path == start or path.startswith(f"{start}/"):
@@ -90,8 +90,8 @@ def declared_size(headers: Mapping[str, bytes], largest: int) -> int:
 
 
 async def read_body(receive: Receive, largest: int) -> bytes:
-    """The whole body. More than is taken is read away for a while, since a client that is still
-    sending would not see the answer.
+    """Return the whole body of a request. Bytes above the largest size are received and dropped for
+    a while, since a client that is still sending would not see the error.
 
     Raises:
         ApiError: 413, it is too large; 408, it does not come.
@@ -117,7 +117,8 @@ async def read_body(receive: Receive, largest: int) -> bytes:
 
 
 async def check_depth(body: bytes) -> None:
-    """
+    """Check that the JSON of a body is not nested too deeply.
+
     Raises:
         ApiError: 400, the JSON is nested too deeply.
     """
@@ -132,13 +133,15 @@ async def check_depth(body: bytes) -> None:
 
 
 def json_depth(body: bytes) -> int:
-    """How deep the brackets of JSON go; also of what is no JSON."""
+    """Return how many levels deep the brackets of a body are nested, even if it is not valid
+    JSON."""
     brackets = _TEXTS.sub(b"", body).translate(None, _NOT_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
 class Replay:
-    """Gives the body that was read, once, and then what else comes: that the client has gone."""
+    """An ASGI `receive` that returns a body already read once, and then the client's next messages,
+    such as its disconnection."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body

@@ -63,7 +63,8 @@ def is_page(path: str) -> bool:
 
 
 def cookie_name(scope: AsgiScope, kind: str) -> str:
-    """With the port, since a browser sends the cookies of one port of a machine to all of them."""
+    """Return the name of a cookie. It contains the port (for http), since a browser sends the
+    cookies of one port of a machine to all its ports."""
     if scope["scheme"] == "https":
         return f"__Host-te_{kind}"
     return f"te_{kind}_{(scope.get('server') or ('', 0))[1]}"
@@ -178,5 +179,5 @@ def _name_of(host: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Nobody can point a number elsewhere."""
+    """Check whether a host name is a numeric IP address, which DNS cannot redirect."""
     return ":" in name or name.replace(".", "").isdigit()

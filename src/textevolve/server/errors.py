@@ -101,13 +101,13 @@ def no_model(name: str) -> ApiError:
 
 
 def respond(data: Mapping[str, Any], status: int = 200, **headers: str) -> Response:
-    """A response with JSON in ASCII, since what clients send may hold half a surrogate pair."""
+    """Return a JSON response in ASCII, since clients' texts may contain lone surrogates."""
     body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
     return Response(body, status, headers, "application/json")
 
 
 def respond_error(path: str, error: ApiError) -> Response:
-    """The error in the shape of the API that the path belongs to."""
+    """Return the response for an error, in the format of the API that the path belongs to."""
     if path == SYSTEM_ONE and error.code == INVALID:
         fault = {"loc": ["body"], "msg": error.message, "type": "value_error"}
         return respond({"detail": [fault]}, 422)
@@ -122,8 +122,8 @@ def respond_error(path: str, error: ApiError) -> Response:
 
 
 def respond_invalid(path: str, error: RequestValidationError) -> Response:
-    """Describe the faults of a request's body with their places; not what stood there, which may be
-    long and is the client's own."""
+    """Return the response for an invalid body: each fault with its field, but without the invalid
+    value, which may be long or private."""
     if path != SYSTEM_ONE:
         return respond_error(path, invalid_error(error))
     faults = [_describe_fault(fault) for fault in error.errors()[:ERRORS_SHOWN]]

@@ -65,12 +65,13 @@ log = logging.getLogger("textevolve.server")
 
 
 class AnswerDropped(ConnectionResetError):
-    """Nobody takes the answer, or it is no longer theirs."""
+    """An answer was not sent to its end: the client stopped reading, or its key became invalid."""
 
 
 @dataclass(slots=True)
 class Guard:
-    """An ASGI app around another. `answer_error`: answers with an error."""
+    """An ASGI app that checks requests before it passes them to `app`. `answer_error`: returns the
+    response for an exception."""
 
     app: App
     options: ServerOptions
@@ -134,7 +135,7 @@ class Guard:
 
 @dataclass(slots=True)
 class GuardAnswer:
-    """The answer as it is sent, with security headers, while the client reads it and its key is
+    """Sends an answer with security headers, as long as the client reads it and the client's key is
     valid."""
 
     scope: AsgiScope
@@ -162,7 +163,8 @@ class GuardAnswer:
             raise AnswerDropped("the client does not read its answer") from None
 
     async def _ask_again(self) -> None:
-        """A stream may last longer than its key."""
+        """Check the client's key again during an answer, since a stream may last longer than its
+        key."""
         now = time.monotonic()
         again = self.sender.again if self.sender is not None else None
         if again is None or now - self.asked_at < identity.KEY_SECONDS:
@@ -214,7 +216,7 @@ def _set_csrf(
 
 
 def _nobody(path: str) -> Sender:
-    """Who has no key and needs one.
+    """Return the sender of a request without a key, for a path that needs none.
 
     Raises:
         ApiError: 401, on most paths.
@@ -232,7 +234,8 @@ def _bearer(headers: Mapping[str, bytes]) -> str:
 
 
 async def _check_body(scope: AsgiScope, headers: Mapping[str, bytes], body: bytes) -> None:
-    """
+    """Check the type of a request's body, and the depth of its JSON.
+
     Raises:
         ApiError: 415, it is packed or of another type than is taken; 400, it is nested too deeply.
     """
@@ -254,7 +257,8 @@ async def _check_body(scope: AsgiScope, headers: Mapping[str, bytes], body: byte
 
 
 def _ask_for_key(request: Request, error: Exception) -> Response | None:
-    """A browser that shows a page is led to the one that takes a key, and back."""
+    """Return a redirect to the login page if a browser requested a page without a key; otherwise
+    None."""
     if not isinstance(error, ApiError) or error.status != 401:
         return None
     wants_page = b"text/html" in request.headers.get("accept", "").encode()

@@ -48,19 +48,20 @@ NOBODY = Caller("", "nobody", frozenset(), frozenset())
 
 
 def caller_by_key(key: StoredKey) -> Caller:
-    """Whom a key stands for."""
+    """Return the caller with the rights of a stored key."""
     spec = key.spec
     namespaces = frozenset(spec.namespaces) if spec.namespaces else None
     return Caller(key.id, key.name, frozenset(spec.scopes), namespaces, spec.limits)
 
 
 def caller_of(request: Request) -> Caller:
-    """Whoever `guard` found to be asking."""
+    """Return the authenticated caller of a request, as set by `guard`."""
     return request.scope["textevolve.caller"]
 
 
 def needs(scope: KeyScope) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency of a path: the caller, who has this scope."""
+    """Return a FastAPI dependency that returns the caller, or raises a 403 error if the caller
+    lacks this scope."""
 
     async def check(request: Request) -> Caller:  # else it is run in a thread
         caller = caller_of(request)
@@ -93,7 +94,7 @@ OPERATOR = Caller("env", "the key of --key-env", frozenset(SCOPES))
 
 @dataclass
 class Identities:
-    """`env_key`: that of --key-env, which has all scopes."""
+    """Finds callers by key or session. `env_key`: the key of --key-env, which has all scopes."""
 
     resources: Store
     env_key: str | None = None
@@ -122,7 +123,8 @@ class Identities:
         return await self.find_by_id(id) if id else None
 
     async def begin_session(self, text: str) -> str | None:
-        """The token of a new session, which ends with its key; None where the key is none."""
+        """Begin a session with a key and return the session's token; None if the key is invalid.
+        The session ends when its key does."""
         caller = await self.find_by_key(text)
         if caller is None:
             return None
@@ -137,8 +139,8 @@ class Identities:
         await asyncio.to_thread(self.resources.write, stored_keys.end_session, stored)
 
     def _stored_token(self, token: str) -> str:
-        """A session that was begun with the operator's key is stored under that key, too, so that
-        it ends when another one is set."""
+        """Return the text under which a session's token is stored. For a session of the operator's
+        key it contains that key, so the session ends when the key is changed."""
         return f"{token} {self.env_key}" if token.startswith("e.") else token
 
     async def _look_up(self, query: Callable[..., Any], text: str) -> Caller | None:
@@ -158,8 +160,9 @@ class Identities:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """`again`: finds out once more who it is; None: by nothing that may end. `token`: of the
-    session. `keyed`: a key came with the request, which no page can make a browser send."""
+    """The sender of a request. `again`: looks the caller up again; None if the caller's rights
+    cannot end. `token`: the session's token. `keyed`: the request has a key, which no page of
+    another site can make a browser send."""
 
     caller: Caller
     again: Callable[[], Awaitable[Caller | None]] | None = None

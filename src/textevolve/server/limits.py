@@ -32,15 +32,16 @@ log = logging.getLogger("textevolve.server")
 
 @dataclass
 class Bucket:
-    """Fills up evenly to what is allowed a minute; it may be overdrawn, and is then waited for."""
+    """A token bucket: it fills evenly, up to one minute's quota. It may be overdrawn; then callers
+    have to wait until it is above 0 again."""
 
     per_minute: int
     level: float
     at: float
 
     def take(self, amount: float) -> float:
-        """Takes that much if anything is there; else takes nothing, and says in how many seconds
-        there will be something."""
+        """Take an amount if the bucket is not empty, and return 0; otherwise take nothing, and
+        return the seconds until an amount can be taken."""
         now = time.monotonic()
         filled = self.level + (now - self.at) * self.per_minute / 60
         self.level, self.at = min(filled, float(self.per_minute)), now
@@ -122,7 +123,7 @@ class UsageLimits:
             self._streams[caller.key] -= 1
 
     async def flush(self) -> None:
-        """Write down what was spent since the last time."""
+        """Write the usage since the last flush to the database."""
         spent, used = self._spent, self._used
         if not spent and not used:
             return
@@ -150,7 +151,7 @@ class UsageLimits:
 
 @asynccontextmanager
 async def open_limits(resources: Store) -> AsyncGenerator[UsageLimits]:
-    """Writes usage down while it is open, and at its end."""
+    """Open the usage limits; usage is written to the database at intervals and at the end."""
     limits = UsageLimits(resources)
 
     async def keep() -> None:

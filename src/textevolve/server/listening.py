@@ -35,7 +35,8 @@ CONNECTION_OPTIONS = (
 
 
 class PromptProtocol(AutoHTTPProtocol):
-    """Closes the connection of a client that does not say what it asks."""
+    """An HTTP protocol that closes the connection of a client that sends no complete request in
+    time."""
 
     cycle: Any
     transport: Any
@@ -68,7 +69,7 @@ class PromptProtocol(AutoHTTPProtocol):
             self.transport.close()
 
     def _waits(self) -> bool:
-        """Whether no request is being answered."""
+        """Check whether the connection is idle: no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
 
@@ -98,7 +99,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def listen(app: FastAPI, listener: socket.socket) -> None:
-    """Serves until a signal comes; then what is under way has a moment to end.
+    """Serve until a signal arrives; requests in flight then have a moment to finish.
 
     Raises:
         TextEvolveError: what is to be served cannot be opened.
@@ -107,7 +108,8 @@ def listen(app: FastAPI, listener: socket.socket) -> None:
 
 
 def serve_until(server: uvicorn.Server, app: FastAPI, listener: socket.socket) -> None:
-    """The same with a server of one's own, which ends too where its `should_exit` is set."""
+    """Serve like `listen` with a given server; the serving also ends once its `should_exit` is
+    set."""
     with listener:
         asyncio.run(run(server, app, listener))
 

@@ -38,7 +38,8 @@ def desk_of(server: ServerState, namespace: str) -> MemoryDesk:
 
 
 async def open_namespace_of(request: Request, caller: Caller, name: str) -> AsyncNamespace:
-    """
+    """Return the namespace of a name, for a caller who may see it.
+
     Raises:
         ApiError: there is none of this name, or the caller does not see it.
     """

@@ -96,7 +96,7 @@ class ViewOptions(ServerOptions):
 
 
 def find_client_key(options: ServerOptions) -> str | None:
-    """The key of --key-env; None where no variable is named.
+    """Return the key from the environment variable of --key-env; None without --key-env.
 
     Raises:
         SettingsError: the variable is empty, or others could guess what is in it.
@@ -115,7 +115,7 @@ def find_client_key(options: ServerOptions) -> str | None:
 
 
 def is_here(host: str) -> bool:
-    """Whether an address, which may have a port, is reached from this machine alone."""
+    """Check whether an address, with or without a port, is a loopback address."""
     try:
         return is_loopback(
             f"//[{host}]" if host.count(":") > 1 and "[" not in host else f"//{host}"
@@ -125,7 +125,8 @@ def is_here(host: str) -> bool:
 
 
 def check_aliases(aliases: Mapping[str, str], served: Mapping[str, object]) -> None:
-    """
+    """Check that each alias stands for a served name and is no served name itself.
+
     Raises:
         InputError: an alias stands for nothing that is served, or is the name of something else.
     """

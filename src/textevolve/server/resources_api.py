@@ -56,8 +56,8 @@ class Revert(Frozen):
 
 
 def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
-    """The namespace that a path names, for a caller who has the scope. The caller has to see a
-    namespace whose own path is requested, too."""
+    """Return the dependency that opens the namespace in a path, for callers with the scope. A
+    caller who requests a namespace itself must be able to see it, too."""
 
     async def walled(
         request: Request, namespace: Annotated[str, Path(description="The namespace.")]

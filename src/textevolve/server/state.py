@@ -39,7 +39,7 @@ class ServerState:
     feed: Feed
 
     def end(self) -> None:
-        """The server is to end: streams end, and studies begin no call any more."""
+        """Prepare for shutdown: end all streams, and let studies start no more calls."""
         self.feed.ending.set()
         self.runner.ending = True
 

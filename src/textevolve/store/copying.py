@@ -63,7 +63,7 @@ def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
 
 
 def row_keys(table: Table) -> list[Any]:
-    """The columns that tell the rows of a table apart."""
+    """Return the columns that identify a row of a table."""
     if table is tables.cases:
         return [table.c.run_id, table.c.index]
     return list(table.primary_key.columns)
@@ -79,7 +79,8 @@ def read_rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
 
 
 def finish_copy(connection: Connection) -> None:
-    """Make a copy a store of its own: with search indexes, the next numbers, and nobody at work."""
+    """Turn copied tables into a store of its own: build the search indexes, set the next numbers,
+    and release all leases."""
     for table in (tables.runs, tables.jobs):
         free = {column.name: None for column in table.c if column.name.startswith("lease_")}
         update_where(connection, table, free)

@@ -34,8 +34,8 @@ IMAGES = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """Rows that go in together. `calls` has the values of `CALL_COLUMNS`; of `texts` and `reuses`
-    some may be there already."""
+    """Rows to insert in one transaction. `calls` has the values of `CALL_COLUMNS`; some rows of
+    `texts` and `reuses` may already exist."""
 
     texts: Sequence[tuple[bytes, int, bytes]]
     calls: Sequence[tuple[Any, ...]]
@@ -68,7 +68,7 @@ def is_postgres(connection: Connection) -> bool:
 
 
 def database_time(connection: Connection) -> float:
-    """Seconds since 1970, by the clock of the database."""
+    """Return the time of the database's clock, in seconds since 1970."""
     clock = (
         "SELECT extract(epoch FROM clock_timestamp())::float8"
         if is_postgres(connection)
@@ -78,7 +78,7 @@ def database_time(connection: Connection) -> float:
 
 
 def insert_into(connection: Connection, table: Table) -> Any:
-    """An INSERT that can say what happens where a row is there already."""
+    """Return an INSERT statement of the dialect, which can handle conflicts with existing rows."""
     return (postgresql if is_postgres(connection) else sqlite).insert(table)
 
 

@@ -82,7 +82,7 @@ def bytes_to_text(data: bytes) -> str:
 
 
 def plain_text(text: str) -> str:
-    """The text with lone surrogates escaped, for columns that people read."""
+    """Return a text with its lone surrogates escaped, for columns that people read."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -114,8 +114,8 @@ def require(value: object, *kinds: type | None) -> None:
 
 
 def pack(data: bytes, least: int = PACK_FROM) -> bytes:
-    """The bytes, compressed if there are `least` or more and it helps. `unpack` needs the original
-    size."""
+    """Compress data of at least `least` bytes if that makes them smaller. `unpack` needs the
+    original size."""
     if len(data) < least:
         return data
     packed = zlib.compress(data, 1)
@@ -144,7 +144,7 @@ def hash_bytes(text: str) -> bytes:
 
 
 def store_request(request: Request) -> StoredRequest:
-    """The request taken apart into its document, the hashes of its texts, and the texts."""
+    """Split a request into its document, the hashes of its texts, and the texts."""
     texts = [part for message in request.messages for part in (*message.parts, *message.images)]
     extra = {name: getattr(request, name) for name in EXTRA}
     texts += [text for text in extra.values() if text is not None]
@@ -174,7 +174,7 @@ def _store_message(message: Message) -> list[Any]:
 def _restore_message(
     stored: Sequence[Any], texts: Sequence[str], position: int
 ) -> tuple[Message, int]:
-    """A message, and where the texts of the next one begin."""
+    """Return the message at `position` in `texts`, and the position of the next one."""
     more: dict[str, Any] = stored[2] if len(stored) > 2 else {}
     images = position + int(stored[1])
     end = images + int(more.get("images", 0))
@@ -210,8 +210,7 @@ USED = ("reasoning_tokens", "estimated", "models")
 
 
 def dump_response(response: Response) -> bytes:
-    """The response without its tokens, its cost and what was saved, which have columns of their
-    own."""
+    """Encode a response without its tokens, cost and savings, which have columns of their own."""
     document: dict[str, Any] = {
         "text": response.text,
         "finish_reason": response.finish_reason,
@@ -241,8 +240,8 @@ def load_response(
     cost: float | None,
     saved: float | None,
 ) -> Response:
-    """The response as it was kept, marked as replayed. A call from before savings were kept saved
-    nothing where it had nothing cached."""
+    """Decode a stored response, marked as replayed. For a call from a time without stored savings,
+    they are 0 if none of its tokens were cached."""
     stored = unpack_json(data)
     for name in ("text", "finish_reason"):
         require(stored[name], str)
@@ -299,7 +298,7 @@ def dump_case(case: Case) -> bytes:
 
 
 def image_texts(case: Case) -> tuple[str, ...]:
-    """All images of a case, in the order in which its body names them."""
+    """Return all images of a case, in the order in which its body names them."""
     return (*case.images, *(url for image in case.candidate_images for url in image))
 
 
@@ -312,7 +311,7 @@ def image_keys(body: bytes) -> tuple[bytes, ...]:
 
 
 def split_hashes(joined: bytes) -> tuple[bytes, ...]:
-    """The hashes that stand one behind the other."""
+    """Split concatenated hashes."""
     return tuple(joined[n : n + HASH_BYTES] for n in range(0, len(joined), HASH_BYTES))
 
 

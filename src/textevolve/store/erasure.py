@@ -105,8 +105,9 @@ def _erase(connection: Connection, texts: Sequence[str]) -> None:
 
 
 def _make_matcher(texts: Sequence[str]) -> Matcher:
-    """Whether a text holds the words of any of these, one behind the other. Each of them is looked
-    for where its rarest word stands, since there may be thousands."""
+    """Return a function that tells whether a text contains the words of any of these texts in a
+    row. Each text is looked for only where its rarest word occurs, since there may be thousands of
+    texts."""
     needles = {tuple(_list_words(text)) for text in texts} - {()}
     counts = Counter(word for needle in needles for word in set(needle))
     index: defaultdict[str, list[str]] = defaultdict(list)
@@ -150,7 +151,8 @@ def _clean_call(row: Mapping[str, Any], holding: set[bytes], holds: Matcher) -> 
 
 
 def _clean(value: Any, holds: Matcher, plain: bool = False) -> Any:
-    """A column's value with tombstones instead of the strings in it that hold a text."""
+    """Return a column's value in which a tombstone replaces each string that contains one of the
+    texts."""
     if isinstance(value, bytes):
         keys = image_keys(value)
         head = value[: 6 + 32 * len(keys)] if keys else b""

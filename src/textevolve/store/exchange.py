@@ -21,7 +21,7 @@ from textevolve.store.resource_rows import namespace_id, require_free_name
 
 @dataclass(eq=False)
 class Exported:
-    """A resource as a file carries it.
+    """A resource in an exported file.
 
     Attributes:
         stored: The resource as the other store had it.

@@ -103,7 +103,7 @@ NextDue: TypeAlias = Callable[[StoredJob, float], float | None]
 def create_job(
     connection: Connection, namespace: str, spec: BaseModel, next_due: NextDue
 ) -> StoredJob:
-    """A new job, by the `name` in its specification.
+    """Create a job, with the `name` in its specification.
 
     Raises:
         InputError: the name is taken, or a text cannot be kept.
@@ -126,7 +126,8 @@ def update_job(
 
 
 def get_job(connection: Connection, namespace: str, name: str) -> StoredJob:
-    """
+    """Return the job with this name.
+
     Raises:
         InputError: it is not there.
     """
@@ -152,7 +153,7 @@ def delete_job(connection: Connection, namespace: str, name: str) -> None:
 
 
 def pause_job(connection: Connection, namespace: str, name: str) -> StoredJob:
-    """Let it run no more, until it is resumed; what is under way goes on.
+    """Pause a job until it is resumed; a run that is under way continues.
 
     Raises:
         InputError: it is not there.
@@ -207,7 +208,7 @@ def seconds_to_next(connection: Connection) -> float | None:
 
 
 def list_due_jobs(connection: Connection) -> list[str]:
-    """The ids of the jobs that could be claimed; the one that has been due for longest first."""
+    """List the ids of the jobs that can be claimed, the longest overdue first."""
     now = database_time(connection)
     due = (_jobs.c.paused.is_(False), _jobs.c.due <= now)
     rows = connection.execute(_select().where(*due).order_by(_jobs.c.due, _jobs.c.id))
@@ -230,13 +231,14 @@ def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim |
 
 
 def renew_claim(connection: Connection, claim: JobClaim, seconds: float) -> bool:
-    """Have the job for so many seconds from now; False where it is another's by now, or gone."""
+    """Renew the lease of a job for `seconds` from now; return False if the job is gone or another
+    process has claimed it."""
     until = {"lease_until": database_time(connection) + seconds}
     return update_where(connection, _jobs, until, **_leased_row(claim)) == 1
 
 
 def note_job_run(connection: Connection, claim: JobClaim, run_id: str) -> None:
-    """Note the run that a job has made, before anything is asked for it.
+    """Note the run that a job has created, before the run makes its first call.
 
     Raises:
         ConflictError: the job is another's by now.
@@ -252,7 +254,7 @@ def end_claim(
     detail: str,
     next_due: NextDue,
 ) -> None:
-    """Note how it ended and when the job is due next, and give it back.
+    """Note the outcome of a job's run and when the job is due next, and release the job.
 
     Raises:
         ConflictError: the job is another's by now.

@@ -67,7 +67,7 @@ SELECT * FROM calls WHERE id IN (
 
 @dataclass(frozen=True, slots=True)
 class StoredCall:
-    """A call as it was kept, without its texts: `read_request` fetches them.
+    """A stored call without its texts, which `read_request` reads.
 
     `reused`: asked by another run, and found by this one. `response` is None where `error` is not.
     """
@@ -175,7 +175,7 @@ class StoreJournal:
             return {key: bytes_to_text(error) for key, error in rows}
 
     async def append(self, entry: JournalEntry) -> None:
-        """Keep `entry`; returns once it is durable. Raises StoreError where it cannot be kept."""
+        """Store an entry; returns once it is durable. Raises StoreError if it cannot be stored."""
         row, texts = _entry_to_row(self._run_id, entry)
         await self._writer.submit_call(row, texts)
 
@@ -207,7 +207,7 @@ def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tu
 
 
 def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
-    """The next calls that a run asked or found, oldest first; empty at the end."""
+    """Return the next calls that a run made or reused, oldest first; empty at the end."""
     rows = reader.execute(sql(_PAGE), {"run": run_id, "after": after, "n": PAGE}).all()
     calls: list[StoredCall] = []
     for row in rows:
@@ -220,8 +220,8 @@ def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
 
 
 def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[StoredCall] | None:
-    """The calls of a run that were sent a text with this one in it, oldest first; None where the
-    run has more than `most` calls, all of whose texts would have to be read."""
+    """Return the calls of a run whose request contains a text, oldest first. Return None if the run
+    has more than `most` calls, since all their texts would have to be read."""
     values = {"run": run_id, "n": most + 1}
     query = """SELECT id, parts FROM calls WHERE id IN (SELECT id FROM calls WHERE run_id = :run
         UNION ALL SELECT call_id FROM reuses WHERE run_id = :run) ORDER BY id LIMIT :n"""
@@ -247,7 +247,7 @@ def has_erased(reader: Connection, run_id: str) -> bool:
 
 
 def _images(reader: Connection, run_id: str) -> set[bytes]:
-    """The hashes of the images of a run, in which no text is looked for."""
+    """Return the hashes of a run's images, which are not searched for text."""
     query = sql("SELECT body FROM cases WHERE run_id = :run AND substr(body, 1, 1) = :mark")
     rows = reader.execute(query, {"run": run_id, "mark": IMAGES})
     return {key for (body,) in rows for key in image_keys(body)}
@@ -278,7 +278,7 @@ def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
 
 
 def read_request(reader: Connection, call: StoredCall) -> Request:
-    """The request of a call with all its texts."""
+    """Return the request of a call with all its texts."""
     hashes = split_hashes(call.parts)
     with intact(f"call {call.id}: a text"):
         texts = _texts(reader, list(set(hashes)))
@@ -289,7 +289,7 @@ def read_request(reader: Connection, call: StoredCall) -> Request:
 
 
 def _texts(reader: Connection, hashes: list[bytes]) -> dict[bytes, str]:
-    """The texts that have these hashes, as far as they are there."""
+    """Return the existing texts with these hashes, by hash."""
     texts = tables.texts.c
     query = select(texts.hash, texts.size, texts.body).where(texts.hash.in_(hashes))
     rows = reader.execute(query).all()
@@ -308,7 +308,7 @@ class StoreLedger:
         self._run_id, self._writer, self._read = run_id, writer, run_read
 
     async def keep(self, batch: KeptBatch) -> None:
-        """Note a job, or what is new of it; returns once that is durable."""
+        """Store a batch job or its changes; returns once they are durable."""
         change = asyncio.to_thread(
             self._writer.run,
             lambda connection: keep_batch(connection, self._run_id, batch),
@@ -317,11 +317,11 @@ class StoreLedger:
         await asyncio.shield(change)
 
     async def find_open(self, model: str) -> list[KeptBatch]:
-        """The jobs of a model whose answers are not all kept, oldest first."""
+        """Return the jobs of a model that still lack answers, oldest first."""
         return [batch for batch in self.all_open() if batch.model == model]
 
     def all_open(self) -> list[KeptBatch]:
-        """The open jobs of all models."""
+        """Return the jobs of all models that still lack answers."""
         return self._read(lambda connection: open_batches(connection, self._run_id))
 
 

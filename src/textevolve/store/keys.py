@@ -87,7 +87,7 @@ class StoredKey:
 def add_key(
     connection: Connection, name: str, spec: KeySpec, expires: float | None = None
 ) -> tuple[StoredKey, str]:
-    """A new key, and its text, which cannot be had again.
+    """Create a key; return it with its text, which cannot be read again later.
 
     Raises:
         InputError: a live key has this name, or a namespace is not there.
@@ -133,7 +133,7 @@ def require_key(connection: Connection, name: str) -> StoredKey:
 
 
 def revoke_key(connection: Connection, name: str) -> StoredKey:
-    """From now on it is worth nothing, nor are the sessions that were begun with it.
+    """Revoke a key and end the sessions that were begun with it; return the key.
 
     Raises:
         InputError: there is no such key.
@@ -145,7 +145,7 @@ def revoke_key(connection: Connection, name: str) -> StoredKey:
 
 
 def note_used(connection: Connection, used: Mapping[str, float]) -> None:
-    """When keys, by their ids, were last used."""
+    """Store the times at which keys were last used, by the keys' ids."""
     for id, when in used.items():
         update_where(connection, api_keys, {"used": when}, id=id)
 
@@ -159,7 +159,7 @@ def add_session(connection: Connection, token: str, key_id: str, expires: float)
 
 
 def find_session(connection: Connection, token: str) -> str | None:
-    """The id of the key that the session was begun with, while it lasts."""
+    """Return the id of the key that a session was begun with; None if the session has expired."""
     row = fetch_one(connection, browser_sessions, hash=digest(token))
     return row.key_id if row is not None and row.expires > time.time() else None
 
@@ -169,7 +169,8 @@ def end_session(connection: Connection, token: str) -> None:
 
 
 def digest(text: str) -> bytes:
-    """SHA-256, which is enough for what is as random as a key: nobody can try 2**256 of them."""
+    """Return the SHA-256 of a key. No slower hash is needed, since keys are random and cannot be
+    guessed."""
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
 
 
@@ -199,8 +200,7 @@ def read_budget(connection: Connection, namespace: str) -> TokenBudget:
 
 
 def add_tokens(connection: Connection, spent: Mapping[str, int]) -> None:
-    """Add what models read and wrote, by the namespaces' names; of one that is gone it is not
-    kept."""
+    """Add tokens to today's usage of namespaces, by their names; deleted namespaces are ignored."""
     table = namespace_tokens
     for name, tokens in spent.items():
         if (space := fetch_one(connection, namespaces, name=name)) is not None:

@@ -113,7 +113,8 @@ def create(
 
 
 def get(connection: Connection, kind: Kind[S, R], namespace: str, name: str) -> R:
-    """
+    """Return the resource of this name.
+
     Raises:
         NotFoundError: there is none of this name.
     """

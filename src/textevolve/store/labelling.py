@@ -38,7 +38,8 @@ TASK_ID = "la_"
 def create_task(
     connection: Connection, namespace: str, name: str, spec: TaskSpec, items: Sequence[LabelItem]
 ) -> StoredTask:
-    """
+    """Create a labelling task with its items.
+
     Raises:
         InputError: the name is taken, there is no such namespace, or there are no items.
     """
@@ -64,7 +65,7 @@ def create_task(
 
 
 def _ascii(data: Any) -> str:
-    """JSON in ASCII: what databases cannot hold as text is escaped in it."""
+    """Encode data as JSON in ASCII, which escapes characters that a database cannot store."""
     return json.dumps(data, separators=(",", ":"))
 
 
@@ -84,7 +85,8 @@ def find_task(connection: Connection, namespace: str, name: str) -> StoredTask:
 
 
 def get_task(connection: Connection, id: str) -> StoredTask:
-    """
+    """Return the task with this id.
+
     Raises:
         NotFoundError: there is none of this id.
     """
@@ -130,7 +132,8 @@ def read_task(connection: Connection, id: str) -> tuple[list[LabelItem], list[Gi
 
 
 def read_task_item(connection: Connection, task: str, position: int) -> LabelItem:
-    """
+    """Return the item at a position of a task.
+
     Raises:
         NotFoundError: the task has no such position.
     """
@@ -148,7 +151,7 @@ def _read_item(text: str) -> LabelItem:
 
 
 def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[GivenLabel]:
-    """The labels of a task, or of one person, by position."""
+    """Return the labels of a task, of all labellers or one, by position."""
     person = {} if labeller is None else {"labeller": labeller}
     rows = fetch_all(connection, labels, "position", "labeller", task_id=task, **person)
     return [

@@ -68,7 +68,7 @@ def require_free(connection: Connection, row: Row[Any], advice: str) -> None:
 
 
 def release(connection: Connection, token: str) -> None:
-    """Give the lease back; a run that nobody has marked as finished or failed was interrupted."""
+    """Release a lease; a run that is not marked as finished or failed becomes interrupted."""
     update_where(connection, runs, {"status": "interrupted"}, lease_token=token, status="running")
     free = {column.name: None for column in runs.c if column.name.startswith("lease_")}
     values = {**free, "updated": database_time(connection)}
@@ -83,7 +83,8 @@ def renew(connection: Connection, tokens: Sequence[str]) -> set[str]:
 
 
 def require(connection: Connection, run_id: str, token: str) -> None:
-    """
+    """Check that this process still holds the lease of a run.
+
     Raises:
         BusyError: the lease is not this process's any more; says who has the run now.
     """
@@ -93,7 +94,7 @@ def require(connection: Connection, run_id: str, token: str) -> None:
 
 
 def _describe_holder(row: Row[Any] | None) -> str:
-    """Who has a run that was taken from this process while its heartbeat did not come."""
+    """Describe which process took a run from this one, whose heartbeat was late."""
     late = "while this process was not heard of"
     if row is None:
         return f"was removed {late}"
@@ -104,8 +105,8 @@ def _describe_holder(row: Row[Any] | None) -> str:
 
 
 def is_held(connection: Connection, row: Row[Any]) -> bool:
-    """Whether the process that took the lease still lives, as far as can be seen from here: by its
-    heartbeat where it is on another machine, in the database's time."""
+    """Check whether the process with the lease is still alive; on another machine, by the age of
+    its heartbeat."""
     if row.lease_host is None or row.lease_pid is None:
         return False
     alive = process_lives(row.lease_host, row.lease_pid, row.lease_process)
@@ -129,7 +130,8 @@ def process_lives(host: str, pid: int, process: str | None) -> bool | None:
 
 
 def process_identity(pid: int) -> str | None:
-    """Boot, process namespace and start time: no two processes share it. None: gone, or unknown."""
+    """Return a text that identifies a process: boot id, process namespace and start time. Return
+    None if the process is gone or unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")

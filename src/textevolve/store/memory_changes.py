@@ -139,7 +139,8 @@ class Transaction:
     now: float
 
     def apply(self, changes: Sequence[Change], source: ChangeSource | None) -> Applied:
-        """
+        """Apply all changes to the collection, as its next version.
+
         Raises:
             InputError: a memory that is named is not there.
             ConflictError: what was to be superseded or forgotten is not held any more.
@@ -296,7 +297,7 @@ def _list_mentions(memory: NewMemory | MemoryRecord) -> dict[str, dict[str, Any]
 
 
 def entity_of(name: str) -> str:
-    """The form in which names of entities are compared."""
+    """Return an entity's name in the form in which names are compared."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 

@@ -113,7 +113,8 @@ COLLECTION = ResourceTable("collection", "collections", collections, "co")
 
 
 def read_collection(connection: Connection, namespace: str, name: str) -> Collection:
-    """
+    """Return the collection of this name in a namespace.
+
     Raises:
         NotFoundError: there is no such namespace, or no such collection in it.
     """
@@ -257,7 +258,7 @@ def read_memory_records(
 
 
 def read_rows(connection: Connection, seqs: Iterable[int]) -> list[Row[Any]]:
-    """The rows of `memories` with these numbers, in no particular order."""
+    """Return the rows of `memories` with these numbers, in no particular order."""
     return _read_listed(connection, "SELECT * FROM memories WHERE seq IN", seqs)
 
 
@@ -312,7 +313,7 @@ def _read_uses(
 def read_cosines(
     connection: Connection, seqs: Sequence[int], embedding: Vector
 ) -> dict[int, float]:
-    """How similar these memories are to an embedding."""
+    """Return the cosine similarity of memories and an embedding, by the memories' `seq`."""
     rows = _read_listed(connection, "SELECT seq, vector FROM embeddings WHERE seq IN", seqs)
     vectors = np.frombuffer(b"".join(bytes(row.vector) for row in rows), dtype="<f4")
     cosines = cosines_with(vectors.reshape(len(rows), -1), embedding) if rows else ()

@@ -210,7 +210,7 @@ class PostgresDatabase:
             return self._session.transact(_ALONE if run_id is None else _SHARED, work)
 
     def insert(self, fill: Callable[[int], GroupRows]) -> None:
-        """Keep the rows that `fill` returns in one transaction; it may be called again."""
+        """Insert the rows that `fill` returns in one transaction; `fill` may be called again."""
 
         def write(connection: Connection) -> None:
             raw = driver_of(connection)
@@ -229,7 +229,7 @@ class PostgresDatabase:
             return self._finder.run(attempt)
 
     def vacuum(self, *, scrub: bool = False) -> None:
-        """Give room back; `scrub`: write all tables anew."""
+        """Release free space; with `scrub` all tables are rewritten."""
         how = "FULL" if scrub else "ANALYZE"
         names = f"SELECT tablename FROM pg_tables WHERE schemaname = '{SCHEMA}'"
         with explained(self), self.engine.connect() as connection:
@@ -237,7 +237,8 @@ class PostgresDatabase:
                 connection.exec_driver_sql(f"VACUUM ({how}) {name}")
 
     def judge(self, error: Exception) -> Damage:
-        """A server that is gone may be back for the next group."""
+        """Tell whether an error is the fault of one row, or of the whole group of writes, such as a
+        lost connection."""
         damaged = error_state(error).startswith(("22", "23"))
         return "row" if damaged or isinstance(error, (*DAMAGES, StoreError)) else "group"
 
@@ -316,9 +317,8 @@ class PostgresDatabase:
 
 
 class PostgresSession:
-    """A connection that is opened with the first work, and anew where it is lost. Where that was
-    tried for too long, each further work tries it once, until there is one. One thread at a time
-    may use it."""
+    """A connection that is opened on first use and reopened when it is lost. After a reopening has
+    taken too long, each further use tries it just once. Only one thread at a time may use it."""
 
     def __init__(self, database: PostgresDatabase, *, patient: bool = True) -> None:
         self._database = database
@@ -350,7 +350,8 @@ class PostgresSession:
         return self.run(attempt, undone)
 
     def run(self, work: Callable[[Connection], T], undone: Collection[str] = ()) -> T:
-        """Do some work, again where the connection is lost, or where others have undone it."""
+        """Do some work; repeat it if the connection is lost, or if a concurrent change rolled it
+        back."""
         tries = 0
         while True:
             if self._database.closed:
@@ -390,7 +391,7 @@ class PostgresSession:
         return True
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._connection is not None:
             with suppress(SQLAlchemyError, self._database.driver_error):
                 self._connection.close()
@@ -399,7 +400,7 @@ class PostgresSession:
 
 @contextmanager
 def _transaction(connection: Connection, begin: str) -> Generator[None]:
-    """BEGIN and COMMIT, or ROLLBACK where there is still somebody to ask."""
+    """Run the block in a transaction; an error rolls it back if the server can still be reached."""
     connection.exec_driver_sql(begin)
     try:
         yield
@@ -416,7 +417,7 @@ def _is_gone(connection: Connection) -> bool:
 
 
 def _is_committed(connection: Connection, number: str) -> bool:
-    """Whether a transaction was committed that lost its connection."""
+    """Check whether a transaction was committed although its connection was lost."""
     while True:
         try:
             query = "SELECT pg_xact_status(%s::xid8)"

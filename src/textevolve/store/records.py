@@ -165,7 +165,8 @@ def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:
 
 
 def read_columns(connection: Connection, run_id: str) -> list[Kept]:
-    """All records of a run in their order, without reasons and bodies: the columns of one index."""
+    """Return all records of a run in their order, with only the columns of one index: without
+    reasons and bodies."""
     c = records.c
     columns = (c.key, c.position, c.case_id, c.score, c.status, c.variant, c.passed)
     query = _ordered(_select(run_id).with_only_columns(*columns), "position")
@@ -186,7 +187,7 @@ def read_columns(connection: Connection, run_id: str) -> list[Kept]:
 
 
 def read_changes(connection: Connection, run_id: str, revision: int, limit: int) -> list[Kept]:
-    """The records that were kept after a revision, in the order in which they were."""
+    """Return the records that were stored after a revision, in the order of storing."""
     newer = _select(run_id).where(records.c.revision > revision)
     return _read(connection, newer.order_by(records.c.revision).limit(limit))
 
@@ -217,7 +218,8 @@ _COLUMN_OF = {"key": records.c.key, "case": records.c.case_id}
 
 
 def row_to_kept(row: Row[Any]) -> Kept:
-    """
+    """Convert a row into a record.
+
     Raises:
         StoreError: it is damaged.
     """

@@ -41,9 +41,9 @@ T = TypeVar("T")
 
 
 def open_store(location: StoreLocation | str, *, patient: bool = False) -> Store:
-    """Open the store in this file, which is made where it is missing, or at this postgresql://
-    address, at once. Close it, or use `with`. `patient`: a server that is away is waited for, as
-    one more process of a run does.
+    """Open the store at a path, where a missing file is created, or at a postgresql:// address.
+    Close it, or use `with`. `patient`: wait for a server that is away, as an additional process of
+    a run does.
 
     Raises:
         StoreError: it cannot be used; says why and what to do.
@@ -81,8 +81,8 @@ def _writes(change: Callable[Concatenate[Connection, P], T]) -> Callable[Concate
 def _writes_own(
     change: Callable[Concatenate[Connection, str, P], T],
 ) -> Callable[Concatenate[Store, str, P], T]:
-    """Make a method of a function that changes nothing but what belongs to one run, by whoever
-    holds its lease, if this is it."""
+    """Make a method of a function that changes only what belongs to one run. If this process has
+    taken the run's lease, it must still hold it."""
 
     @wraps(change)
     def write(store: Store, run_id: str, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -117,7 +117,8 @@ class Store:
 
     @property
     def database(self) -> Database:
-        """
+        """Return the open database of the store.
+
         Raises:
             StoreError: it cannot be opened; says why and what to do.
         """
@@ -135,7 +136,7 @@ class Store:
 
     @property
     def location(self) -> StoreLocation:
-        """The file or address; shown, it holds no password."""
+        """Return the file or address; when printed, it shows no password."""
         return self.database.location
 
     @property
@@ -144,7 +145,7 @@ class Store:
         return str(self.location)
 
     def close(self) -> None:
-        """Wait until what was handed over is written, then let go of the database."""
+        """Wait until all submitted changes are written, then close the database."""
         with self._lock:
             self._closed = True
             if self._writing is not None:
@@ -180,7 +181,7 @@ class Store:
     def read(
         self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a function of a connection; everything that it reads is of one moment."""
+        """Call a function of a connection that reads one consistent snapshot of the database."""
         return self.database.read(lambda connection: query(connection, *args, **kwargs))
 
     def write(
@@ -197,7 +198,8 @@ class Store:
     # Namespaces and what belongs to them
 
     def memories(self, namespace: str) -> StoredMemories:
-        """The memories of a namespace; the first question is refused if there is none."""
+        """Return the memories of a namespace; if the namespace does not exist, the first query
+        fails."""
         if self._graph_folder is None:
             return StoredMemories(lambda: self.database, namespace)
         return LadybugMemories(lambda: self.database, namespace, self._open_graph)
@@ -209,7 +211,8 @@ class Store:
             return self._graph
 
     def sessions(self, namespace: str) -> StoredSessions:
-        """The chats of a namespace; the first question is refused if there is none."""
+        """Return the chats of a namespace; if the namespace does not exist, the first query
+        fails."""
         return StoredSessions(self.database, namespace)
 
     def ensure_namespace(self, name: str) -> None:
@@ -221,7 +224,7 @@ class Store:
         return [namespace.spec.name for namespace in self.read(kinds.list_all, kinds.NAMESPACES)]
 
     def claim_due_job(self, seconds: float) -> JobClaim | None:
-        """A job that is due, for this process alone; see `store/jobs.py`."""
+        """Claim a job that is due for this process; see `store/jobs.py`."""
         for id in self.read(jobs.list_due_jobs):
             # Two who change the same at once may undo each other again and again; the next look
             # finds what neither of them got.
@@ -232,7 +235,8 @@ class Store:
         return None
 
     def note_usage(self, tokens: Mapping[str, int], keys_used: Mapping[str, float]) -> None:
-        """Keep tokens by namespaces, and when keys were last used, by their ids."""
+        """Store the tokens used by namespaces, and the times at which keys were last used, by
+        id."""
 
         def write(connection: Connection) -> None:
             keys.add_tokens(connection, tokens)
@@ -248,17 +252,17 @@ class Store:
     read_request = _reads(journal.read_request)
 
     def journal(self, run_id: str) -> StoreJournal:
-        """The journal that keeps calls as those of this run."""
+        """Return the journal that stores calls as those of this run."""
         database = self.database
         elsewhere = self._elsewhere if database.remote else None
         return StoreJournal(run_id, self._writer, database.read, database.find_answers, elsewhere)
 
     def batches(self, run_id: str) -> StoreLedger:
-        """The ledger of this run's batch jobs."""
+        """Return the ledger of this run's batch jobs."""
         return StoreLedger(run_id, self._writer, self.database.read)
 
     def calls(self, run_id: str) -> Iterator[StoredCall]:
-        """The calls that a run asked or found, failed ones too, oldest first."""
+        """Yield the calls that a run made or reused, failed ones too, oldest first."""
         after = 0
         while page := self.page_calls(run_id, after):
             yield from page
@@ -281,7 +285,7 @@ class Store:
 
     @contextmanager
     def lease(self, run_id: str) -> Generator[None]:
-        """Work on a run, which is refused while another living process, or this one, does.
+        """Hold the lease of a run within the block, so no other process works on the run.
 
         On leaving, a run that was not marked as finished or failed counts as interrupted. Where
         another process has taken the run meanwhile, nothing more of what is found is written.
@@ -301,7 +305,8 @@ class Store:
         self._writer.give_lease_back(run_id)
 
     def change_own(self, run_id: str, change: Callable[[Connection], T]) -> T:
-        """A change of a run's status or records; by whoever holds its lease, if this is it.
+        """Change a run's status or records. If this process has taken the run's lease, it must
+        still hold it.
 
         Raises:
             BusyError: the lease that was taken here is another process's by now.
@@ -330,7 +335,8 @@ class Store:
     # Cases
 
     def add_cases(self, run_id: str, cases: Iterable[Case]) -> int:
-        """Take in all cases of a run, read lazily; returns how many. Starts over after a crash."""
+        """Store all cases of a run, which are read lazily; return their number. After a crash it
+        starts over."""
         self.change(lambda c: runs.start_cases(c, run_id), run_id)
         count = 0
         for chunk in runs.chunk_cases(run_id, cases):
@@ -340,7 +346,7 @@ class Store:
         return count
 
     def iterate_cases(self, run_id: str, start: int = 0) -> Iterator[Case]:
-        """The cases of a run in their order, from the index `start` on."""
+        """Yield the cases of a run in their order, from the index `start` on."""
         while page := self.read(runs.read_cases, run_id, start):
             for index, case in page:
                 if index < start:  # an index that is damaged
@@ -349,8 +355,8 @@ class Store:
                 yield case
 
     def find_image(self, key: str) -> str | None:
-        """The data URL of an image by its key, which references in records have; None where the
-        store has it no more, or never had it."""
+        """Return the data URL of an image by its key, to which records refer; None if the store
+        lacks it."""
         return self.read(runs.find_image, bytes.fromhex(key))
 
     # Records
@@ -372,8 +378,7 @@ class Store:
             self.change_own(run_id, change)
 
     def append(self, run_id: str, case: Case, record: Kept) -> None:
-        """Keep one more case of a run together with what was found of it; several processes may do
-        so at once."""
+        """Add a case to a run together with its record; several processes may do so at once."""
 
         def change(connection: Connection) -> None:
             runs.append_case(connection, run_id, case)

@@ -31,8 +31,8 @@ PARENTS = {"namespaces": "agents", "users": "agents", "collections": "memories"}
 
 @dataclass(frozen=True, slots=True)
 class ResourceTable:
-    """`noun`: the word for one in messages; `command`: the group of commands for them; `make` and
-    `change`: the commands that create and change one, with {} for the name."""
+    """The table of a kind of resource. `noun`: its name in messages; `command`: its group of
+    commands; `make`, `change`: the commands that create and change one, with {} for its name."""
 
     noun: str
     command: str
@@ -43,12 +43,12 @@ class ResourceTable:
 
     @property
     def walled(self) -> bool:
-        """Tell whether each belongs to a namespace."""
+        """Tell whether resources of this kind belong to a namespace."""
         return "namespace_id" in self.table.c
 
     @property
     def command_path(self) -> str:
-        """The words after `textevolve` that begin its commands."""
+        """Return the words after `textevolve` that begin the commands of this kind."""
         return " ".join(filter(None, (PARENTS.get(self.command), self.command)))
 
     def query(self) -> Select[Any]:
@@ -63,7 +63,7 @@ class ResourceTable:
 
 @dataclass(frozen=True, slots=True)
 class NameRange:
-    """Which of a list are wanted: those behind a name, and how many; None: all."""
+    """A range of a list by name: the names after `after`, at most `limit`; None: no limit."""
 
     after: str = ""
     limit: int | None = None
@@ -75,12 +75,13 @@ NAMESPACE = ResourceTable("namespace", "namespaces", tables.namespaces, "ns")
 
 
 def new_id(kind: ResourceTable) -> str:
-    """An id that nobody can guess."""
+    """Return a new random id, which nobody can guess."""
     return f"{kind.prefix}_{secrets.token_hex(16)}"
 
 
 def namespace_id(connection: Connection, name: str) -> str:
-    """
+    """Return the id of a namespace.
+
     Raises:
         NotFoundError: there is no such namespace; says how to make one.
     """
@@ -90,7 +91,8 @@ def namespace_id(connection: Connection, name: str) -> str:
 def require_row(
     connection: Connection, kind: ResourceTable, name: str, namespace: str = ""
 ) -> Row[Any]:
-    """The row of this name in a namespace; namespaces themselves are in none.
+    """Return the row of this name in a namespace; for namespaces themselves, `namespace` is
+    ignored.
 
     Raises:
         NotFoundError: there is none; names the nearest, and the command that makes one.
@@ -211,7 +213,8 @@ def build(cls: type[R], values: Mapping[str, Any]) -> R:
 
 
 def merge_spec(spec: S, changes: Mapping[str, Any]) -> S:
-    """The specification with some of its fields changed, those of specifications in it as well."""
+    """Return a specification with some fields changed, including fields of nested
+    specifications."""
     return type(spec)(**_merge(spec.model_dump(), changes))
 
 
@@ -224,7 +227,8 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_texts(spec: BaseModel) -> None:
-    """
+    """Check that the database can store all texts of a specification.
+
     Raises:
         InputError: a text in it cannot be kept.
     """

@@ -96,7 +96,7 @@ class RunTotals:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """How many rows went with a run."""
+    """The numbers of rows that were deleted with a run."""
 
     cases: int
     calls: int
@@ -135,7 +135,7 @@ def respecify(connection: Connection, run_id: str, changed: Mapping[str, Any]) -
 
 
 def _new_id(connection: Connection) -> str:
-    """The date and four letters, such as `20250131-k3fx`."""
+    """Return a new id of a run: the date and four letters, such as `20250131-k3fx`."""
     while True:
         letters = "".join(secrets.choice(_LETTERS) for _ in range(4))
         id = f"{time.strftime('%Y%m%d')}-{letters}"
@@ -177,13 +177,13 @@ def _queries(run_ref: str) -> Sequence[Select[Any]]:
 
 
 def list_runs(connection: Connection, limit: int = 50) -> list[RunRecord]:
-    """The newest runs, newest first."""
+    """Return the newest runs, newest first."""
     query = select(runs).order_by(runs.c.created.desc(), runs.c.id).limit(limit)
     return [row_to_record(connection, row) for row in connection.execute(query)]
 
 
 def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The description of a run, whose row these values are.
+    """Check the columns of a run's row; return the run's specification.
 
     Raises:
         one of DAMAGES: they are not such as are kept.
@@ -204,8 +204,8 @@ def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def row_to_record(connection: Connection, row: Row[Any]) -> RunRecord:
-    """The run of a row. One whose row is damaged is listed as failed, with DAMAGED for a
-    specification and the damage for a source, so that it can be deleted and hides no others."""
+    """Return the run of a row. A damaged row becomes a failed run with DAMAGED as its specification
+    and the damage as its source, so it can be deleted and does not hide other runs."""
     try:
         return _read_whole(connection, row)
     except StoreError as error:
@@ -219,7 +219,8 @@ def row_to_record(connection: Connection, row: Row[Any]) -> RunRecord:
 
 
 def _read_whole(connection: Connection, row: Row[Any]) -> RunRecord:
-    """
+    """Return the run of a row that must not be damaged.
+
     Raises:
         StoreError: the row is damaged.
     """
@@ -264,15 +265,15 @@ def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunReco
 
 
 def start_cases(connection: Connection, run_id: str) -> None:
-    """Make ready for the cases of a run; those of an attempt that was cut short are dropped."""
+    """Prepare for storing the cases of a run: delete those of an interrupted attempt."""
     if get_run(connection, run_id).n_cases is not None:
         raise StoreError(f"run {run_id}: has its cases already")
     delete_where(connection, cases, run_id=run_id)
 
 
 def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, Any]]]:
-    """The rows of the cases with their `images`, in lists of bounded size; `source` is read as they
-    are taken."""
+    """Yield rows of cases with their `images`, in lists of bounded size; `source` is read
+    lazily."""
     chunk: list[dict[str, Any]] = []
     size = 0
     for index, case in enumerate(source):
@@ -305,7 +306,7 @@ def end_cases(connection: Connection, run_id: str, count: int) -> None:
 
 
 def append_case(connection: Connection, run_id: str, case: Case) -> None:
-    """Take in one more case of a run whose cases come while it is worked on."""
+    """Add a case to a run whose cases arrive while the run is under way."""
     place = get_run(connection, run_id).n_cases or 0
     insert_cases(connection, [_case_row(run_id, place, case)])
     end_cases(connection, run_id, place + 1)

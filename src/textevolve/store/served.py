@@ -39,7 +39,8 @@ class ServedRun:
 
 @dataclass(frozen=True, slots=True)
 class WantedRuns:
-    """Which runs: of a kind, in a state, with a text in their id, name, source or specification."""
+    """A filter of runs: by kind, by status, and by a text in the id, name, source or
+    specification."""
 
     kind: str = ""
     status: str = ""
@@ -83,7 +84,7 @@ def all_served(connection: Connection) -> list[ServedRun]:
 
 
 def find_unfinished(connection: Connection) -> list[ServedRun]:
-    """The runs that are to go on, in the order in which they were begun."""
+    """Return the runs of servers that should continue, the earliest first."""
     joined = served_runs.join(runs, runs.c.id == served_runs.c.run_id)
     query = select(served_runs).select_from(joined)
     query = query.where(served_runs.c.wanted == "running", runs.c.status != "finished")
@@ -121,7 +122,7 @@ def list_found(
 
 
 def find_runs(connection: Connection, namespaces: Collection[str] | None) -> list[RunRecord]:
-    """All runs of these namespaces, the newest first; None: of any, or none."""
+    """Return all runs of these namespaces, the newest first; `namespaces` None: all runs."""
     spaces = None if namespaces is None else sorted(namespaces)
     return [
         run for run, _ in list_found(connection, spaces, None, lambda _run, _served: True, None)

@@ -73,7 +73,7 @@ class StoredSessions:
 
     @_writes
     def create(self, connection: Connection, agent_id: str, user: str = "", title: str = "") -> str:
-        """A new session's id, which nobody can guess."""
+        """Create a session; return its id, which nobody can guess."""
         id, now = f"se_{secrets.token_hex(16)}", time.time()
         row = {"id": id, "namespace_id": namespace_id(connection, self.namespace)}
         row |= {"agent_id": agent_id, "user": user, "title": title}
@@ -97,8 +97,8 @@ class StoredSessions:
         agent_id: str | None = None,
         user: str | None = None,
     ) -> ChatSession:
-        """A session by its id or the beginning of it, or the last one; `agent_id`, `user`: only
-        among theirs.
+        """Return a session by its id, the beginning of its id, or `last`; `agent_id` and `user`
+        limit the search to their sessions.
 
         Raises:
             InputError: there is none, or more than one.
@@ -107,7 +107,8 @@ class StoredSessions:
 
     @_reads
     def messages(self, connection: Connection, id: str) -> list[SessionMessage]:
-        """
+        """Return the messages of a session in their order.
+
         Raises:
             InputError: there is no such session.
         """

@@ -89,7 +89,7 @@ class SQLiteDatabase:
         self._writer = connect(path, writing=True)
 
     def read(self, query: Callable[[Connection], T]) -> T:
-        """Run a function of a connection; everything that it reads is of one moment."""
+        """Run a function of a connection that reads one consistent snapshot."""
         with self._reading, explained(self):
             self._reader.exec_driver_sql("BEGIN")
             try:
@@ -98,13 +98,12 @@ class SQLiteDatabase:
                 self._reader.exec_driver_sql("ROLLBACK")
 
     def write(self, change: Callable[[Connection], T]) -> T:
-        """Run a function of a connection; all that it writes is kept when this returns, and nothing
-        where it raises."""
+        """Run a function of a connection in a transaction; if it raises, nothing is stored."""
         with explained(self), self._writing, self._writer.begin():
             return change(self._writer)
 
     def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
-        """Make a change of runs, one of all after the other."""
+        """Run a function that changes runs; changes are made one after another."""
         return self.write(change)
 
     def insert(self, fill: Callable[[int], GroupRows]) -> None:
@@ -127,8 +126,8 @@ class SQLiteDatabase:
             return driver_of(self._reader).execute(_FIND, values).fetchall()
 
     def vacuum(self, *, scrub: bool = False) -> None:
-        """Write the file anew. `scrub`: no free page, nor the write-ahead log, may hold what was
-        erased.
+        """Rewrite the file. `scrub`: remove erased texts from free pages and the write-ahead log,
+        too.
 
         Raises:
             StoreError: others keep the log from being emptied, though `scrub` asks for it.
@@ -208,7 +207,7 @@ def connect(path: Path, *, writing: bool) -> Connection:
 
 
 def prepare(path: Path) -> None:
-    """Make the file ready for use: created where it is missing, with the newest tables.
+    """Prepare the file for use: create a missing one, and update its tables.
 
     Raises:
         StoreError: the file cannot be used, belongs to another program, is too old or too new.
@@ -224,7 +223,7 @@ def prepare(path: Path) -> None:
 
 
 def _create_file(path: Path) -> None:
-    """Only its owner may read a new store: it holds the texts of its user."""
+    """Create the file so that only its owner can read it, since it holds the user's texts."""
     if path.is_dir():
         raise StoreError(f"store {path}: is a folder; name a file in it with --store")
     try:
@@ -244,7 +243,7 @@ def _create_file(path: Path) -> None:
 
 
 def _switch_to_wal(raw: sqlite3.Connection, path: Path) -> None:
-    """SQLite does not wait for other processes here, so the waiting is ours."""
+    """Switch the file to WAL mode, waiting for other processes, which SQLite does not do here."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:

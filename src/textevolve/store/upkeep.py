@@ -54,7 +54,7 @@ def measure_store(location: StoreLocation) -> int:
 
 
 def vacuum_store(location: StoreLocation) -> tuple[int, int]:
-    """Give room back that nothing needs any more; how many bytes the store had, and has.
+    """Release unused space; return the size in bytes before and after.
 
     Raises:
         StoreError: it is in use, or there is no room for a second copy of the file.
@@ -149,7 +149,7 @@ def _check_rows(
 
 
 def _is_whole(table: Table, row: Mapping[str, Any]) -> bool:
-    """Whether a row is as it was written."""
+    """Check whether a row is undamaged."""
     try:
         _CHECKS.get(table, lambda _row: None)(row)
     except DAMAGES:

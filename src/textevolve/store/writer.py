@@ -57,7 +57,7 @@ Reuse: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """Any other change, made in a transaction of its own; see `PostgresDatabase.change`."""
+    """A change with a transaction of its own; see `PostgresDatabase.change`."""
 
     change: Callable[[Connection], Any]
     run_id: str | None
@@ -65,7 +65,7 @@ class WriteJob:
 
 
 class Writer:
-    """Owns the connection that writes, and the thread that uses it."""
+    """The thread that writes, with its connection."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -122,7 +122,8 @@ class Writer:
             raise
 
     def check_lease(self, run_id: str) -> None:
-        """
+        """Check that this process has not lost the lease of a run.
+
         Raises:
             BusyError: a heartbeat found that the run is another process's by now.
         """
@@ -130,7 +131,7 @@ class Writer:
             raise BusyError(str(lost))
 
     def close(self) -> None:
-        """Write what is queued, then end the thread."""
+        """Write everything in the queue, then end the thread."""
         with self._gate:
             if self._closed:
                 return
@@ -139,7 +140,8 @@ class Writer:
         self._thread.join()
 
     def _put(self, item: WrittenCall | Reuse | WriteJob) -> None:
-        """Nothing is queued behind the end, where it would wait for ever."""
+        """Put an item into the queue; a closed writer raises an error, since the item would wait
+        for ever."""
         with self._gate:
             if self._closed:
                 raise StoreAwayError(f"store {self._database.location}: is closed")

@@ -47,7 +47,8 @@ TURNS = ("turns",)
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """`output`: the one text to be judged. `input`: what it answers; None where nothing says so.
+    """A state as a case. `output`: the text to judge. `input`: what the output answers; None if
+    unknown.
 
     Fields that are none of the four stand in the input, each under its name.
     """
@@ -59,7 +60,7 @@ class ReadState:
 
 
 def state_text(state: object) -> str:
-    """The state as a model reads it: text as it is, else compact JSON."""
+    """Return a state as the model reads it: a text unchanged, anything else as compact JSON."""
     if isinstance(state, str):
         return state
     return json.dumps(state, ensure_ascii=False, separators=(",", ":"))
@@ -130,8 +131,9 @@ def _text(value: object) -> str:
 
 @dataclass
 class RequestSpending:
-    """`usage`: of new calls; calls that the journal answered cost nothing and are counted in
-    `replayed`. `causes`: errors that left questions unanswered."""
+    """The cost of one request. `usage`: tokens and cost of new calls. `replayed`: the number of
+    calls that the journal answered for free. `causes`: the errors that left questions unanswered.
+    """
 
     usage: Usage = Usage()
     replayed: int = 0
@@ -183,7 +185,7 @@ class Decider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecidingModel:
-    """A model, asked by the verb `decide`."""
+    """A model that answers decision questions, by the verb `decide`."""
 
     model: Model
 
@@ -193,8 +195,8 @@ class DecidingModel:
 
 @dataclass(frozen=True, slots=True)
 class DecidingJudge:
-    """A judge as a decision model. `open`: from a rubric, or none, to the judge. `needs`: which of
-    `context` and `reference` a case must have.
+    """A judge as a decision model. `open`: returns the judge for a rubric (empty: its own).
+    `needs`: the fields, `context` or `reference`, that a case must have.
 
     A predicate is answered with the judge's score as P(yes), a score by that score spread over the
     two nearest levels, so that its expectation stays; a choice by judging the options as candidates
@@ -272,8 +274,9 @@ def describe_question(question: Question) -> str:
 
 
 def spread(score: float, options: int) -> Answer:
-    """A score in [0, 1] as probabilities of the levels 0 to `options` - 1: the two nearest share
-    them so that the expected level is `score` of the highest. Of two: P(yes) is the score."""
+    """Convert a score in [0, 1] into probabilities of the levels 0 to `options` - 1. The two
+    nearest levels share the probability, so the expected level is `score` times the highest level.
+    With two levels, P(yes) is the score."""
     place = min(max(score, 0.0), 1.0) * (options - 1)
     below = min(int(place), options - 2)
     above = round(place - below, 12)  # 0.592 and not 0.5920000000000001

@@ -55,7 +55,7 @@ RUBRICS_KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`model`: the name of what answered."""
+    """A decision with its cost. `model`: the name of the model or judge that answered."""
 
     model: str
     decision: Decision
@@ -99,7 +99,8 @@ class Serving:
 
     @asynccontextmanager
     async def in_time(self) -> AsyncGenerator[None]:
-        """
+        """Limit the time of the block to the time limit of one request.
+
         Raises:
             ApiError: what is done within it took longer than one request may take.
         """
@@ -159,8 +160,8 @@ def failure_error(failure: Failure, spent: RequestSpending) -> ApiError:
 
 @asynccontextmanager
 async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGenerator[Serving]:
-    """Open what is to be served. Calls are stored as a run of their own, and calls that the journal
-    knows are not made again.
+    """Open the models and judges to serve. Their calls are stored as a run of their own, and calls
+    that the journal already has are not repeated.
 
     Raises:
         InputError: a judge or an alias cannot be used.
@@ -196,7 +197,7 @@ def _reject_model(name: str) -> Model:
 
 
 class _NoJournal:
-    """The journal of a server that asks nothing."""
+    """The journal of a server without models: it stores and finds nothing."""
 
     async def find(self, key: str) -> Response | None:
         return None
@@ -248,7 +249,7 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
 
 
 def open_judge(text: str, judges: Judges) -> DecidingJudge:
-    """A judge by its text, as a decision model.
+    """Open the judge that a text names, as a decision model.
 
     Raises:
         InputError: there is no such judge.

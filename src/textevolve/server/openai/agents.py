@@ -38,7 +38,7 @@ USES: Mapping[str, MemoryUse] = {"on": "on", "recall": "recall", "off": "off"}
 
 
 async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
-    """Whether there is an agent of this name, NAMESPACE/AGENT, that the caller sees."""
+    """Check whether an agent NAMESPACE/AGENT exists and the caller may see it."""
     namespace, _, agent = name.partition("/")
     if not agent or "/" in agent or not caller.sees(namespace):
         return False
@@ -127,7 +127,8 @@ def read_chat_request(name: str, body: OwnRequest) -> ChatRequest:
 
 
 def _speaks(message: ClientMessage, text: str) -> bool:
-    """Whether it is a part of what was said; earlier calls of tools, and their results, are not."""
+    """Check whether a message is part of the conversation, unlike earlier tool calls and their
+    results."""
     return message.role == "user" or (message.role == "assistant" and bool(text.strip()))
 
 

@@ -77,7 +77,7 @@ async def find_answer(
 
 
 async def _charge(server: ServerState, caller: Caller, namespace: str = "") -> NoteTokens:
-    """Notes what a caller spends who may spend something."""
+    """Check the caller's token limits; return a function that charges tokens to the caller."""
     await server.limits.check_tokens(caller, namespace)
     return lambda tokens: server.limits.note_tokens(caller, tokens, namespace)
 
@@ -102,8 +102,8 @@ RunCaller = Annotated[Caller, Depends(needs("run"))]
 
 
 def _described(example: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a request for the OpenAPI document; it is read by hand, since much of it is
-    passed on as it came."""
+    """Return the OpenAPI description of a body. The body is parsed by hand, since most of its
+    fields are passed on unchanged."""
     content = {"application/json": {"schema": {"type": "object"}, "example": example}}
     return {"requestBody": {"required": True, "content": content}}
 

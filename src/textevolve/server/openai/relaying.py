@@ -51,7 +51,8 @@ class Relays:
     _writes: set[asyncio.Task[None]] = empty_default(set)
 
     async def find(self, spec: str) -> Relay:
-        """
+        """Return the endpoint of a model's spec; the first request opens it.
+
         Raises:
             SettingsError, ModelError: it cannot be opened.
         """
@@ -66,8 +67,8 @@ class Relays:
     async def begun(
         self, spec: str, body: Mapping[str, Any], note: NoteTokens
     ) -> AsyncGenerator[tuple[BegunAnswer, UsageReader]]:
-        """An answer that has begun, within the limits of the server; when it has been read, what
-        it took is kept, and `note` hears of it.
+        """Send a request within the limits of the server, and yield its answer once it begins.
+        After the block the usage is stored, and `note` is called with its tokens.
 
         Raises:
             ApiError: the endpoint refuses. ModelError: nothing came. BudgetError: a limit is
@@ -119,7 +120,8 @@ class Relays:
 
 
 def _size_of(body: Mapping[str, Any]) -> tuple[int, int | None]:
-    """Characters of the prompt, and the most tokens of the answer."""
+    """Return the characters of the prompt, and the token limit of the answer, None if there is
+    none."""
     most: object = body.get("max_completion_tokens") or body.get("max_tokens")
     return len(str(body.get("messages") or "")), most if isinstance(most, int) else None
 
@@ -153,7 +155,7 @@ def as_refusal(refused: Refused) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class RelayedAnswer:
-    """An answer of a model that requests are passed on to."""
+    """The answer to a request that is passed on to a model's endpoint."""
 
     relays: Relays
     spec: str
@@ -161,7 +163,7 @@ class RelayedAnswer:
     note: NoteTokens
 
     async def respond(self) -> Response:
-        """The answer in the bytes in which it comes."""
+        """Return the endpoint's answer unchanged, as a stream if the client asked for one."""
         if self.body.get("stream"):
             parts = self._parts()
             kind = (await anext(parts)).decode("latin-1")  # the endpoint has taken the request
@@ -178,7 +180,7 @@ class RelayedAnswer:
         return raw
 
     async def _parts(self) -> AsyncGenerator[bytes]:
-        """The type of what comes, then what comes."""
+        """Yield the content type of the answer, then its bytes."""
         async with self.relays.begun(self.spec, self.body, self.note) as (answer, reader):
             yield answer.headers.get("Content-Type", "").encode()
             async with aclosing(answer.parts()) as parts:

@@ -49,7 +49,8 @@ class ResponsesRequest(BaseModel):
 
 
 def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
-    """
+    """Read the body of a request to `/v1/responses`.
+
     Raises:
         ApiError: it cannot be used, or needs what is not kept here.
     """
@@ -157,8 +158,8 @@ def _unsupported(feature: str, where: str) -> ApiError:
 
 
 class ResponseWriter:
-    """A response, and its events as they are streamed. Its items, a text and calls of tools, come
-    one after the other; the last one is open."""
+    """Builds a response and the events of its stream. The items of the response, texts and tool
+    calls, follow one another; only the last one can be open."""
 
     def __init__(self, request: ResponsesRequest) -> None:
         self.response: JsonObject = {
@@ -268,7 +269,7 @@ class ResponseWriter:
             yield self._event("function_call_arguments.delta", delta=arguments, **self._at(item))
 
     def _close(self) -> Iterator[bytes]:
-        """End the item that is open."""
+        """End the open item, if there is one, and yield its final events."""
         if not self._open:
             return
         item, self._open = self._output[-1], False

@@ -34,7 +34,8 @@ class WhileConnected(Response):
     def __init__(
         self, make: Callable[[], Awaitable[Response]], place: AbstractContextManager[None]
     ) -> None:
-        """`place`: is held while the response is made and sent."""
+        """Take `make`, which creates the response, and `place`, a context that is held until the
+        response is sent."""
         super().__init__()
         self._make, self._place = make, place
 
@@ -62,8 +63,8 @@ async def _await_disconnect(receive: Receive) -> None:
 
 
 class EventResponse(Response):
-    """Sends the parts of a stream as they come. One that fails ends with an event that says why,
-    since its status has been sent."""
+    """A streamed response that sends its parts as they come. If the stream fails, an error event
+    ends it, since the status has already been sent."""
 
     def __init__(self, parts: AsyncGenerator[bytes], serving: Serving, kind: str = "") -> None:
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -88,13 +89,14 @@ class EventResponse(Response):
 
 
 def event_of(data: Mapping[str, Any], name: str = "") -> bytes:
-    """One server-sent event, in ASCII."""
+    """Encode data as a server-sent event, in ASCII."""
     kind = f"event: {name}\n" if name else ""
     return f"{kind}data: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 
 async def begun(events: AsyncGenerator[bytes], serving: Serving) -> AsyncGenerator[bytes]:
-    """Wait for the first event and return all: an error before it still gets its own status."""
+    """Wait for the first event, then return the whole stream, so an earlier error is still answered
+    with its own status."""
     async with serving.in_time():
         first_event = await anext(events, b"")
 
@@ -112,7 +114,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AnswerEnd:
-    """The last piece of an answer. `usage`: None if unknown."""
+    """The end of an answer, after its texts. `usage`: None if unknown."""
 
     finish_reason: str = "stop"
     usage: Usage | None = None
@@ -127,8 +129,9 @@ AnswerPieces: TypeAlias = AsyncGenerator[str | AnswerEnd]
 
 
 async def cut_at_stop(pieces: AnswerPieces, stop: str | Sequence[str] | None) -> AnswerPieces:
-    """End the text before the first stop sequence; what may begin one is held back until it is
-    known. The answer itself is finished, as its session keeps it."""
+    """End the text before the first stop sequence. Text that may be the beginning of one is held
+    back until that is decided. The answer is still read to its end, since its session stores it
+    whole."""
     stops = [stop] if isinstance(stop, str) else list(stop or ())
     longest = max(map(len, stops), default=1)
     waiting, cut = "", False

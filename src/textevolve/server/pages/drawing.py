@@ -46,7 +46,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a long list. `number` from 1 on; `total` of all pages together."""
+    """One page of a long list. `number` counts from 1; `total`: the entries of all pages."""
 
     request: Request
     number: int
@@ -78,14 +78,14 @@ class Page:
 
 
 def draw(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """A page, or a part of one, from a template; all texts in it are escaped."""
+    """Return a page, or a part of a page, rendered from a template that escapes all texts."""
     text = _environment().get_template(template).render(**_shared(request), **values)
     body = text.encode("utf-8", "backslashreplace")
     return Response(body, status, media_type="text/html; charset=utf-8")
 
 
 def draw_stream(request: Request, template: str, **values: Any) -> Iterator[bytes]:
-    """A page piece by piece, for one that takes long."""
+    """Return a page that is sent piece by piece, for pages that take long to render."""
     for text in _environment().get_template(template).generate(**_shared(request), **values):
         yield text.encode("utf-8", "backslashreplace")
 
@@ -121,7 +121,7 @@ def _wants_page(request: Request) -> bool:
 
 
 def draw_report(blocks: Iterable[Block]) -> Markup:
-    """Blocks of a report as they stand in a page of ours, which has their style."""
+    """Return the blocks of a report as HTML in the style of the pages."""
     return Markup("").join(draw_blocks(blocks))
 
 

@@ -43,7 +43,7 @@ SEE_OTHER = 303
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """A task and one person's labels of it, by position."""
+    """A labelling task with the labels of one person, by position."""
 
     resources: Store
     task: StoredTask
@@ -147,7 +147,7 @@ def _find_task(request: Request, caller: Caller, id: str) -> StoredTask:
 
 
 def _open(request: Request, caller: Caller, id: str) -> Desk:
-    """Open a task for the labeller; nobody, whose name is empty, has labelled nothing."""
+    """Open a task with the labels of the labeller; a labeller without a name has none."""
     task = _find_task(request, caller, id)
     name, resources = _labeller_of(request, caller), server_of(request).resources
     labels = resources.read(stored_labels.read_labels, task.id, name)

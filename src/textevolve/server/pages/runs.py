@@ -163,7 +163,7 @@ class RowsQuery(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """`number`: of its page, from 1 on."""
+    """A row of a run's page. `number` counts from 1."""
 
     number: int
     row: MatrixRow
@@ -171,7 +171,7 @@ class ShownRow:
 
 @dataclass(frozen=True, slots=True)
 class RowsPage:
-    """`total`: rows that are like what is wanted."""
+    """One page of a run's rows. `total`: the rows of all pages that match the filter."""
 
     heads: Sequence[str]
     rows: Sequence[ShownRow]
@@ -208,8 +208,8 @@ def _show(opened: OpenedRun, stored: Sequence[Kept]) -> Iterator[ShownRow]:
 
 @dataclass(frozen=True, slots=True)
 class CaseView:
-    """`records`: the stored ones; `details`: the detailed blocks of each row. `before` and `after`:
-    the numbers of the neighbouring cases."""
+    """One case with all its rows. `records`: its stored records; `details`: the detailed blocks of
+    each row; `before`, `after`: the numbers of the neighbouring cases, None at the ends."""
 
     number: int
     rows: Sequence[MatrixRow]
@@ -265,8 +265,8 @@ def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class ShownCall:
-    """`case`: whose input was sent, where that tells; `words`: the first words of that input, or
-    of what was asked last."""
+    """A call in a list of calls. `case`: the case whose input the prompt contains, empty if
+    unknown; `words`: the first words of that input, or of the last message."""
 
     call: StoredCall
     request: ModelRequest
@@ -276,8 +276,8 @@ class ShownCall:
 
 @dataclass(frozen=True, slots=True)
 class CallsPage:
-    """`of_case`: whether these are the calls of the case alone; `after`: the call after which the
-    next page begins, None at the end."""
+    """One page of calls. `of_case`: whether the list is limited to the calls of one case; `after`:
+    the last call of this page, None if there is no next page."""
 
     calls: Sequence[ShownCall]
     of_case: bool
@@ -302,7 +302,7 @@ def _read_cases(store: Store, run_id: str) -> Iterator[Case]:
 
 
 def _telling_text(text: str) -> str:
-    """The text of a case by which its calls are known: of a row of values the longest of them."""
+    """Return the text by which a case's calls are found: for an object, its longest value."""
     try:
         values = json.loads(text)
     except ValueError:

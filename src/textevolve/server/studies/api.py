@@ -55,7 +55,7 @@ RUN = "run"
 
 @dataclass(frozen=True, slots=True)
 class SubmittedStudy:
-    """A study that a client asks for, read. `served`: as it will be kept, still without a run."""
+    """A study that a client submitted. `served`: the row to store, still without a run's id."""
 
     study: AnyStudy
     spec: StudySpec
@@ -93,7 +93,7 @@ def _standing(server: ServerState, caller: Caller) -> dict[str, Any]:
 
 
 def read_part(part: object) -> RunPart:
-    """How the study is run, as the client says.
+    """Read the options for running a study, the field `run` of a client's request.
 
     Raises:
         InputError: something in it cannot be used.

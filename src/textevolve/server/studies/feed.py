@@ -88,7 +88,8 @@ class Feed:
                     await asyncio.wait_for(self.ending.wait(), LOOK_SECONDS)
 
     def _look(self, run_id: str, after: int) -> tuple[WireStatus, list[Kept]]:
-        """Read the status before the records: of an ended run all records are there."""
+        """Return a run's status and its next records. The status is read first, so an ended run's
+        records are complete."""
         status, reason = self.status_of(self.store.get_run(run_id), self.store.get_served(run_id))
         records = self.store.read_changes(run_id, after, PAGE_RECORDS)
         return WireStatus(status=status, reason=reason), list(records)

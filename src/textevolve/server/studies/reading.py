@@ -46,7 +46,7 @@ _RECORD_PLACE: TypeAdapter[Place] = TypeAdapter(tuple[float | None, int, str])
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A run, and what the server knows of it; None where it was made without one."""
+    """A run, and its row as a server's run; None if the run was made without a server."""
 
     run: RunRecord
     served: ServedRun | None
@@ -169,7 +169,8 @@ def write_cursor(*place: object) -> str:
 
 
 def read_cursor(cursor: str, place: TypeAdapter[P]) -> P | None:
-    """
+    """Decode the cursor of a page; None if it is empty.
+
     Raises:
         InputError: it is none that a page ended with.
     """
@@ -183,7 +184,8 @@ def read_cursor(cursor: str, place: TypeAdapter[P]) -> P | None:
 
 
 def write_report(server: ServerState, seen: Seen, format: ReportFormat) -> IO[bytes]:
-    """A run's report in a file of its own, from its beginning; it is gone once it is closed.
+    """Write a run's report to a temporary file, which is deleted when it is closed; return the
+    file, at its beginning.
 
     Raises:
         SettingsError: a package is missing that writes the format. ApiError: there is nothing to
@@ -206,7 +208,7 @@ def write_report(server: ServerState, seen: Seen, format: ReportFormat) -> IO[by
 
 
 def read_chunks(file: IO[bytes]) -> Iterator[bytes]:
-    """The file's bytes, and then it is closed."""
+    """Yield the bytes of a file in chunks, then close the file."""
     with file:
         while chunk := file.read(CHUNK):
             yield chunk

@@ -83,7 +83,8 @@ GONE = "the key that began it is no longer valid; resume it with another one"
 
 @dataclass(frozen=True)
 class Accounts:
-    """`limits` holds what is left, and counts what is spent."""
+    """The quotas of keys and namespaces. `limits` knows what is left and is charged for new
+    calls."""
 
     limits: UsageLimits
     identities: Identities
@@ -97,8 +98,8 @@ class Accounts:
                 self.limits.note_tokens(caller, event.usage.tokens, served.namespace)
 
         async def halt() -> str:
-            """Wait until the key's tokens of a minute allow a call; return why there can be none,
-            as where those of a namespace's day are spent."""
+            """Wait until the key's tokens a minute allow a call. Return a reason if no call will be
+            possible, such as a spent daily budget; otherwise an empty text."""
             nonlocal caller
             while True:
                 try:
@@ -130,7 +131,8 @@ log = logging.getLogger("textevolve.server")
 
 @dataclass
 class Runner:
-    """`accounts`: of keys and namespaces, which bound what their studies take."""
+    """Runs the studies of clients. `accounts`: the quotas of keys and namespaces for their
+    studies."""
 
     store: Store
     settings: Settings
@@ -155,11 +157,11 @@ class Runner:
         return {served.launch.get("files", "") for served in self.store.all_served()}
 
     def works_on(self, run_id: str) -> bool:
-        """Whether it is worked on here, or waits for its turn."""
+        """Check whether this server works on a run, or has queued it."""
         return run_id in self._tasks
 
     async def is_busy(self, run_id: str) -> bool:
-        """The same, after work that does not go on has come to its end."""
+        """Check like `works_on`, but first wait for a cancelled or finished run to end."""
         task = self._tasks.get(run_id)
         if task is not None:
             served = await asyncio.to_thread(self.store.get_served, run_id)
@@ -186,7 +188,7 @@ class Runner:
         return states.get(served.wanted, "interrupted"), served.reason
 
     async def cancel(self, run_id: str) -> None:
-        """End the work on a run; what was answered is kept."""
+        """Cancel a run and end the work on it; stored answers stay."""
         await asyncio.to_thread(self.store.want_run, run_id, "cancelled")
         await self._end(run_id)
 
@@ -256,7 +258,7 @@ class Runner:
             self._begun.discard(run_id)
 
     async def _attempt(self, run_id: str) -> bool:
-        """Work on a run if no other process does; whether it was done."""
+        """Work on a run unless another process does; return whether this process worked on it."""
         if (await asyncio.to_thread(self.store.get_run, run_id)).status == "running":
             return False
         async with self._places:
@@ -289,15 +291,16 @@ class Runner:
             await asyncio.to_thread(self._note_limit, run_id)
 
     def confine(self, served: ServedRun | None) -> AbstractContextManager[None]:
-        """Within the block a client's run reaches no more than the client may; a run that was made
-        without a server is the operator's own."""
+        """Limit the block to the files, models and namespaces that a client's run may use; a run
+        that was made without a server is not limited."""
         return confine(None if served is None else self.reach_of(served))
 
     def reach_of(self, served: ServedRun) -> Reach:
         return reach_of(served, self.options, self.settings, self.store)
 
     def settings_of(self, served: ServedRun) -> Settings:
-        """The settings that a run works with: names without a namespace are those of its own."""
+        """Return the settings for a run: names without a namespace belong to the run's
+        namespace."""
         concurrency = served.launch.get("concurrency")
         most = self.settings.concurrency
         if concurrency is not None and most is not None:

@@ -45,8 +45,8 @@ class Uploads:
     used: Callable[[], set[str]]
 
     def keep(self, files: Mapping[str, str | Base64File]) -> str:
-        """Keep files of these names; returns the name of the folder that holds them, empty where
-        there are none.
+        """Store files under their names; return the name of the folder that holds them, empty if
+        there are no files.
 
         Raises:
             InputError: a name cannot be that of a file, what is sent is no Base64, or there is no
@@ -84,7 +84,7 @@ class Uploads:
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Remove what no run needs, once it is old enough."""
+        """Delete old folders that no run needs."""
         used = self.used()
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if path.name not in used and time.time() - path.stat().st_mtime > SWEPT_SECONDS:
