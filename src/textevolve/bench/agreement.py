@@ -88,9 +88,10 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class PassFigures:
-    """Verdicts on single responses compared with people's. `precision`: the share of the responses
-    failed by the judge that people fail, too; `recall`: the share of the responses failed by people
-    that the judge fails, too. `alpha`: Krippendorff's, of the judge and people's majority."""
+    """The agreement of verdicts on single responses with people's. `precision`: the share of the
+    responses failed by the judge that people fail, too; `recall`: the share of the responses failed
+    by people that the judge fails, too. `alpha`: Krippendorff's, of the judge and people's
+    majority."""
 
     accuracy: Statistic
     kappa: Statistic

@@ -248,7 +248,7 @@ def _warn(
 
 
 def describe_guarantee(fit: Fit) -> str:
-    """The promise of the threshold in one sentence, or why there is none."""
+    """Describe the guarantee of the threshold in one sentence, or why there is none."""
     selection = fit.selection
     if selection.threshold is not None:
         subject, right = ("texts", "pass") if fit.are_single else ("choices", "agree with people")

@@ -75,7 +75,7 @@ def load_items(
     good: str | None = None,
     places: dict[str, str] | None = None,
 ) -> list[Item]:
-    """Read the labelled items of a file (as `read_rows` has it), in order.
+    """Read the labelled items of a file in order (see `read_rows`).
 
     Their format is known by the first row's fields. `renamed`: new names of columns with their old
     ones. `good`: of single responses the labels of good ones, with commas between them, or the

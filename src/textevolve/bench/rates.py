@@ -29,7 +29,9 @@ from textevolve.statistics.intervals import (
 
 @dataclass(frozen=True, slots=True)
 class PoweredMean:
-    """A mean of people's verdicts, sharpened by a judge's; `human` is the mean of labels alone.
+    """A mean of people's verdicts, made more precise by a judge's verdicts; `human` is the mean of
+    the labels alone. `clipped`: the mean or an end of its interval lay outside the bounds and was
+    set to them.
 
     `clipped`: the mean or an end of its interval lay outside the bounds and was set to them.
     """

@@ -38,9 +38,9 @@ def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Statistic:
 def compare_variants(
     scores: Mapping[str, RowScores], baseline: str, *, seed: int = 0
 ) -> dict[str, PairedDifference]:
-    """Each variant less the baseline on the rows that both have scores of, a row's mean each, by
-    sign flips: p values are corrected for the number of variants (Holm 1979), and intervals are
-    widened as much."""
+    """Compare each variant with the baseline on the rows where both have scores (the row's mean
+    each), by sign-flip tests. p-values are corrected for the number of variants (Holm 1979), and
+    intervals are widened accordingly."""
     base, pairs = scores.get(baseline, {}), dict[str, tuple[list[float], list[float]]]()
     for variant, variant_scores in scores.items():
         shared = [row for row in variant_scores if row in base]
@@ -53,8 +53,8 @@ def compare_variants(
 
 
 def describe_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:
-    """The verdict on all variants: which beat the baseline or lost to it, the clearest first, by
-    how much; then the variants without a significant difference."""
+    """Say which variants beat the baseline or lost to it and by how much, the clearest first, then
+    which variants differ without significance."""
     if not differences:
         return f"There is nothing to compare with {baseline}."
     ordered = sorted(differences.items(), key=lambda pair: -pair[1].difference)

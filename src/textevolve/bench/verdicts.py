@@ -110,7 +110,8 @@ async def stream_verdicts(
     counted: MutableMapping[str, DistinctCalls] | None = None,
     views: Mapping[str, View] | None = None,
 ) -> AsyncGenerator[Verdict]:
-    """Each judge's verdicts on each item as given and reversed; what fails, fails alone.
+    """Ask each judge about each item, in the given and the reversed order, and yield the verdicts;
+    a failed request affects its own verdict alone.
 
     Item by item, so that a budget that runs out leaves all judges with the same items. `samples`:
     how often each judge is asked, or which of its samples; from the second sample on a seed stands
@@ -209,7 +210,8 @@ def credit_of(item: Item, verdict: Verdict) -> float:
 
 
 def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[str, int]:
-    """How many samples of each judge cost at most the tokens of one of the dearest, at least 1.
+    """Return how many samples of each judge cost at most as many tokens as one of the most
+    expensive judge, at least 1.
 
     Based on the mean tokens on an item without a failed verdict; a judge whose tokens are not known
     is asked once.

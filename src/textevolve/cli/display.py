@@ -127,7 +127,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time left at the current pace; None if it is unknown."""
+        """Return the time left at the current pace, in seconds; None if it is unknown."""
         if self.total is None or not self._judged:
             return None
         passed = self.clock() - self._began
@@ -135,7 +135,7 @@ class Progress:
 
     @property
     def wait(self) -> str:
-        """The reason why nothing seems to happen; empty if there is none."""
+        """Return the reason why nothing seems to happen; empty if there is none."""
         return self._wait if self.clock() < self._wait_ends else ""
 
     def line(self, *, final: bool = False) -> str:

@@ -77,7 +77,8 @@ _Plain = BeforeValidator(reject_odd_number)
 
 
 def reject_list(weights: Any) -> Any:
-    """
+    """Reject weights in a list, which cannot say which component each belongs to.
+
     Raises:
         ValueError: the weights are a list, which cannot say which component each is of.
     """
@@ -157,7 +158,7 @@ class Agent(_Frozen):
 
     @property
     def recall_settings(self) -> RecallSettings | None:
-        """How it recalls; None where it has no memories."""
+        """Return how the agent recalls memories; None if it has none."""
         settings = self.memory or RecallSettings()
         collections = settings.collections or self.collections
         if not collections:
@@ -335,21 +336,21 @@ class Profile(_Frozen):
 
     @property
     def repeats(self) -> bool:
-        """Whether a later round asks the same again: no argument is in view of what is scored, nor
-        memories, for which one is searched by what was said, and the candidates' positions are not
-        balanced over the turns."""
+        """Tell whether a later round would ask the same again: prompts show no arguments and no
+        memories recalled by them, and the candidates' positions are not balanced over the turns."""
         blind = self.readout == "decide" and not self.argue
         same = self.readout == "pointwise" or (blind and self.order != "balanced")
         return same and not self.collections
 
     def models(self, model: M) -> tuple[str | M, ...]:
-        """Every model that its debates ask, each once; `model` for an agent that names none."""
+        """Return all models that the debates ask, without duplicates; `model` is that of agents
+        that name none."""
         decider = () if self.decider is None else (self.decider,)
         return tuple(dict.fromkeys([*(agent.model or model for agent in self.agents), *decider]))
 
     @property
     def collections(self) -> tuple[str, ...]:
-        """Every collection that its agents recall from, each once."""
+        """Return all collections that the agents recall from, without duplicates."""
         settings = [agent.recall_settings for agent in self.agents]
         return tuple(
             dict.fromkeys(name for setting in settings if setting for name in setting.collections)
@@ -357,12 +358,12 @@ class Profile(_Frozen):
 
     @property
     def stored_agents(self) -> tuple[str, ...]:
-        """The agents of the store that debate, as the profile names them."""
+        """Return the names of the store's agents that debate, as the profile has them."""
         return tuple(agent.stored for agent in self.agents if agent.stored is not None)
 
     @property
     def weight_list(self) -> tuple[float, ...]:
-        """w in the order of the components."""
+        """Return the weights w in the order of the components."""
         if not self.weights:
             return (1.0,) * len(self.components)
         return tuple(self.weights.get(c.name, 0.0) for c in self.components)

@@ -109,9 +109,9 @@ class Debate:
 
 
 def choose_readout(profile: Profile, models: Sequence[str]) -> str:
-    """`auto` is `alone` where all models are local ones, else `stated`: a small model that states
-    scores gives most candidates the same, and a rival or an argument in view makes it worse
-    (docs/measurements.md, Judges)."""
+    """Choose the readout for `auto`: `alone` if all models are local ones, else `stated`. A small
+    model that states scores gives most candidates the same, and a rival or an argument in view
+    makes it worse (docs/measurements.md, Judges)."""
     if profile.readout != "auto":
         return profile.readout
     return "pointwise" if all(name.startswith("local/") for name in models) else "verbalized"

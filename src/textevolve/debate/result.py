@@ -66,7 +66,8 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
 def end_early(
     profile: Profile, r: int, cv: float, certainty: float | None, voters: int
 ) -> Stop | None:
-    """Why a debate is over after round r, counted from 0, before all have run; None: it goes on.
+    """Return the reason why a debate ends after round r (from 0) before all rounds have run; None
+    if it goes on.
 
     Nothing has converged where too few agents voted: one that is left agrees with itself. Where
     a later round asks the same again, as with the readout `pointwise`, a debate that may converge
@@ -144,7 +145,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Swing:
-    """An agent's winner in its first and in its last turn; None where its top scores tie."""
+    """An agent's winning candidate in its first and in its last turn; None if its top scores
+    tie."""
 
     agent: str
     first: int | None
@@ -485,7 +487,7 @@ def read_result(text: str | bytes) -> DebateResult:
 
 
 def result_metrics(result: DebateResult) -> dict[str, Any]:
-    """The computed values as JSON-ready data; a value that is missing is None."""
+    """Return the computed values as JSON-ready data; a missing value is None."""
     return {
         "status": "scored" if result.scored else _first_failure(result).kind,
         "best": result.best,

@@ -52,7 +52,7 @@ SOURCE_CHARACTERS = 160
 async def remember(
     context: DebateContext, speaker: Agent, history: Sequence[str]
 ) -> tuple[Memory, ...]:
-    """Recall the agent's memories by the input, the candidates and the discussion.
+    """Recall the agent's memories that fit the input, the candidates and the discussion.
 
     Raises:
         InputError: the recall, which may be the caller's own code, failed.

@@ -74,8 +74,8 @@ DECIDED_BY = "decided_by"
 
 
 def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, str, str]:
-    """Take a cascade's text apart into BELOW, as it was written, and its judges. `begins_judge`:
-    whether a text begins as a judge's text does.
+    """Split the text of a cascade into BELOW, as it was written, and the two judges.
+    `begins_judge`: tells whether a text begins as a judge's text does.
 
     Commas also stand in the names of files. What parts the two judges is the first comma after
     which a judge's text begins, so the second may be a cascade, and the first may not.

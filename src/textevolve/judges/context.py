@@ -136,7 +136,7 @@ class Options(CaseOptions):
     concurrency: int = 64
 
     def overridden(self, parameters: Mapping[str, Any]) -> Options:
-        """With a case's own `seed` and `threshold`.
+        """Return these options with the `seed` and the `threshold` of a case's parameters.
 
         Raises:
             InputError: another parameter, or a value out of range.

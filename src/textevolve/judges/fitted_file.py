@@ -91,7 +91,7 @@ class FittedFile(Frozen):
 
     @property
     def text(self) -> str:
-        """The file as YAML."""
+        """Return the file as YAML."""
         data = self.model_dump(mode="json")
         return HEAD + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
 

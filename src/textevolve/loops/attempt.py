@@ -105,7 +105,8 @@ class Generator(Protocol):
 
 @cache
 def prompts_version() -> dict[str, str]:
-    """A hash of each prompt of this room by its name; a change of one makes another run."""
+    """Return a hash of each prompt of the loops by its name; a run with another prompt is another
+    run."""
     folder = resources.files("textevolve.loops") / "prompts"
     return {
         f"loops.{file.name.removesuffix('.md')}": text_hash(file.read_text(encoding="utf-8"))[:12]

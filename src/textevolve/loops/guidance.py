@@ -106,7 +106,7 @@ class _Work:
 async def answer_guided(
     question: str, plan: GuidancePlan, context: GuidanceContext, candidates: tuple[str, ...]
 ) -> Guided:
-    """Answer `question` with the discussion of `candidates` in the prompt, and without.
+    """Answer `question` twice: with the discussion of `candidates` in the prompt, and without it.
 
     Candidates are drawn from the model where none are given. The usage is without that of the
     discussion.

@@ -278,7 +278,7 @@ class _Work:
 
 
 async def refine_input(input: str, plan: InnovationPlan, context: InnovationContext) -> Innovation:
-    """Refine `input` for as long as the outputs of the model to it are judged better.
+    """Refine `input` as long as the judge scores the model's outputs for it higher.
 
     Raises:
         InputError: the input, or the evaluator's set-up, cannot be used.

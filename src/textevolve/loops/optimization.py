@@ -287,8 +287,8 @@ class Optimization:
 
     @property
     def best(self) -> Attempt | None:
-        """The best attempt: the highest score among attempts that fail no gate, otherwise among
-        all."""
+        """Return the best attempt: the highest score among attempts that fail no gate, otherwise
+        among all."""
         return choose_best(self.attempts)
 
     @property
@@ -340,7 +340,8 @@ class OptimizationContext:
 async def optimize_text(
     task: str, plan: OptimizationPlan, context: OptimizationContext, id: str, position: int = 0
 ) -> Optimization:
-    """Make the best text for a task that an evaluator can be made to like.
+    """Improve the answer to a task over several attempts, so that the judge scores it as high as
+    possible.
 
     An attempt that cannot be generated or judged is recorded and does not end the loop.
 

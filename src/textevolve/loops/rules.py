@@ -301,7 +301,7 @@ class RulesFile(Frozen):
 
     @property
     def names(self) -> list[str]:
-        """Each rule's own name, or its kind and place: `length 1`."""
+        """Return the name of each rule: its own, or its kind and place, such as `length 1`."""
         return [r.name or f"{r.kind} {n}" for n, r in enumerate(self.rules, 1)]
 
 

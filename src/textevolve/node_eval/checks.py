@@ -109,8 +109,8 @@ def _share_of_words(one: str, other: str) -> float:
 
 
 class LatencyEvaluator(NodeEvaluator):
-    """passed = the node took its budget of seconds at most; above, the score is the budget by what
-    it took."""
+    """Checks the duration of a node against a budget in seconds. passed = it took at most `budget`;
+    above that, score = budget / measured seconds."""
 
     unit = "seconds"
 
@@ -132,6 +132,6 @@ class LatencyEvaluator(NodeEvaluator):
 
 
 class TokenEvaluator(LatencyEvaluator):
-    """As `LatencyEvaluator`, of the tokens that the node used."""
+    """Checks the tokens that a node used, in the same way as `LatencyEvaluator` checks seconds."""
 
     unit = "tokens"

@@ -28,15 +28,15 @@ class Episode:
 
     @property
     def nodes(self) -> Iterator[tuple[int, HistoryItem]]:
-        """Every node with the number of its superstep, from 0 on."""
+        """Yield every node with the number of its superstep, from 0 on."""
         for step, items in enumerate(self.history.entries):
             for item in items:
                 yield step, item
 
 
 def split_history(history: History, name: str = "") -> list[Episode]:
-    """An episode for each run in a history, under the run's id; under `name` where it is given, and
-    under `name/id` where it is given and there are several runs."""
+    """Split a history into one episode per run, named by the run's id; with `name`, by the name, or
+    by `name/id` if there are several runs."""
     runs = [(run_id or DEFAULT_RUN.id, run) for run_id, run in history.runs.items()]
     if name and len(runs) > 1:
         return [Episode(f"{name}/{run_id}", run) for run_id, run in runs]

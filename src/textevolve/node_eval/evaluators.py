@@ -184,7 +184,8 @@ def skip_broken(item: HistoryItem) -> Failure | None:
 
 
 def as_failure(error: BaseException) -> Failure:
-    """Turn an evaluator's exception into its outcome; our own errors already describe the fault."""
+    """Convert an evaluator's exception to its outcome; our own errors already describe the
+    fault."""
     if isinstance(error, TextEvolveError):
         return failure_of(error)
     return Failure("failed", describe_error(error))

@@ -60,12 +60,13 @@ class History:
 
     @property
     def items(self) -> Iterator[HistoryItem]:
-        """Every node in order, whatever superstep it stands in."""
+        """Yield every node in order, whatever its superstep."""
         return (item for step in self.entries for item in step)
 
     @property
     def runs(self) -> dict[str, History]:
-        """The history of each run by its id, in the order in which they stand here."""
+        """Return the history of each run by the run's id, in the order in which the runs appear
+        here."""
         found: dict[str, History] = {}
         for step in list(self.entries):
             for run_id in dict.fromkeys(item.run_id for item in step):
@@ -74,8 +75,8 @@ class History:
         return found
 
     def __str__(self) -> str:
-        """The history as a tree: supersteps, in each its nodes, in each its results; where there
-        are several runs, each is a tree."""
+        """Return the history as a tree of supersteps, their nodes, and the nodes' results; several
+        runs are separate trees."""
         runs = self.runs
         number = sum(len(step) for step in self.entries)
         header = f"{_count(len(self.entries), 'superstep')}, {_count(number, 'node')}"
@@ -124,7 +125,8 @@ def _describe_result(name: str, result: EvaluationResult | Failure) -> str:
 
 
 def one_line(text: str, most: int = FEEDBACK_SHOWN) -> str:
-    """A text as a terminal or a log may show it: without control characters, cut at `most`."""
+    """Return a text on one line for a terminal or a log: without control characters, cut at
+    `most`."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 

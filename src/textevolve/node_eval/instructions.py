@@ -116,7 +116,8 @@ Affective = AffectiveCore = InstructionFamily(
 
 
 def read_instruction(given: Any) -> Instruction | None:
-    """An instruction, its name, or a member of that name of another library's enum; None stays.
+    """Convert an instruction type, its name, or an equally named member of another library's enum
+    to an `Instruction`; None stays None.
 
     Raises:
         InputError: there is no such instruction type.

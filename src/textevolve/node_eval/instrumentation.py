@@ -36,7 +36,7 @@ class LiveNode:
 
     @property
     def item(self) -> HistoryItem | None:
-        """The node in the history; None until the block has ended."""
+        """Return the node in the history; None until the block has ended."""
         return self.node.item
 
     def __enter__(self) -> LiveNode:

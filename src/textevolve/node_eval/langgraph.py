@@ -241,8 +241,9 @@ class LangGraphHandler(BaseCallbackHandler):
         return runs.tokens.pop(space, None)
 
     def _read_path(self, space: _Space) -> tuple[str, ...]:
-        """The nodes around this one in `outer:id|1|inner:id`, each with its number where it is one
-        of several; a bare number counts the graphs that the node before it has run already."""
+        """Return the names of the nodes around this one in `outer:id|1|inner:id`, each with its
+        number if it is one of several; a bare number counts the graphs that the node before it has
+        already run."""
         path, around = list[str](), ""
         for part in space[1].split(BETWEEN)[:-1]:
             around = f"{around}{BETWEEN}{part}" if around else part

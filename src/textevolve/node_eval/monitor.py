@@ -168,9 +168,9 @@ class Monitor:
 
     @contextmanager
     def run(self, id: str | None = None, *, thread_id: str | None = None) -> Generator[str]:
-        """Nodes that begin inside, in this task or thread and in those started from it with its
-        context, are of the run of this id, or of a new one; graphs that are run inside, too. The
-        id is what `as` gives. A run that was left can be resumed.
+        """Record nodes that begin in the `with` block as one run: that of the given id, or a new
+        one. It covers this task or thread, those started from it with its context, and graphs run
+        inside. `as` gives the id. A run that was left can be resumed.
 
         Raises:
             InputError: the id is no text, or empty.
@@ -308,17 +308,17 @@ class Monitor:
 
     @property
     def dropped(self) -> int:
-        """How many evaluations were dropped because the queue was full."""
+        """Return how many evaluations were dropped because the queue was full."""
         return self._background.dropped
 
     @property
     def failed(self) -> int:
-        """How many evaluations gave no usable outcome."""
+        """Return how many evaluations gave no usable outcome."""
         return self._background.failed
 
     @property
     def pending(self) -> int:
-        """How many nodes still wait for the outcome of an evaluator."""
+        """Return how many nodes still wait for the outcome of an evaluator."""
         return len(self._background.unfinished)
 
     def last_feedback(
@@ -347,8 +347,8 @@ class Monitor:
         return Feedback(item.node, item.evaluation_results, item.error, item.run_id)
 
     def take_history(self, run: str | None = None) -> History:
-        """The history so far, of one run or of all, for keeping; it is gone here, and a new one
-        begins. Evaluations that are unfinished still arrive in the one that is returned."""
+        """Remove and return the history so far, of one run or of all; a new one begins. Unfinished
+        evaluations still arrive in the returned history."""
         with self._background.lock:
             return self._records.take(run)
 

@@ -65,7 +65,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Log:
-    """The ids are empty where it was written in no span; `time` is 0 where it has none."""
+    """A log record. `trace_id` and `span_id` are empty outside of a span; `time` is 0 if it is
+    unknown."""
 
     trace_id: str
     span_id: str

@@ -48,7 +48,7 @@ class EvaluationJob:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an outcome is missing that does not come from the background."""
+        """Tell whether an outcome of a quick evaluator, not one in the background, is missing."""
         return not all(getattr(one, "background", False) for one in list(self.missing.values()))
 
     def see(self) -> History:
@@ -79,8 +79,8 @@ class OpenNode:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What the evaluators said of a node. `results`: by the evaluator's name, those that are there
-    by now. `error`: how the node itself failed. `run_id`: the run that it belongs to."""
+    """The evaluators' results for a node. `results`: the present results by the evaluator's name.
+    `error`: how the node itself failed. `run_id`: the run that the node belongs to."""
 
     node: str
     results: Mapping[str, EvaluationResult | Failure]

@@ -169,8 +169,8 @@ class MatrixRow:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Rows of the data against variants. `rows` may be a generator over a run of any size, which
-    renderers take one by one, once. The first of an entry's scores is the one it is sorted by."""
+    """A table of variants (columns) and rows of data. `rows` may be a generator over a run of any
+    size, which renderers read once. The first score of an entry is the one that it is sorted by."""
 
     title: str
     variants: Sequence[str]

@@ -28,7 +28,8 @@ class Piece:
 
 
 def find_differences(before: str, after: str) -> tuple[Piece, ...]:
-    """The pieces in order, control characters written out; empty where no difference can be seen.
+    """Return the pieces of the difference between two texts in order, control characters written
+    out; empty if no difference is visible.
 
     Equal and removed pieces join up to `before`, equal and added ones to `after`, but for the gaps.
     """

@@ -78,7 +78,8 @@ def draw_first(
 def draw_cell_difference(
     row: MatrixRow, variants: Sequence[str], pair: tuple[int, int]
 ) -> Diff | None:
-    """The outputs of two variants for a row, word by word; None if an output is missing."""
+    """Return the word-by-word difference between the outputs of two variants for a row; None if an
+    output is missing."""
     cells = [row.entries[n] for n in pair]
     texts = [entry.output if entry and not entry.failure else "" for entry in cells]
     if not all(texts):

@@ -129,7 +129,7 @@ _VARIANT = re.compile(r"[-:]latest$|:(free|nitro|floor|online)$")
 
 
 def is_same_model(requested: str, answering: str) -> bool:
-    """Whether an answer names the model that was requested: the provider before the name does not
+    """Tell whether an answer names the requested model: the provider before the name does not
     count, nor the version of an alias, such as a date."""
     name, other = (re.split("[/#]", model.casefold())[-1] for model in (requested, answering))
     alias = _VARIANT.sub("", name)

@@ -48,7 +48,7 @@ class ReliabilityBin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The figures of `items` pairs; intervals of 95 % by group.
+    """The calibration figures of `items` pairs of probability and outcome; 95 % intervals by group.
 
     `ece` is never below 0, and of few pairs it is above 0 even where every probability is right:
     `ece_by_chance` is what it would be on the average if they were. `base_rate`: the mean outcome;

@@ -174,9 +174,9 @@ def holm_interval(
     corrected: float,
     seed: int,
 ) -> Interval:
-    """The `difference_interval` beside a p value of the sign-flip test and what `holm` makes of it:
-    as much wider as the correction is stricter, so that 0 lies within it where the corrected p is
-    above 0.05 and only there."""
+    """Widen the `difference_interval` for a p-value that `holm` corrected: as much as the
+    correction is stricter, so that 0 lies within it exactly if the corrected p-value is above
+    0.05."""
     level = 1 - ALPHA * (p / corrected if corrected > 0 else 1.0)
     interval = difference_interval(treatment, control, groups, level=level, draws=FLIPS, seed=seed)
     low, high = interval.low, interval.high

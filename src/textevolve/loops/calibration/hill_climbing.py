@@ -409,7 +409,7 @@ def gate_rows(climb: Climb, parent: int, node: int, rows_read: Sequence[int]) ->
 
 
 async def race(climb: Climb, passed: Sequence[int], operator: str) -> None:
-    """The best passing template leads if it is better on the rows in play, or as good and
+    """Make the best passing template the leader if it is better on the rows in play, or as good and
     shorter."""
     search = climb.search
     trials = search.unknown((node, row) for node in passed for row in search.in_play(node))

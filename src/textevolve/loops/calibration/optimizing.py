@@ -251,8 +251,8 @@ def needed_for_decision(
 
 
 async def decide_search(search: TemplateSearch, calls: float, calls_an_output: float) -> None:
-    """Weigh the template that leads against the original on rows that the search has not seen; of
-    a beam, first choose one in finals.
+    """Compare the leading template with the original on rows that the search has not seen; for a
+    beam, first choose the leader in finals.
 
     `calls`: what is left of the budget, which is never exceeded: then fewer rows held out are
     asked, and none if there are too few for any gain to be significant.

@@ -85,8 +85,8 @@ class SearchBudget:
         return max(0.0, self.left / self.cost("output"))
 
     def check(self) -> None:
-        """Raises InputError where the budget is not enough for the shortest search and a
-        decision, by what is known of the cost of an output."""
+        """Raise InputError if the budget is not enough for the shortest search and a decision, by
+        the known cost of an output."""
         cost = self.cost("output")
         if self.limit is None or self.left + self.spent >= LEAST_SEARCH * cost:
             return

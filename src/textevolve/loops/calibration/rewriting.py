@@ -226,7 +226,7 @@ async def write_instructions(
 
 
 def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
-    """Sort the outcomes with a score, from the worst on.
+    """Return the outcomes that have a score, sorted from the worst to the best.
 
     Raises:
         AnswerError: none has a score; says why.

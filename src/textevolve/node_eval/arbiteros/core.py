@@ -64,8 +64,8 @@ class ArbiterOSAlpha:
 
     @property
     def history(self) -> History:
-        """The history so far of the rollout that this code runs in, else of the last one that
-        began; of all nodes where there was none."""
+        """Return the history of the current rollout so far, otherwise of the last one that began;
+        without any rollout, the history of all nodes."""
         return History(self.monitor.find_history(self._rollout or self._last))
 
     @property
@@ -131,8 +131,8 @@ class ArbiterOSAlpha:
         follow(self.monitor, compiled_graph)
 
     def rollout(self) -> Callable[[F], F]:
-        """A decorator: each call is a run of its own, and begins an empty history. Calls that run
-        at once are not mixed. A call within a call raises an InputError."""
+        """Return a decorator: each call of the function is a separate run with an empty history.
+        Concurrent calls are not mixed. A call within a call raises InputError."""
 
         def decorate(function: F) -> F:
             @functools.wraps(function)
