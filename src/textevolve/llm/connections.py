@@ -397,8 +397,8 @@ class Refused:
 
 
 class Relay:
-    """Forwards requests to one endpoint. `name`: the spec of the endpoint's model. `unbounded`:
-    answers have no time limit."""
+    """A forwarder of requests to one endpoint. `name`: the spec of the endpoint's model.
+    `unbounded`: answers have no time limit."""
 
     def __init__(
         self,
@@ -447,8 +447,8 @@ class Relay:
 
 
 class UsageReader:
-    """Reads the usage of a call from the bytes of its answer while they are forwarded. `price`: as
-    in `usage_of`."""
+    """A reader of a call's usage from the bytes of the answer, while they are forwarded. `price`:
+    as in `usage_of`."""
 
     def __init__(self, body: Mapping[str, Any], price: Price | None) -> None:
         self._body, self._price = body, price

@@ -243,7 +243,7 @@ def _is_probability(value: object) -> TypeGuard[float]:
 
 @dataclass(frozen=True, slots=True)
 class DecisionCalls:
-    """Sends the decision requests of one client over its endpoint's decision protocol."""
+    """The function that sends one client's questions to its endpoint's decision API."""
 
     name: str
     model: str

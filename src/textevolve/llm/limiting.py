@@ -420,7 +420,8 @@ class Pool:
         self._turn = 0.0
 
     async def __call__(self, request: Request, /) -> Response:
-        """
+        """Call the members in order until one answers, each at most once.
+
         Raises:
             RejectedError, AnswerError: of the member that was asked; others would do the same.
             UnavailableError: no member answers; AccessError: none can.

@@ -34,7 +34,7 @@ PieceListener: TypeAlias = Callable[[AnswerPiece], None]
 
 
 class Telling:
-    """Passes one answer's text to a listener, and keeps track of the text sent so far."""
+    """The sender of one answer's text to a listener; it keeps track of the text sent so far."""
 
     def __init__(self, listener: PieceListener) -> None:
         self._listener = listener
@@ -88,7 +88,7 @@ async def ask_streaming(model: Model, request: Request, listener: PieceListener)
 
 
 class EventStream:
-    """Parses the server-sent events of one answer from its bytes, which may be split anywhere.
+    """A parser of the server-sent events of one answer, whose bytes may be split anywhere.
 
     `name`: the model's name, for errors. `without_key`: removes keys from a text of the endpoint.
     `read_event`: returns the chunk in an event's data, in the wire's format.

@@ -108,7 +108,8 @@ NamedTarget: TypeAlias = Annotated[Target, WithJsonSchema({"type": ["string", "o
 
 
 def check_targets(targets: Iterable[Target]) -> None:
-    """
+    """Check that no client of a server names a target.
+
     Raises:
         InputError: a client of a server names a target, which would make the server call addresses,
             load code or run programs.

@@ -67,8 +67,8 @@ def note_call(key: str, response: Response) -> Response:
 
 
 class DistinctCalls:
-    """Sums up the usage of distinct requests, each counted once as if it were sent with a fresh
-    store, even if the journal or another call answered it."""
+    """A counter of the usage of distinct requests. Each request counts once, as if it were sent
+    with a fresh store, even if the journal or another call answered it."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()

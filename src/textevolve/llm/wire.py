@@ -373,8 +373,8 @@ def read_tools(tools: str) -> Any:
 
 def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
     """Join the parts of tool calls in a stream into whole calls, by index. Some endpoints send no
-    indexes or always the same one; their calls are told apart by the id, which only a call's first
-    part has."""
+    indexes or always the same one; their calls are distinguished by the id, which only the first
+    part of a call has."""
     calls: list[SentToolCall] = []
     for part in parts:
         same = [call for call in calls if part.index is None or call.index == part.index]

@@ -123,8 +123,8 @@ class Retrying:
 
 
 class Journaled:
-    """Answers from the journal if it can; otherwise it calls the model, and stores the outcome
-    before returning it.
+    """A model that answers from the journal if it can; otherwise it calls the wrapped model, and
+    stores the outcome before returning it.
 
     Equal requests at the same time are sent once. Cancelled calls and calls stopped by a budget are
     not stored.
@@ -452,7 +452,7 @@ EVERY = 5.0
 
 
 class ProgressWatch:
-    """Watches the calls of one server, and ends them if the server makes no progress. `look`:
+    """A watch over the calls of one server, which fail if the server makes no progress. `look`:
     returns the server's state as bytes. `patience`: how many seconds the state may stay the same.
     """
 

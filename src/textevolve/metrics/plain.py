@@ -60,8 +60,8 @@ def _wanted(label: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PatternMetric:
-    """Checks whether a pattern matches anywhere in the output, with the row's label in place of
-    `{label}`. `blocks`: the search may take seconds on some texts."""
+    """A metric that checks whether a pattern matches anywhere in the output, with the row's label
+    in place of `{label}`. `blocks`: the search may take seconds on some texts."""
 
     pattern: str
     blocks: ClassVar[bool] = True
@@ -129,8 +129,9 @@ def _read_tolerance(text: str) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class SchemaMetric:
-    """Checks whether the whole output is JSON that follows a schema; the feedback lists the
-    violations. `blocks`: the schema has patterns, which may take seconds on some texts."""
+    """A metric that checks whether the whole output is JSON that follows a schema; the feedback
+    lists the violations. `blocks`: the schema has patterns, which may take seconds on some texts.
+    """
 
     schema: Mapping[str, Any]
 

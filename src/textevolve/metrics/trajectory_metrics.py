@@ -38,8 +38,8 @@ ARGUMENTS = re.compile(r"([^=:]+)([=:])(.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryMetric:
-    """Scores the trajectory of a row; only a score of 1 passes. `blocks`: a pattern in a schema may
-    take seconds."""
+    """A metric that scores the trajectory of a row; only a score of 1 passes. `blocks`: a pattern
+    in a schema may take seconds."""
 
     check: TrajectoryCheck
     blocks: ClassVar[bool] = True

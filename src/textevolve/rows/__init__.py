@@ -125,8 +125,8 @@ def _read_file(
 
 
 class Renaming:
-    """Renames columns: `renamed` has the old name for each new name. An existing column that
-    already has the new name gets a suffix."""
+    """A function that renames the columns of rows: `renamed` has the old name for each new name. An
+    existing column that already has the new name gets a suffix."""
 
     def __init__(self, renamed: Mapping[str, str]) -> None:
         self._new = {old: new for new, old in renamed.items()}

@@ -54,8 +54,8 @@ class SessionRun:
 
 
 class AssertionRun:
-    """Judges texts for the tests of one session. `key`: identifies the session in all its
-    processes.
+    """The run of one test session, which judges the texts of its tests. `key`: identifies the
+    session in all its processes.
 
     `judge`: the default judge, for tests that name none. `id`: the id of the run; empty until the
     first text is judged.

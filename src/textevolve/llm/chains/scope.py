@@ -40,7 +40,8 @@ class StepTrace:
 
 
 class TraceRecorder:
-    """Records a step in `trace`, and adds its usage to the traces of all enclosing steps."""
+    """A recorder of one step: it fills `trace`, and adds the step's usage to the traces of all
+    enclosing steps."""
 
     def __init__(self, name: str, kind: str, parent: TraceRecorder | None = None) -> None:
         self.parent = parent
