@@ -55,7 +55,7 @@ class Learned:
 
 
 class Learner:
-    """Makes memories of turns, one after the other."""
+    """Creates memories from turns, one turn after another."""
 
     def __init__(self, learn: Learn) -> None:
         self._learn = learn
@@ -204,7 +204,7 @@ SHARES = (1.0, 0.5, 0.25, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class HistoryShortened:
-    """Tell how many of the oldest messages are not in the prompt."""
+    """The event that tells how many of the oldest messages are not in the prompt."""
 
     messages: int
 
@@ -318,7 +318,7 @@ class AgentChat:
             self._busy = False
 
     def stop(self) -> None:
-        """End the turn that is under way, if there is one; its events come to their end."""
+        """Stop the turn that is under way, if there is one; its events then end."""
         if self._asking is not None:
             self._asking.cancel()
 
@@ -339,7 +339,8 @@ class AgentChat:
             await asyncio.wait(self.learning)
 
     async def _answer(self) -> AsyncGenerator[ChatEvent]:
-        """The model is asked in a task of its own, which `stop` cancels."""
+        """Yield the events of an answer. The model runs in a task of its own, which `stop`
+        cancels."""
         self._written, self._prompt, self.recalled = "", None, Recalled()
         events: asyncio.Queue[ChatEvent | None] = asyncio.Queue()
         self._asking = task = asyncio.create_task(self._ask(events.put_nowait))
@@ -360,8 +361,8 @@ class AgentChat:
             yield await self._finish(task.result())
 
     async def _ask(self, tell: Callable[[ChatEvent], None]) -> Response:
-        """Recall, lay out the prompt, and ask the model; with less of the history if it says that
-        the prompt is too long."""
+        """Recall memories, build the prompt and ask the model; if the model reports that the prompt
+        is too long, ask again with a shorter history."""
         who, message = self.parts.persona, self.messages[-1].text
         about = {"agent": who.agent, "conversation": self.session, "user": who.user or None}
         with span("agent", who.agent, self.parts.tracing, **about, input=message) as here:
@@ -416,14 +417,14 @@ class AgentChat:
         return prompt, omitted
 
     def _request(self, prompt: ChatPrompt) -> Request:
-        """Each turn of each session is a question of its own in the journal; where it broke off
-        after the model had answered, the answer is found there."""
+        """Return the request for a prompt. Each turn has its own key in the journal, so if the
+        process ended after the model answered, the stored answer is used."""
         key = f"{self.session}:{self.messages[-1].position}"
         sample = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
         return replace(self.parts.asking, messages=prompt.messages(), sample=sample)
 
     async def _interrupt(self) -> ChatAnswer:
-        """Store what was written, if anything was."""
+        """Store the part of the answer written so far, if there is any."""
         if self._written.strip():
             await self._end_turn(self._written, "interrupted", interrupted=True)
         return ChatAnswer(self._written, len(self.messages), True, memories=self.recalled.memories)
@@ -463,7 +464,7 @@ class AgentChat:
             await self.parts.use(memory_ids, answer.created)
 
     async def _keep(self, role: Speaker, text: str, details: MessageDetails) -> SessionMessage:
-        """A message is a part of the chat once it is durable."""
+        """Store a message, then add it to the chat."""
         message = SessionMessage(
             position=len(self.messages) + 1,
             role=role,

@@ -43,8 +43,9 @@ EditAction: TypeAlias = Literal["add", "replace", "remove"]
 
 @dataclass(frozen=True, slots=True)
 class PersonaChange:
-    """One edit. `sentence`: number of the replaced or removed sentence, from 1; 0 for an addition.
-    `before`: the text of that sentence. `memories`: ids of the memories that support the edit."""
+    """One edit of a persona. `sentence`: number of the replaced or removed sentence, from 1; 0 for
+    an addition. `before`: the text of that sentence. `memories`: ids of the memories that support
+    the edit."""
 
     action: EditAction
     sentence: int
@@ -74,7 +75,7 @@ class ComposedPersona:
 
 @dataclass(frozen=True, slots=True)
 class PersonaSentence:
-    """`gap`: the white space behind it."""
+    """A sentence of a persona. `gap`: the white space after it."""
 
     text: str
     gap: str = ""
@@ -105,7 +106,7 @@ def split_persona(text: str) -> tuple[PersonaSentence, ...]:
 
 
 def finish_sentence(text: str) -> str:
-    """On one line, with an end."""
+    """Return a text on one line, with a full stop if it ends with a letter or digit."""
     line = " ".join(text.split())
     return line + "." if line and line[-1].isalnum() else line
 

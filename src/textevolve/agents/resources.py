@@ -125,7 +125,7 @@ class StoredAgent:
 
 @dataclass(frozen=True, slots=True)
 class SpecVersion:
-    """A specification that a resource has or had.
+    """One version of a resource's specification.
 
     Attributes:
         version: Its number, from 1 on.

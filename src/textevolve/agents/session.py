@@ -43,7 +43,7 @@ NO_DETAILS = MessageDetails()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMessage:
-    """`position` counts from 1 in its session; `created` is Unix time."""
+    """A message of a session. `position` counts from 1; `created` is Unix time."""
 
     position: int
     role: Speaker
@@ -79,14 +79,15 @@ class FinishedTurn:
 
 
 class SessionKeeper(Protocol):
-    """Keeps the sessions of one agent with one user."""
+    """Stores the sessions of one agent with one user."""
 
     async def begin(self, title: str) -> str:
-        """A new session's id."""
+        """Begin a session; return its id."""
         ...
 
     async def append(self, session: str, message: SessionMessage) -> None:
-        """
+        """Store a message of a session at its position.
+
         Raises:
             ConflictError: the session has a message at this position already, as another client
                 has continued it.

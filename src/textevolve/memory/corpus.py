@@ -54,7 +54,8 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`source`: its file, as it was named. `headings` in their order."""
+    """A document to convert into memories. `source`: the name of its file. `headings`: in their
+    order."""
 
     source: str
     text: str
@@ -72,12 +73,12 @@ class Chunk:
     start: int
 
     def source_in(self, document: str) -> str:
-        """The document with the path of headings, as memories name their source."""
+        """Return the document with the path of headings, as memories name their source."""
         return BETWEEN.join((document, *self.headings))
 
 
 def parse_document(source: str, text: str, format: DocumentFormat) -> Document:
-    """A document with its headings; in plain text there are none."""
+    """Return a document with its headings; plain text has none."""
     return Document(source, text, tuple(_markdown_headings(text)) if format == "markdown" else ())
 
 
@@ -86,7 +87,7 @@ _CODE = re.compile(r" {0,3}(```+|~~~+)")
 
 
 def _markdown_headings(text: str) -> Iterator[Heading]:
-    """Lines that begin with marks, but for what stands in code."""
+    """Yield the lines that begin with heading marks, except in code blocks."""
     at, code = 0, ""
     for line in text.splitlines(keepends=True):
         bare = line.rstrip()
@@ -203,8 +204,8 @@ class ChunkStep:
 
 @dataclass(frozen=True, slots=True)
 class ToldChunk:
-    """A chunk's text as it is remembered. `failure`: why it is in the document's words though a
-    role was wanted."""
+    """The text of a chunk's memory. `failure`: the reason why it is in the document's words
+    although a role was requested."""
 
     text: str
     role: str = ""
@@ -218,7 +219,7 @@ def kept_chunk(record: MemoryRecord) -> KeptChunk:
 
 
 def digest(text: str) -> str:
-    """A hash of a chunk's words, whatever white space is around them."""
+    """Return a hash of a chunk's words that ignores the white space around them."""
     return hashlib.sha256(text.strip().encode()).hexdigest()
 
 
@@ -284,7 +285,7 @@ def _make_memory(
 
 
 def changed_chunks(steps: Iterable[ChunkStep]) -> Iterator[Chunk]:
-    """The chunks that are new or changed."""
+    """Return the chunks that are new or changed."""
     for step in steps:
         if step.chunk is not None and step.action != "keep":
             yield step.chunk
@@ -316,7 +317,8 @@ def voice_prompt() -> Template:
 
 
 async def voice_chunk(model: Model, chunk: Chunk, document: str, role: str, seed: int) -> ToldChunk:
-    """A chunk as a role would retell it; in the document's own words where no usable answer came.
+    """Let the model retell a chunk from a role's point of view. If its answer is unusable, return
+    the document's own words.
 
     Raises:
         ModelError: the model cannot be asked.

@@ -57,12 +57,12 @@ class CreatedMemories:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The memories that it gave, each once."""
+        """Return the texts of the memories created from the dialogue, each once."""
         return tuple(dict.fromkeys(decision.text for decision in self.decisions if decision.text))
 
 
 def prompts_version() -> dict[str, str]:
-    """The version of each prompt."""
+    """Return a hash of each prompt."""
     prompts = (extraction_prompt(), compare_prompt(), combine_prompt())
     return {f"memory.{prompt.name}": prompt.version for prompt in prompts}
 

@@ -51,5 +51,5 @@ class Recall(Protocol):
 
 
 async def nothing(_cue: Cue, /) -> tuple[Memory, ...]:
-    """The recall of an agent without memories."""
+    """Recall nothing: the recall of an agent without memories."""
     return ()

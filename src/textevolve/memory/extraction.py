@@ -127,7 +127,7 @@ class DialoguePoint:
 
 @dataclass(frozen=True, slots=True)
 class DialoguePiece:
-    """A turn, or a part of one that is long."""
+    """A turn of a dialogue, or a part of a long turn."""
 
     turn: int
     speaker: str
@@ -177,7 +177,7 @@ class _Facts(BaseModel):
 
 @cache
 def _bounded(most: int, entities: bool) -> type[_Facts]:
-    """The answer's type, with at most so many facts."""
+    """Return the type of the model's answer, with at most `most` facts."""
     kind: Any = list[_FactAbout] if entities else list[_Fact]
     return create_model("Facts", __base__=_Facts, facts=(kind, Field(max_length=most)))
 
@@ -240,7 +240,7 @@ def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[
 
 
 def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[DialoguePiece]:
-    """A turn in pieces of at most so many characters, cut between sentences where there are any."""
+    """Split a turn into pieces of at most `most` characters, between sentences if possible."""
     speaker, time = speaker_of(turn.role), parse_time(turn.timestamp)
     parts = (part.strip() for part in split_text(turn.content.strip(), most))
     return [DialoguePiece(number, speaker, part, time) for part in parts if part]
@@ -293,14 +293,15 @@ def _ask(window: Window, settings: CreationSettings, points: int) -> Request:
 
 
 def _show(piece: DialoguePiece, nonce: str) -> str:
-    """A turn that begins with its number; further lines are indented, and so can be no turn."""
+    """Format a turn for the prompt: its number, then its text, with further lines indented so that
+    none looks like a turn."""
     when = "" if piece.time is None else f" ({write_date(piece.time)})"
     text = "\n   ".join(clean(piece.text).splitlines())
     return f"{piece.turn}{when} {piece.speaker}: {sanitize(text, nonce)[0]}"
 
 
 def clean(text: str) -> str:
-    """Without what no request and no store can hold: NUL, and halves of surrogate pairs."""
+    """Remove characters that no request and no store can hold: NUL and lone surrogates."""
     return mend_text(text.replace("\0", "\ufffd"))
 
 
@@ -372,7 +373,7 @@ def _find_piece(text: str, window: Window, settings: CreationSettings) -> Dialog
 
 
 def _split_words(text: str) -> set[str]:
-    """The telling words; where a script has no spaces, each letter is one."""
+    """Return the distinctive words of a text; in scripts without spaces, each letter is a word."""
     return {part for word in telling_words(text) for part in _UNSPACED.findall(word) or [word]}
 
 

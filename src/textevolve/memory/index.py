@@ -45,8 +45,8 @@ class MemoryQuery:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMatch:
-    """A memory that a search found. Ranks count from 1, None where that search did not find it.
-    `similarity`: the cosine of its embedding and the query, in [-1, 1]."""
+    """A memory that a search found. Ranks count from 1, None if that search did not find the
+    memory. `similarity`: the cosine of its embedding and the query's, in [-1, 1]."""
 
     memory: MemoryRecord
     dense_rank: int | None = None
@@ -61,9 +61,10 @@ class MemoryStore(Protocol):
     def namespace(self) -> str: ...
 
     async def collection(self, name: str) -> Collection:
-        """
+        """Return the collection of this name.
+
         Raises:
-            InputError: there is none of this name here.
+            InputError: the namespace has no collection of this name.
         """
         ...
 
@@ -78,23 +79,24 @@ class MemoryStore(Protocol):
     async def associate(
         self, query: MemoryQuery, starts: Sequence[str], hops: int = 2
     ) -> Sequence[MemoryRecord]:
-        """Memories that share entities with those whose ids are `starts`, or with those found in
-        this way, up to so many hops; nearest first, without the starts, at most `query.limit`."""
+        """Return memories that share entities with the memories `starts`, directly or over up to
+        `hops` steps, nearest first, without the starts; at most `query.limit`."""
         ...
 
     async def get(self, ids: Sequence[str]) -> Sequence[MemoryRecord]:
-        """The memories with these ids, in their order.
+        """Return the memories with these ids, in their order.
 
         Raises:
-            InputError: one of them is not there.
+            InputError: a memory does not exist.
         """
         ...
 
     async def history(self, id: str) -> Sequence[MemoryRecord]:
-        """A memory with all that it took the place of, and what took its own, oldest first.
+        """Return a memory with all memories that it superseded and that superseded it, oldest
+        first.
 
         Raises:
-            InputError: it is not there.
+            InputError: the memory does not exist.
         """
         ...
 
@@ -114,11 +116,11 @@ class MemoryStore(Protocol):
     async def apply(
         self, collection: str, changes: Sequence[Change], source: ChangeSource | None = None
     ) -> Applied:
-        """Make all of the changes, with all indexes, or none of them.
+        """Apply all of the changes and update the indexes, or change nothing.
 
         Raises:
-            InputError: a memory cannot be kept as it is: says why.
-            ConflictError: what was to be superseded or forgotten is not held any more.
+            InputError: a memory is invalid; the message says why.
+            ConflictError: a memory to supersede or forget is already closed.
         """
         ...
 
@@ -127,5 +129,5 @@ class MemoryStore(Protocol):
         ...
 
     async def use(self, ids: Sequence[str], time: float) -> None:
-        """Note that these memories were recalled then. It makes no new version."""
+        """Note that these memories were recalled at a time. This makes no new version."""
         ...

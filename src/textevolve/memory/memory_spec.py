@@ -48,7 +48,7 @@ def take_time(value: Any) -> Any:
 
 
 def write_time(seconds: float) -> str:
-    """A time in UTC, as the options and files of memories take it."""
+    """Format a time in UTC, as the options and files of memories accept it."""
     try:
         moment = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
@@ -115,7 +115,8 @@ class MemorySpec(Frozen):
 
 
 def check_memory(text: str, created: float | None) -> None:
-    """
+    """Check the text of a new memory and its time of creation.
+
     Raises:
         InputError: the text is blank, too long or no text, or the memory is of the future.
     """
@@ -137,7 +138,7 @@ def digest_of(spec: MemorySpec) -> bytes:
 
 
 def digests_of(memory: MemoryRecord) -> tuple[bytes, bytes]:
-    """The digests of all specs that a kept memory may have been made from."""
+    """Return the digests of all specifications from which a stored memory may have been created."""
     valid = (memory.valid_from, memory.valid_to)
     return (
         _digest(memory.text, memory.origin, (*valid, memory.created)),

@@ -35,7 +35,7 @@ name nothing that could be found (`benchmarks/recall_cue.py`)."""
 
 @dataclass(frozen=True, slots=True)
 class CueQuery:
-    """A text to search by, and what its ranks weigh."""
+    """A text to search by, and the weight of its ranks."""
 
     text: str
     weight: float
@@ -72,7 +72,7 @@ def _begin(text: str) -> str:
 
 
 def _to_word(text: str) -> str:
-    """Without the piece of a word at its end, where it has more than that one."""
+    """Remove the last, possibly truncated word of a text, unless it is the only one."""
     return text.rpartition(" ")[0].strip() or text.strip()
 
 
@@ -87,13 +87,14 @@ SECONDS_AN_HOUR = 3600.0
 
 
 def decay(since: float, now: float) -> float:
-    """Recency in [0, 1]: 0.995 to the hours from `since` to `now`; 1 for what is yet to come."""
+    """Return the recency in [0, 1]: 0.995 to the power of the hours from `since` to `now`; 1 for
+    future times."""
     return HOURLY_DECAY ** (max(0.0, now - since) / SECONDS_AN_HOUR)
 
 
 def normalise(values: Sequence[float]) -> list[float]:
-    """Min-max: the lowest becomes 0 and the highest 1. Where all are equal each becomes 1: none of
-    them is worse than another, and a memory that is found alone is not held down for that."""
+    """Scale values so that the lowest becomes 0 and the highest 1. Equal values all become 1, so
+    that a memory found alone has no disadvantage."""
     if not values:
         return []
     low, high = min(values), max(values)
@@ -107,7 +108,8 @@ def normalise(values: Sequence[float]) -> list[float]:
 
 
 def weigh(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """The weighted mean of the parts, in [0, 1] where they are. At least one weight is above 0."""
+    """Return the weighted mean of the parts, each in [0, 1]. At least one weight must be above
+    0."""
     total = sum(weights.values())
     return min(1.0, max(0.0, sum(weights[name] / total * parts[name] for name in weights)))
 
@@ -160,7 +162,7 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class RecallSource:
-    """A collection to recall from, as it is now or as one of its versions held it."""
+    """A collection to recall from, in its current version or an earlier one."""
 
     store: MemoryStore
     collection: str
@@ -200,7 +202,7 @@ async def recall_memories(
 
 
 def pinned(versions: Mapping[str, int] | None, full_name: str) -> int | None:
-    """The version of a collection that is to be read; None where it is read as it is now.
+    """Return the version of a collection to read; None to read its current version.
 
     Raises:
         InputError: only pinned collections are read, and this is none.
@@ -267,8 +269,8 @@ async def _recall_from(
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A memory that was found. `relevance` can be compared within an embedder, and `keywords`, the
-    sum of its reciprocal ranks by them, with all others."""
+    """A memory that a search found. `relevance` can only be compared within one embedder;
+    `keywords`, the sum of its reciprocal ranks in the keyword searches, with all others."""
 
     memory: MemoryRecord
     collection: Collection
@@ -284,7 +286,7 @@ async def _search(
     queries: Sequence[CueQuery],
     now: float | None,
 ) -> list[_Candidate]:
-    """The candidates of one collection."""
+    """Return the candidates from one collection."""
     collection = await source.store.collection(source.collection)
     memories: dict[str, MemoryRecord] = {}
     similarity: dict[str, float] = {}
@@ -386,9 +388,9 @@ def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:
 def _clock(
     candidates: Sequence[_Candidate], now: float | None, *, frozen: bool
 ) -> Callable[[MemoryRecord], float]:
-    """From a memory to its recency. Uses are not versioned, so in a version only creation counts,
-    seen from the newest memory: which moment it is seen from makes no difference once recency is
-    normalised, and the same version has to give the same for ever."""
+    """Return a function from a memory to its recency. Uses are not versioned, so in an earlier
+    version only the time of creation counts, compared with the newest memory. So the same version
+    always gives the same result."""
     if frozen:
         newest = max((candidate.memory.created for candidate in candidates), default=0.0)
         return lambda memory: decay(memory.created, newest)

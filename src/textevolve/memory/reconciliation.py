@@ -128,7 +128,7 @@ def _least(new: ComparedNote, note: ComparedNote) -> float:
 async def _probability(
     model: Model, question: Question, note: ComparedNote, other: ComparedNote
 ) -> float:
-    """P(yes).
+    """Return P(yes) of a question about two notes.
 
     Raises:
         AnswerError: the question has no answer.
@@ -260,8 +260,8 @@ class Ground:
 
 @dataclass(slots=True)
 class MemoryDraft:
-    """A memory that is to be kept. `closes`: ids of those whose place it takes. `into`: the later
-    draft that took its own place. `until`: it held only up to then, as what is known is later."""
+    """A memory to store. `closes`: the ids of the memories that it supersedes. `into`: the later
+    draft that replaced it. `until`: the end of its validity if a newer memory is already known."""
 
     decision: PointDecision
     embedding: Vector
@@ -280,7 +280,7 @@ Outcome: TypeAlias = tuple[PointDecision, MemoryDraft | None]
 
 @dataclass(slots=True)
 class Reconciled:
-    """Decisions in the order of the points, each with its draft, and None where nothing is kept."""
+    """The decisions in the order of the points, each with its draft; None if nothing is stored."""
 
     decisions: list[Outcome] = empty_default(list)
 
@@ -292,7 +292,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class NearNote:
-    """A memory, or a draft of the same dialogue, that is near to a point."""
+    """A memory, or a draft of the same dialogue, that is similar to a point."""
 
     memory: NearMemory
     trust: float

@@ -66,7 +66,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """An edge of the graph of entities that memories speak of."""
+    """An edge of the graph of the entities that memories mention."""
 
     subject: str
     predicate: str
@@ -111,7 +111,7 @@ class NewMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord:
-    """A memory as it is kept. `id` cannot be guessed. What `NewMemory` has means the same here.
+    """A stored memory. `id` cannot be guessed. Fields of `NewMemory` have the same meaning here.
 
     `supersedes`: ids of the memories whose place it took; `superseded_by`: the one that took its
     own, and `superseded_at` from when on. `added` and `closed`: the versions of its collection that
@@ -144,7 +144,7 @@ class MemoryRecord:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Keep one more memory."""
+    """Store a new memory."""
 
     memory: NewMemory
 

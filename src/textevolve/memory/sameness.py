@@ -62,7 +62,8 @@ def names_in(text: str, *, sentence_starts: bool = True) -> tuple[str, ...]:
 
 
 def details_of(text: str) -> frozenset[str]:
-    """Names and numbers, word by word: what two texts on one matter most likely differ in."""
+    """Return the names and numbers of a text as words: two texts on one subject most likely differ
+    in these."""
     names = {word.casefold() for name in names_in(text) for word in name.split()}
     return frozenset(names | {word for word in words_of(text) if word[0].isdigit()})
 
@@ -74,7 +75,7 @@ def lacks(text: str, other: str) -> frozenset[str]:
 
 
 def is_label(text: str) -> bool:
-    """Whether a text is nothing but a name or a number, such as Ann Moss or KX-2041."""
+    """Check whether a text is only a name or a number, such as Ann Moss or KX-2041."""
     words = set(words_of(text))
     return 0 < len(words) <= LABEL_WORDS and words <= details_of(text) - _OPENINGS
 
@@ -91,7 +92,8 @@ def _without_fillers(text: str) -> list[str]:
 
 
 def telling_words(text: str) -> set[str]:
-    """The words that neither stand for a person nor give a text its shape alone."""
+    """Return the distinctive words of a text: without fillers, words for persons and common words
+    of form."""
     return {word for word in _without_fillers(text) if word not in _PERSONS | _SHAPELESS}
 
 

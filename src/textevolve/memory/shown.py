@@ -19,12 +19,12 @@ A = TypeVar("A", bound=BaseModel)
 
 @cache
 def memory_prompt(name: str, *variables: str) -> Template:
-    """A prompt of this room."""
+    """Load a prompt of this package."""
     return load_template("textevolve.memory", name, variables)
 
 
 def number_texts(texts: Iterable[str], name: str, nonce: str) -> str:
-    """The texts, numbered from 1, each on one line, between marks."""
+    """Format texts for a prompt: numbered from 1, each on one line, between marks."""
     lines = (f"{n}. {' '.join(text.split())}" for n, text in enumerate(texts, 1))
     return fence(name, sanitize("\n".join(lines), nonce)[0], nonce)
 
@@ -41,7 +41,7 @@ def count_fitting(texts: Sequence[str], budget: int) -> int:
 
 
 def ask_once(prompt: str, seed: int, max_tokens: int) -> Request:
-    """A request of one message, answered as evenly as the model can."""
+    """Return a request with one message, whose answer is as deterministic as possible."""
     return Request(
         messages=(Message("user", (prompt,)),), temperature=0.0, max_tokens=max_tokens, seed=seed
     )
@@ -62,8 +62,8 @@ async def ask_about(
     number: int,
     **texts: Sequence[str],
 ) -> A:
-    """Ask about texts, which the prompt shows numbered, each group between marks of its name.
-    `number`: how many things are asked for.
+    """Ask the model about texts, which the prompt shows numbered, each group between marks with its
+    name. `number`: how many answers, such as insights, to ask for.
 
     Raises:
         AnswerError: no usable answer came.

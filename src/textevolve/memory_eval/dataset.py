@@ -30,7 +30,8 @@ from textevolve.texts.numbers import reject_odd_number
 
 
 def _drop_nulls(value: Any) -> Any:
-    """Drop what is null in an object, or in each object of a list: it counts as missing."""
+    """Remove null values from an object, or from each object of a list, so they count as
+    missing."""
     if isinstance(value, list):
         return [_drop_nulls(each) for each in cast("list[Any]", value)]
     if not isinstance(value, dict):
@@ -40,14 +41,14 @@ def _drop_nulls(value: Any) -> Any:
 
 
 def _objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a list with their places from 0."""
+    """Yield the objects of a list with their positions, from 0."""
     for place, each in enumerate(cast("list[Any]", value) if isinstance(value, list) else ()):
         if isinstance(each, dict):
             yield place, cast("dict[str, Any]", each)
 
 
 def _read_texts(value: Any) -> Any:
-    """A list of texts out of a list of texts or of objects that hold one; one text is a list."""
+    """Convert a text, a list of texts, or a list of objects with a text into a list of texts."""
     if isinstance(value, str):
         return (value,) if value.strip() else ()
     if not isinstance(value, list):
@@ -66,7 +67,7 @@ def _read_text(value: Any) -> Any:
 
 
 def _read_recorded(value: Any) -> Any:
-    """Read recorded memories; blank ones are dropped, as they are for a system that runs."""
+    """Read recorded memories without blank ones, which are dropped for running systems as well."""
     return tuple(t for t in _read_texts(value) if not isinstance(t, str) or t.strip())
 
 
@@ -96,13 +97,14 @@ _SHAPE = ConfigDict(coerce_numbers_to_str=True)
 
 
 def _named(name: str) -> Any:
-    """The field's name in a data set."""
+    """Return the metadata that gives a field its name in the data set."""
     return Field(alias=name)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPoint:
-    """Something that a session gives to remember, or, from `interference`, must not be kept.
+    """A fact of a session that must be remembered or, if it is from `interference`, must not be
+    stored.
 
     `originals`: what an update replaces. `importance` in [0, 1]. `returned`: what a recorded system
     had found for an update, and how long it searched; None where nothing is recorded.
@@ -122,8 +124,8 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class MemoryQuestion:
-    """Asked after its session. `evidence`: the memory contents that the answer follows from.
-    `recorded_answer`: a recorded system's; None where nothing is recorded."""
+    """A question that is asked after its session. `evidence`: the memories from which the answer
+    follows. `recorded_answer`: the answer of a recorded system; None if nothing is recorded."""
 
     __pydantic_config__: ClassVar = _SHAPE
     question: _Text
@@ -136,7 +138,8 @@ class MemoryQuestion:
 
 
 def _read_points(value: Any) -> Any:
-    """A point that says no index has its place; one that must not be kept has no importance."""
+    """Read memory points. A point without an index gets its position; interference has no
+    importance."""
     points = _drop_nulls(value)
     for place, point in _objects(points):
         point.setdefault("index", place + 1)
@@ -185,7 +188,8 @@ def _read_sessions(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One line of a data set; `line` is its number from 1, `sha256` the hash of its text."""
+    """A user: one line of a data set. `line`: its number, from 1; `sha256`: the hash of its
+    text."""
 
     __pydantic_config__: ClassVar = _SHAPE
     id: Annotated[_Text, _named("uuid")]
@@ -196,7 +200,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A line that is no user: reported and skipped."""
+    """An invalid line of a data set, which is reported and skipped."""
 
     line: int
     reason: str
@@ -267,7 +271,7 @@ def user_to_line(user: User) -> str:
 
 
 def write_turn(turn: DialogueTurn) -> str:
-    """Write a turn in a line, with its time where it has one."""
+    """Format a turn as one line, with its time if it has one."""
     when = f"[{turn.timestamp}] " if turn.timestamp else ""
     return f"{when}{turn.role}: {turn.content}"
 

@@ -38,9 +38,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class SessionTimes:
-    """A session that was done, with so many judgements to be made of it, and the seconds that the
-    system took; None where they are not known. `stopped`: the limit that was reached in it, as its
-    own models have limits, too; empty where none was."""
+    """A processed session: the number of judgements to make, and the seconds that the system took,
+    None if unknown. `stopped`: the limit that was reached in the session, also one of the system's
+    own models; empty if none was."""
 
     user: str
     session: int
@@ -75,12 +75,12 @@ class MemoryEvaluation:
 
     @cached_property
     def metrics(self) -> MemoryMetrics:
-        """The metrics of what was judged, once all of it was taken."""
+        """Return the metrics; call it once all judgements are added."""
         return compute_metrics(self.sums, self.scope.not_measured, seed=self.seed)
 
     @property
     def run(self) -> str:
-        """The id of the run."""
+        """Return the id of the run."""
         return self.scope.run
 
     @property
@@ -133,8 +133,8 @@ def collect(records: Iterable[EvaluationRecord], seed: int = 0) -> MemoryEvaluat
 
 
 def score_of(judgement: MemoryJudgement) -> float | None:
-    """How well the system did, in [0, 1]: half the label, and the other way round where a point
-    must not be kept; 1 for Correct, 0 for the other classes. None without a verdict."""
+    """Return a score in [0, 1]: half the label, inverted for points that must not be stored; for
+    classes 1 for Correct and 0 for the others. None without a verdict."""
     outcome = judgement.outcome
     if isinstance(outcome, Failure):
         return None
@@ -145,7 +145,7 @@ def score_of(judgement: MemoryJudgement) -> float | None:
 
 
 def clip_texts(judgement: MemoryJudgement) -> MemoryJudgement:
-    """With long texts cut, which they then say."""
+    """Return the judgement with long texts truncated and marked as such."""
     texts = {name: _clip(text) for name, text in judgement.subject.texts.items()}
     return replace(judgement, subject=replace(judgement.subject, texts=texts))
 
@@ -156,7 +156,7 @@ def _clip(text: str) -> str:
 
 
 def to_row(judgement: MemoryJudgement) -> dict[str, Any]:
-    """A judgement as a row of a table."""
+    """Convert a judgement into a row of a table."""
     subject, outcome = judgement.subject, judgement.outcome
     return {
         "user": subject.user,

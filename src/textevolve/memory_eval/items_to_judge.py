@@ -32,7 +32,7 @@ FoundMemories: TypeAlias = tuple[str, ...] | Failure
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A question whose answer a model has yet to give from the memories that were found."""
+    """A question that a model has not yet answered from the memories found."""
 
     subject: Subject
     memories: tuple[str, ...]
@@ -43,12 +43,13 @@ PieceToJudge: TypeAlias = Subject | Unanswered | SessionTimes
 
 
 def count_planned(session: Session) -> int:
-    """How many judgements a session gives beside those of extracted memories."""
+    """Count the judgements of a session, without those of its extracted memories."""
     return 0 if session.is_generated_qa else len(session.points) + len(session.questions)
 
 
 def judge_extraction(user: str, session: Session, extracted: FoundMemories) -> Iterator[Subject]:
-    """Integrity of every point that is no update, and accuracy of every memory extracted."""
+    """Yield the subjects of a session's extraction: integrity of every point that is no update, and
+    accuracy of every extracted memory."""
     for place, point in enumerate(session.points, 1):
         if not point.is_update:
             yield judge_integrity(user, session, place, point, extracted)
@@ -81,9 +82,9 @@ def judge_update(
     returned: FoundMemories,
     extracted: FoundMemories | None,
 ) -> Subject:
-    """Whether an update arrived, by what a search for it returned; where that was nothing, the
-    integrity of the point. Where it is not known what was extracted (None), nothing returned is an
-    omission by rule, since the point would drop out otherwise."""
+    """Build the subject for an update, from the results of a search for it; if the search found
+    nothing, the subject for the point's integrity. If the extracted memories are unknown (None), an
+    empty result counts as an omission by rule, so that the point is not left out."""
     subject = _subject_of("update", user, session, place, point)
     texts = {"expected": point.content, "original": "\n".join(point.originals)}
     if isinstance(returned, Failure):
@@ -97,7 +98,7 @@ def judge_update(
 def judge_answer(
     user: str, session: Session, place: int, question: MemoryQuestion, answer: str | Failure | None
 ) -> Subject:
-    """Whether a question was answered right; None where the answer is yet to be given."""
+    """Build the subject for a question's answer; `answer` is None if it is not given yet."""
     texts = {
         "question": question.question,
         "reference": question.answer,
@@ -116,7 +117,8 @@ def judge_answer(
 
 
 def with_answer(subject: Subject, answer: str | Failure | None) -> Subject:
-    """A question's subject with its answer, or with why there is none; None: not yet."""
+    """Return a question's subject with its answer, or the failure that prevented it; None if the
+    answer is not given yet."""
     if answer is None:
         return subject
     if isinstance(answer, Failure):
@@ -125,7 +127,8 @@ def with_answer(subject: Subject, answer: str | Failure | None) -> Subject:
 
 
 def _subject_of(task: str, user: str, session: Session, place: int, point: MemoryPoint) -> Subject:
-    """`place` is the point's in its session, from 1: the same whatever the system does."""
+    """Build the subject of a point. `place`: the point's position in its session, from 1, which
+    does not depend on the system."""
     return Subject(
         task=task,  # pyright: ignore[reportArgumentType]
         user=user,
@@ -186,7 +189,8 @@ class Survey:
         return memories + (self.questions if self.has_answers else 0)
 
     def check_recorded(self, path: str) -> None:
-        """
+        """Check that the data has recorded results to judge.
+
         Raises:
             InputError: the data holds no results that could be judged.
         """
@@ -241,7 +245,7 @@ def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[Us
 
 
 def find_unmeasured(survey: Survey, can: Capabilities | None) -> dict[Task, str]:
-    """Return why a task is not asked about; `can` is None where results were recorded."""
+    """Return why each unmeasured task is not measured. `can`: None for recorded results."""
     if can is None:
         extracts, asks = survey.has_extracted, survey.has_answers
         silent, mute = "no extracted memories are recorded", "no answers are recorded"

@@ -52,7 +52,8 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class MemoryVerdict:
-    """`included`: for accuracy, whether every field of the memory exists in the gold."""
+    """The verdict of a judge on a subject. `included`: for accuracy, whether every field of the
+    memory exists in the gold."""
 
     label: Label
     reason: str
@@ -61,7 +62,8 @@ class MemoryVerdict:
 
 @dataclass(frozen=True, slots=True)
 class MemoryJudgement:
-    """A subject with its verdict, or with why there is none; a failure is never a label."""
+    """A subject with its verdict or the failure that prevented it; a failure never counts as a
+    label."""
 
     subject: Subject
     outcome: MemoryVerdict | Failure

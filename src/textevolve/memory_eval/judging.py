@@ -142,7 +142,7 @@ def prompt(name: str) -> Template:
 
 
 def prompts_version() -> dict[str, str]:
-    """The version of each prompt; a change of one makes another measurement."""
+    """Return a hash of each prompt; a changed prompt makes another measurement."""
     versions = {f"memory_eval.{name}": prompt(name).version for name in _VARIABLES}
     return {**versions, "memory_eval.verdicts": text_hash(_read_file(VERDICTS))[:12]}
 
@@ -154,7 +154,8 @@ def _read_file(name: str) -> str:
 
 
 async def judge_subject(model: Model, subject: Subject, *, seed: int = 0) -> MemoryJudgement:
-    """The verdict of a model, or why there is none; then `usage` still says what was paid.
+    """Ask a model for the verdict on a subject; return the verdict or the failure, whose `usage`
+    has the cost all the same.
 
     A subject with a label by rule, or with a failure of the system, is not asked about, here and
     below.

@@ -54,8 +54,8 @@ _PLACE = {name: place for place, name in enumerate(SUMS)}
 
 @dataclass(slots=True)
 class JudgementSums:
-    """Sums by user, of all judgements (None) and by the value of each side. Judgements may come in
-    any order."""
+    """Sums of judgements by user, over all of them (None) and for each memory or question type.
+    Judgements may be added in any order."""
 
     sums: dict[str, dict[SideValue | None, Array]] = empty_default(dict)
     seconds: dict[str, float] = empty_default(dict)
@@ -66,7 +66,7 @@ class JudgementSums:
 
     @property
     def parts(self) -> tuple[SideValue, ...]:
-        """All there is something of, sorted."""
+        """Return all parts that have judgements, sorted."""
         return tuple(sorted({part for row in self.sums.values() for part in row if part}))
 
     def add(self, judgement: MemoryJudgement) -> None:
@@ -82,14 +82,14 @@ class JudgementSums:
                 row.setdefault(part, np.zeros(len(SUMS)))[_PLACE[name]] += amount
 
     def add_time(self, user: str, **times: float | None) -> None:
-        """Seconds that a system took for operations of a user; None where it is not known."""
+        """Add the seconds that a system took for operations of a user; None if unknown."""
         self.sums.setdefault(user, {})
         for name, seconds in times.items():
             if seconds is not None:
                 self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def table(self, part: SideValue | None = None) -> Array:
-        """The sums, (users, sums), of one part or of all."""
+        """Return the sums of one part or of all, shape (users, sums)."""
         rows = [self.sums.get(user, {}) for user in self.users]
         return np.array([row.get(part, np.zeros(len(SUMS))) for row in rows]).reshape(-1, len(SUMS))
 
@@ -125,7 +125,7 @@ def _contributions(
 
 
 def _at(values: Array, name: str) -> Array:
-    """One sum in an array (..., sums)."""
+    """Return one of the sums from an array of shape (..., sums)."""
     return values[..., _PLACE[name]]
 
 
@@ -346,8 +346,8 @@ def _missing_reason(name: str, task: Task, table: Array, reasons: Mapping[Task, 
 
 
 def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Array | None]:
-    """For each table, all of one shape, the sums (resamples, sums) of resampled users, the same
-    ones for every table; None where there is no second user."""
+    """Return the sums of resampled users for each table, shape (resamples, sums), with the same
+    users for all tables; None if there are fewer than two users."""
     for table in tables:
         weighed = draw_weights(len(table), draws, seed) if len(table) > 1 else ()
         drawn = [weights @ table for weights in weighed]
@@ -364,7 +364,7 @@ def interval_of(draws: Array) -> tuple[float | None, float | None, str]:
 
 
 def tidy(value: Array | float) -> float:
-    """Without the last digits, in which the order of the judgements shows."""
+    """Round values so that the order in which judgements were added makes no difference."""
     return round(float(value), 12)
 
 

@@ -33,7 +33,8 @@ class Capabilities:
 
 
 class MemorySystem(Protocol):
-    """Every method may raise; the operation is then recorded as failed, and the run goes on.
+    """The interface of a memory system. Every method may raise; the operation is then recorded as
+    failed, and the run continues.
 
     `user` is an id of this run alone, so that runs never see each other's memories. Calls for one
     user come one after another; users come side by side.
@@ -44,22 +45,23 @@ class MemorySystem(Protocol):
 
     @abstractmethod
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
-        """Take in a session; returns the memories extracted from it, none where it cannot say."""
+        """Process a session; return the extracted memories, none if the system cannot report
+        them."""
 
     @abstractmethod
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
         """Return the memories that fit the query best, at most `limit`, the best first."""
 
     async def answer(self, question: str, memories: Sequence[str], /) -> str:
-        """Answer from memories; only asked where the capabilities say `answers`."""
+        """Answer a question from memories; only called if the capabilities include `answers`."""
         raise AnswerError(f"{self.name}: gives no answer of its own")
 
     async def aclose(self) -> None:
-        """Let go of what the system holds open."""
+        """Release the system's resources."""
 
 
 class NoMemory(MemorySystem):
-    """Takes nothing and finds nothing: what an answer is worth without any memory."""
+    """A baseline that stores and finds nothing, to measure the answers without any memory."""
 
     name = "none"
 
@@ -71,7 +73,7 @@ class NoMemory(MemorySystem):
 
 
 class WholeContext(MemorySystem):
-    """Finds every turn so far, whatever the query and the limit are."""
+    """A baseline that finds all turns so far, whatever the query and the limit."""
 
     name = "context"
     capabilities = Capabilities(extracts=False)
@@ -91,7 +93,7 @@ ANSWER_WORDS = 30
 
 
 class RehearsedSystem(MemorySystem):
-    """Stands for a system of one user in an estimate.
+    """A stand-in for a system of one user, to estimate the cost of an evaluation.
 
     It extracts as many memories as there are points, as long as the longest of them, finds as many
     as it is asked for, and answers in a few words.

@@ -54,28 +54,31 @@ def add_session(user: str, session: Session) -> Request:
 
 
 def model_name(spec: str) -> str:
-    """The name under which a system's operations stand in the journal."""
+    """Return the model name under which the journal stores a system's operations."""
     return f"memory/{spec}"
 
 
 class TooLate(AnswerError):
-    """An operation was not tried: the system is past the moment that it belongs to."""
+    """The error of an operation that was not tried, since the system has processed later
+    sessions."""
 
 
 class LimitReached(BudgetError):
-    """An operation was not done, since it would have cost more than the run may use."""
+    """The error of an operation that was not performed, since it would have exceeded the run's
+    limits."""
 
 
 @dataclass(slots=True)
 class Health:
-    """How many operations of a system have failed since one succeeded, over all users."""
+    """The number of operations of a system that failed in a row, over all users."""
 
     failures: int = 0
 
     def note(self, error: ModelError | None) -> None:
-        """
+        """Count the result of an operation: an error, or None if the operation succeeded.
+
         Raises:
-            FatalModelError: too many have failed in a row: going on would only take time.
+            FatalModelError: too many operations have failed in a row.
         """
         self.failures = 0 if error is None else self.failures + 1
         if self.failures >= FAILURES_IN_A_ROW:
@@ -86,7 +89,8 @@ class Health:
 
 
 class Instance:
-    """A memory system as a `Model` of one user, whose requests are operations; it does them.
+    """A memory system for one user as a `Model`: it performs the operations that its requests
+    describe.
 
     `latest`: the last session that a durable system was given before, -1 if none was.
     """
@@ -125,10 +129,10 @@ class Instance:
         return Response(text, "stop", Usage(), seconds=perf_counter() - began)
 
     async def _prepare(self, verb: str, session: int, user: str) -> None:
-        """Bring the system to where the operation belongs.
+        """Feed the system the earlier sessions that an operation needs.
 
         Raises:
-            TooLate: it is past that already, and the outcome would not be that of then.
+            TooLate: the system has processed later sessions already.
         """
         if verb == "answer":  # from the memories that it is given, whatever the system holds
             return
@@ -158,8 +162,8 @@ class Instance:
 async def open_instance(
     system: MemorySystem, spec: str, user: User, key: str, journal: Journal, health: Health
 ) -> Instance:
-    """Open the system for one user, whom it knows by `key`; `spec`: what the system was named by;
-    `health`: shared by all users of one system."""
+    """Open the system for one user. `key`: the user's id in the system; `spec`: the name of the
+    system; `health`: shared by all users of one system."""
     latest = -1
     if system.capabilities.durable:
         for session in reversed(user.sessions):
@@ -172,7 +176,7 @@ async def open_instance(
 async def feed(
     user: User, key: str, can: Capabilities, instance: Model
 ) -> AsyncGenerator[PieceToJudge]:
-    """Give a system a user's sessions, and yield what is to be judged as soon as it is known.
+    """Feed a user's sessions to a system, and yield each subject to judge as soon as it is known.
 
     `instance`: what `open_instance` gives, behind a journal. `can`: what the system can do.
 
@@ -197,8 +201,9 @@ async def feed(
 
 @dataclass
 class SessionFeeding:
-    """One session of a user: fed, then searched and asked for everything that is judged of it.
-    `spent`: the seconds of adding and searching, without what was not done."""
+    """The processing of one session of a user: feeding it, then the searches and questions to
+    judge. `spent`: the seconds of adding and searching, without operations that were not performed.
+    """
 
     user: str
     key: str
@@ -247,7 +252,7 @@ class SessionFeeding:
         return write_operation(verb, self.key, self.session.index, **arguments)
 
     async def _do(self, request: Request, time: str = "") -> Any:
-        """Return what an operation gave: memories, an answer, or why there is none."""
+        """Return the result of an operation: memories, an answer, or the failure."""
         try:
             response = await self.instance(request)
         except FatalModelError:

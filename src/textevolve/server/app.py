@@ -93,7 +93,7 @@ def require_keys(options: ServerOptions, resources: Store, key: str | None) -> N
     """Check that a key exists if requests need one.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: requests need a key, and no key exists.
     """
     needed = options.keys or not is_here(options.host)
     if (

@@ -94,7 +94,7 @@ async def read_body(receive: Receive, largest: int) -> bytes:
     a while, since a client that is still sending would not see the error.
 
     Raises:
-        ApiError: 413, it is too large; 408, it does not come.
+        ApiError: 413, the body is too large; 408, the body did not come in time.
     """
     seconds = BODY_SECONDS * max(1.0, largest / LARGEST_BODY)
     body, size, more = bytearray(), 0, True

@@ -116,7 +116,7 @@ def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
     """Check that a request does not come from a page of another site.
 
     Raises:
-        ApiError: 403, it does.
+        ApiError: 403, the request comes from another site.
     """
     site = headers.get("sec-fetch-site", b"")
     origin = headers.get("origin", b"").decode("latin-1").lower()

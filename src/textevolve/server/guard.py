@@ -237,7 +237,7 @@ async def _check_body(scope: AsgiScope, headers: Mapping[str, bytes], body: byte
     """Check the type of a request's body, and the depth of its JSON.
 
     Raises:
-        ApiError: 415, it is packed or of another type than is taken; 400, it is nested too deeply.
+        ApiError: 415, the body is compressed or has a wrong type; 400, its JSON is too deep.
     """
     packed = headers.get("content-encoding", b"identity").strip().lower()
     if packed not in (b"", b"identity"):

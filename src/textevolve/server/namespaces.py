@@ -41,7 +41,7 @@ async def open_namespace_of(request: Request, caller: Caller, name: str) -> Asyn
     """Return the namespace of a name, for a caller who may see it.
 
     Raises:
-        ApiError: there is none of this name, or the caller does not see it.
+        ApiError: the namespace does not exist, or the caller may not see it.
     """
     check_namespace(caller, name)
     server = server_of(request)

@@ -24,7 +24,7 @@ def open_database(location: StoreLocation | str, *, patient: bool = False) -> Da
         patient: Wait for a server that is away, as a run does.
 
     Raises:
-        StoreError: it cannot be used; says why and what to do.
+        StoreError: the store cannot be used; the message says why and what to do.
     """
     try:
         place = store_location(location)

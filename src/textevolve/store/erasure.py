@@ -69,7 +69,7 @@ def erase_texts(location: StoreLocation, texts: Sequence[str]) -> None:
     until `upkeep.scrub_store`.
 
     Raises:
-        StoreError: it cannot be read or written, or is damaged.
+        StoreError: the store cannot be read or written, or is damaged.
     """
     with closing(open_database(location)) as database:
         database.change(lambda c: _erase(c, texts))

@@ -129,7 +129,7 @@ def get_job(connection: Connection, namespace: str, name: str) -> StoredJob:
     """Return the job with this name.
 
     Raises:
-        InputError: it is not there.
+        InputError: the job does not exist.
     """
     return _get(connection, require_row(connection, JOB, name, namespace).id)
 
@@ -156,7 +156,7 @@ def pause_job(connection: Connection, namespace: str, name: str) -> StoredJob:
     """Pause a job until it is resumed; a run that is under way continues.
 
     Raises:
-        InputError: it is not there.
+        InputError: the job does not exist.
     """
     update_row(connection, JOB, get_job(connection, namespace, name).id, paused=True)
     return get_job(connection, namespace, name)
@@ -180,7 +180,7 @@ def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
     """Make a job due now, for the next scheduler that looks.
 
     Raises:
-        InputError: the job does not exist. ConflictError: it is paused, or running.
+        InputError: the job does not exist. ConflictError: the job is paused, or running.
     """
     job = get_job(connection, namespace, name)
     if job.paused:
@@ -241,7 +241,7 @@ def note_job_run(connection: Connection, claim: JobClaim, run_id: str) -> None:
     """Note the run that a job has created, before the run makes its first call.
 
     Raises:
-        ConflictError: the job is another's by now.
+        ConflictError: another process has claimed the job.
     """
     _require_own(connection, claim)
     update_where(connection, _runs, {"run_id": run_id}, id=claim.run.id)
@@ -257,7 +257,7 @@ def end_claim(
     """Note the outcome of a job's run and when the job is due next, and release the job.
 
     Raises:
-        ConflictError: the job is another's by now.
+        ConflictError: another process has claimed the job.
     """
     _require_own(connection, claim)
     job, now = _get(connection, claim.job.id), database_time(connection)

@@ -122,7 +122,7 @@ def require_key(connection: Connection, name: str) -> StoredKey:
     """Return a key by its id, or a live one by its name.
 
     Raises:
-        InputError: there is none.
+        InputError: no such key exists.
     """
     keys = list_keys(connection)
     for key in keys:

@@ -116,7 +116,7 @@ def get(connection: Connection, kind: Kind[S, R], namespace: str, name: str) -> 
     """Return the resource of this name.
 
     Raises:
-        NotFoundError: there is none of this name.
+        NotFoundError: no resource has this name.
     """
     return _read(kind, namespace, require_row(connection, kind, name, namespace))
 
@@ -146,7 +146,7 @@ def update(
         expected: The version that the change is meant for; None for whatever is current.
 
     Raises:
-        NotFoundError: there is none of this name. InputError: a field cannot be changed so.
+        NotFoundError: no resource has this name. InputError: a change of a field is invalid.
         ConflictError: another version than the expected one is current.
     """
     row = require_row(connection, kind, name, namespace)
@@ -181,7 +181,7 @@ def list_versions(
     """List all versions of a resource, the oldest first.
 
     Raises:
-        NotFoundError: there is none of this name.
+        NotFoundError: no resource has this name.
     """
     row = require_row(connection, kind, name, namespace)
     query = select(_versions).where(_versions.c.resource_id == row.id).order_by(_versions.c.version)
@@ -230,7 +230,7 @@ def delete(
     """Delete a resource with everything that belongs to it. `force`: even if agents name it.
 
     Raises:
-        NotFoundError: there is none of this name. TakenError: agents name it.
+        NotFoundError: no resource has this name. TakenError: agents name it.
     """
     if not force:
         require_unnamed(connection, kind, namespace, name)
@@ -270,7 +270,7 @@ def list_memory_texts(
     """List the texts of all memories that are deleted with a resource, each once.
 
     Raises:
-        NotFoundError: there is none of this name.
+        NotFoundError: no resource has this name.
     """
     row, table = require_row(connection, kind, name, namespace), tables.memories.c
     owners = {"namespaces": table.namespace_id, "collections": table.collection_id}

@@ -73,7 +73,7 @@ def find_task(connection: Connection, namespace: str, name: str) -> StoredTask:
     """Find a labelling task by name.
 
     Raises:
-        InputError: there is none; the message suggests the nearest name.
+        InputError: the task does not exist; the message suggests the nearest name.
     """
     tasks = {task.name: task for task in list_tasks(connection, namespace)}
     if name not in tasks:
@@ -88,7 +88,7 @@ def get_task(connection: Connection, id: str) -> StoredTask:
     """Return the task with this id.
 
     Raises:
-        NotFoundError: there is none of this id.
+        NotFoundError: no task has this id.
     """
     row = connection.execute(_tasks().where(labelling_tasks.c.id == id)).one_or_none()
     if row is None:

@@ -35,7 +35,8 @@ def take(connection: Connection, run_id: str) -> str:
     A run that is finished and has its records stays so: it is repeated, and nothing can be lost.
 
     Raises:
-        StoreError: there is no such run. BusyError: a living process has it; names pid and host.
+        StoreError: the run does not exist. BusyError: a living process has the run; the message
+            names its pid and host.
     """
     row = fetch_one(connection, runs, id=run_id)
     if row is None:
@@ -59,7 +60,7 @@ def require_free(connection: Connection, row: Row[Any], advice: str) -> None:
     """Check that no living process works on a run.
 
     Raises:
-        BusyError: one does; the message names its pid and host.
+        BusyError: a living process does; the message names its pid and host.
     """
     if is_held(connection, row):
         raise BusyError(
@@ -86,7 +87,7 @@ def require(connection: Connection, run_id: str, token: str) -> None:
     """Check that this process still holds the lease of a run.
 
     Raises:
-        BusyError: the lease is not this process's any more; says who has the run now.
+        BusyError: another process has taken the run; the message names its pid and host.
     """
     row = fetch_one(connection, runs, id=run_id)
     if row is None or row.lease_token != token:

@@ -142,8 +142,8 @@ class Transaction:
         """Apply all changes to the collection, as its next version.
 
         Raises:
-            InputError: a memory that is named is not there.
-            ConflictError: what was to be superseded or forgotten is not held any more.
+            InputError: a memory that a change names does not exist.
+            ConflictError: a memory to supersede or forget is already closed.
         """
         targets = self._find_targets(changes)
         self._check_cited(changes)

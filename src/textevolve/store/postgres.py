@@ -157,7 +157,7 @@ class PostgresDatabase:
         """Open a database. `patient`: wait for a server that is away.
 
         Raises:
-            StoreError: it cannot be used; says why and what to do.
+            StoreError: the store cannot be used; the message says why and what to do.
         """
         self.location = address
         self._url = _read_address(address)

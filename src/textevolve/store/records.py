@@ -221,7 +221,7 @@ def row_to_kept(row: Row[Any]) -> Kept:
     """Convert a row into a record.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: the row is damaged.
     """
     with intact(f"run {row.run_id}: record {row.position}"):
         return Kept(

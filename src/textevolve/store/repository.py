@@ -46,7 +46,7 @@ def open_store(location: StoreLocation | str, *, patient: bool = False) -> Store
     a run does.
 
     Raises:
-        StoreError: it cannot be used; says why and what to do.
+        StoreError: the store cannot be used; the message says why and what to do.
     """
     return Store(location, open_database(location, patient=patient))
 
@@ -120,7 +120,7 @@ class Store:
         """Return the open database of the store.
 
         Raises:
-            StoreError: it cannot be opened; says why and what to do.
+            StoreError: the store cannot be opened; the message says why and what to do.
         """
         with self._lock:
             if self._opened is None and self._closed:

@@ -95,7 +95,7 @@ def require_row(
     ignored.
 
     Raises:
-        NotFoundError: there is none; names the nearest, and the command that makes one.
+        NotFoundError: no row has this name; the message suggests the nearest name.
     """
     query = _among(kind, connection, namespace)
     row = connection.execute(query.where(kind.table.c.name == name)).one_or_none()

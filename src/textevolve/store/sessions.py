@@ -101,7 +101,7 @@ class StoredSessions:
         limit the search to their sessions.
 
         Raises:
-            InputError: there is none, or more than one.
+            InputError: no session matches, or more than one does.
         """
         return self._find(connection, id, agent_id, user)
 
@@ -176,7 +176,7 @@ class StoredSessions:
         """Remove a session with its messages; memories that were made of it stay.
 
         Raises:
-            InputError: there is none, or more than one.
+            InputError: no session matches, or more than one does.
         """
         session = self._find(connection, id)
         delete_where(connection, _messages, session_id=session.id)

@@ -47,7 +47,7 @@ def measure_store(location: StoreLocation) -> int:
     """Return how many bytes a store takes, with its indexes.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the store cannot be read.
     """
     with closing(open_database(location)) as database:
         return database.read(count_bytes)
@@ -57,7 +57,7 @@ def vacuum_store(location: StoreLocation) -> tuple[int, int]:
     """Release unused space; return the size in bytes before and after.
 
     Raises:
-        StoreError: it is in use, or there is no room for a second copy of the file.
+        StoreError: the store is in use, or there is no room for a second copy of the file.
     """
     before = measure_store(location)
     with closing(open_database(location)) as database:
@@ -69,7 +69,7 @@ def scrub_store(location: StoreLocation) -> None:
     """Rewrite the store, so that no free page has erased texts.
 
     Raises:
-        StoreError: that is impossible now; erased texts are in no row, in any case.
+        StoreError: the store cannot be rewritten now; its rows hold no erased texts all the same.
     """
     try:
         with closing(open_database(location)) as database:
@@ -105,7 +105,7 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
     repeated; all others count as interrupted, so that they can be resumed.
 
     Raises:
-        StoreError: it cannot be read, or the new file cannot be written.
+        StoreError: the store cannot be read, or the new file cannot be written.
     """
     if not isinstance(location, Path):
         if salvage is not None:

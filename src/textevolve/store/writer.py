@@ -111,7 +111,7 @@ class Writer:
         that stays alive does not block the run.
 
         Raises:
-            StoreError: it cannot be written now.
+            StoreError: the store cannot be written now.
         """
         token = self.leases.pop(run_id)
         self._lost.pop(run_id, None)
@@ -125,7 +125,7 @@ class Writer:
         """Check that this process has not lost the lease of a run.
 
         Raises:
-            BusyError: a heartbeat found that the run is another process's by now.
+            BusyError: another process has taken the run.
         """
         if (lost := self._lost.get(run_id)) is not None:
             raise BusyError(str(lost))

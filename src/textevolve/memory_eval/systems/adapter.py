@@ -24,7 +24,7 @@ DECIDED_BY = {"searches": "search", "answers": "answer"}
 
 
 class Worker:
-    """A daemon thread that does one job after the other, started with the first.
+    """A daemon thread that runs one job after another; the first job starts it.
 
     A job that is cancelled before it began is not begun; one that has begun goes on, and its result
     is dropped. A thread pool would keep the program from ending while a job hangs.
@@ -42,7 +42,7 @@ class Worker:
         return await asyncio.wrap_future(future)
 
     def stop(self) -> None:
-        """End the thread after the jobs that wait."""
+        """End the thread after the queued jobs."""
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -57,7 +57,7 @@ class Worker:
 
 
 class Adapted(MemorySystem):
-    """The user's object as a `MemorySystem`.
+    """Adapts an object of the user to the interface `MemorySystem`.
 
     It needs `add`. Without `search` or `answer` it is measured without them. Methods that are not
     async run in one thread, one after the other, so that they need not be safe for several. What
@@ -134,7 +134,7 @@ def read_memories(answer: Any, source: str) -> tuple[str, ...]:
     bare or under `results` or `memories`. Empty texts are left out.
 
     Raises:
-        AnswerError: it is something else; the message begins with `source`.
+        AnswerError: the answer has another form; the message begins with `source`.
     """
     memories = _unwrap(answer, ("results", "memories"))
     if isinstance(memories, str | bytes) or not isinstance(memories, Sequence):
@@ -149,9 +149,10 @@ def read_memories(answer: Any, source: str) -> tuple[str, ...]:
 
 
 def read_answer(answer: Any, source: str) -> str:
-    """
+    """Return the text that a system answered.
+
     Raises:
-        AnswerError: it is no text; the message begins with `source`.
+        AnswerError: the answer is no text; the message begins with `source`.
     """
     if not isinstance(answer, str):
         raise AnswerError(f"{source}: gave {_kind(answer)}, not a text")

@@ -60,7 +60,7 @@ def open_http(address: str, settings: Settings) -> HttpSystem:
 
 
 class HttpSystem(MemorySystem):
-    """A memory system behind HTTP. A call that fails for a while is tried again.
+    """A memory system behind HTTP. Calls that fail temporarily are repeated.
 
     A call of `/add` has an `Idempotency-Key`, a hash of what is sent, by which a service can know
     that it has done this already. The others have none, for the same question has another answer
@@ -102,8 +102,8 @@ class HttpSystem(MemorySystem):
 
 
 class _Posting:
-    """The service as a `Model`, so that retries and limits around models serve it, too: the path
-    and the body are the messages, the answer is JSON."""
+    """The service as a `Model`, so that it gets the retries and limits of models: the messages are
+    the path and the body of a request, the answer is JSON."""
 
     def __init__(self, service: JsonService) -> None:
         self.name = service.name

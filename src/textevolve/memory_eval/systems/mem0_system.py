@@ -83,7 +83,7 @@ def read_configuration(path: str | None, settings: Settings) -> dict[str, Any]:
 
 
 def keys_in(value: Any) -> list[str]:
-    """Return every key in a configuration that is long enough to be one."""
+    """Return each `api_key` in a configuration that has at least 8 characters."""
     if not isinstance(value, Mapping):
         return []
     parts = cast("Mapping[str, Any]", value)
@@ -93,7 +93,7 @@ def keys_in(value: Any) -> list[str]:
 
 
 class _Losses(logging.Handler):
-    """Collects what mem0 only logs in this thread: memories that it passed over."""
+    """Collects the losses of memories that mem0 only logs, in the current thread."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -140,8 +140,7 @@ class Mem0System(MemorySystem):
         return await self._use(user, self._search, query, limit)
 
     async def aclose(self) -> None:
-        """Close all stores. A call that is still in flight is not waited for: what came before it
-        is on disk."""
+        """Close all stores without waiting for calls in flight; earlier memories are on disk."""
         for key, worker in self._workers.items():
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSING):
@@ -234,5 +233,6 @@ class Mem0System(MemorySystem):
 
 
 def _short(user: str) -> str:
-    """mem0 takes no id with white space, and a folder's name not every character."""
+    """Return a hash of a user's id, since mem0 forbids white space in ids and folder names some
+    characters."""
     return hashlib.sha256(user.encode()).hexdigest()[:24]

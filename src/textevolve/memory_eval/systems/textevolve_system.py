@@ -35,13 +35,13 @@ class OwnPlan(CreationSettings):
 
 
 def names_own(spec: str) -> bool:
-    """Whether a spec names this system."""
+    """Check whether a spec names TextEvolve's own memory system."""
     return spec.strip().partition(":")[0] == NAME
 
 
 def read_own(spec: str) -> OwnPlan:
-    """`textevolve`, or `textevolve:NAME=VALUE,NAME=VALUE` with `model`, `embedder` and what
-    `CreationSettings` has.
+    """Read the options in a spec: `textevolve`, or `textevolve:NAME=VALUE,NAME=VALUE` with `model`,
+    `embedder` and the fields of `CreationSettings`.
 
     Raises:
         InputError: an option cannot be used; says why.
@@ -59,7 +59,8 @@ def read_own(spec: str) -> OwnPlan:
 
 @dataclass
 class TextEvolveSystem(MemorySystem):
-    """Each user has a collection. `close` is called when the system is let go."""
+    """TextEvolve's own memories, one collection for each user. `close` is called when the system is
+    closed."""
 
     name: str
     plan: OwnPlan

@@ -102,7 +102,7 @@ class Serving:
         """Limit the time of the block to the time limit of one request.
 
         Raises:
-            ApiError: what is done within it took longer than one request may take.
+            ApiError: 504, the block took longer than the time limit of a request.
         """
         limit = asyncio.timeout(self.options.time_limit)
         try:
@@ -123,7 +123,7 @@ class Serving:
         """Take one of the places for requests in flight.
 
         Raises:
-            ApiError: 429, all are taken.
+            ApiError: 429, all places are taken.
         """
         if self.in_flight >= MOST_IN_FLIGHT:
             message = f"{MOST_IN_FLIGHT} requests are being answered already"
@@ -139,7 +139,7 @@ def check_answered(answered: Answered) -> None:
     """Check that at least one question has an answer.
 
     Raises:
-        ApiError: none has; the error of the first one.
+        ApiError: no question has an answer; the error of the first question.
     """
     failures = [
         answer for answer in answered.decision.answers.values() if isinstance(answer, Failure)

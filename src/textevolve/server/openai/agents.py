@@ -74,7 +74,7 @@ def read_chat_request(name: str, body: OwnRequest) -> ChatRequest:
     """Read the chat request in a chat completion.
 
     Raises:
-        ApiError: it has no message to answer, or its metadata is invalid.
+        ApiError: the body has no message to answer, or its metadata is invalid.
     """
     texts = [text_of(body.messages, place, tools=True) for place in range(len(body.messages))]
     messages = list(zip(body.messages, texts, strict=True))

@@ -54,7 +54,7 @@ class Relays:
         """Return the endpoint of a model's spec; the first request opens it.
 
         Raises:
-            SettingsError, ModelError: it cannot be opened.
+            SettingsError, ModelError: the endpoint cannot be opened.
         """
         if spec not in self._relays:
             async with self._lock:
@@ -204,7 +204,7 @@ async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[JsonObject
     """Yield the JSON objects of a stream of server-sent events.
 
     Raises:
-        ApiError: one is an error, or no object.
+        ApiError: an event is an error, or no JSON object.
     """
     buffer = b""
     async for part in parts:

@@ -138,7 +138,7 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
     """Read a request to an agent or a judge.
 
     Raises:
-        ApiError: it is invalid, or uses a feature that agents and judges lack.
+        ApiError: the body is invalid, or uses a feature that agents and judges lack.
     """
     for field in cannot:
         if body.get(field) not in (None, False, [], 0):
@@ -155,7 +155,7 @@ def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) 
     """Return the text of a message; with `tools` it may be the result of a tool.
 
     Raises:
-        ApiError: it is not text, or comes from a tool.
+        ApiError: the message is not text, or comes from a tool.
     """
     message, where = messages[place], f"messages.{place}"
     if message.role == "function" or (message.role == "tool" and not tools):

@@ -52,7 +52,7 @@ def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
     """Read the body of a request to `/v1/responses`.
 
     Raises:
-        ApiError: it cannot be used, or needs what is not kept here.
+        ApiError: the body is invalid, or refers to stored responses, which this server lacks.
     """
     for field in STATEFUL:
         if body.get(field):
@@ -195,7 +195,7 @@ class ResponseWriter:
         """Add a chat completion, or a chunk of one.
 
         Raises:
-            ApiError: it is not valid.
+            ApiError: the chat completion is invalid.
         """
         try:
             chunk = CompletionChunk.model_validate(completion)
@@ -299,7 +299,7 @@ def write_response(request: ResponsesRequest, completion: JsonObject) -> JsonObj
     """Convert a chat completion into a response.
 
     Raises:
-        ApiError: it is not valid.
+        ApiError: the chat completion is invalid.
     """
     writer = ResponseWriter(request)
     deque(chain(writer.take(completion), writer.end()), maxlen=0)

@@ -224,7 +224,7 @@ def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
     """Read all of one case.
 
     Raises:
-        NotFoundError: it has no record. StoreError: a record cannot be read.
+        NotFoundError: the case has no record. StoreError: a record cannot be read.
     """
     run = opened.run
     stored_records = store.read(records.read_place, run.id, number - 1, opened.by)

@@ -172,7 +172,7 @@ def read_cursor(cursor: str, place: TypeAdapter[P]) -> P | None:
     """Decode the cursor of a page; None if it is empty.
 
     Raises:
-        InputError: it is none that a page ended with.
+        InputError: the cursor is invalid.
     """
     if not cursor:
         return None
