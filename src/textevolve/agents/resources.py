@@ -68,7 +68,7 @@ class AgentSpec(Frozen):
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The collections that chats and integration write into."""
+        """Return the collections that chats and integration write into."""
         return tuple(name for name in (self.memories, self.insights) if name is not None)
 
     @property

@@ -104,8 +104,8 @@ async def create_memories(
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The start of reading, after the `done_turns` that were processed before. `applied`: the
-    result of the whole dialogue, if it was."""
+    """The point at which reading a dialogue starts: after `done_turns` turns, which were processed
+    before. `applied`: the result of the whole dialogue if all of it was."""
 
     key: str
     done_turns: int = 0

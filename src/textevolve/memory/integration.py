@@ -64,8 +64,9 @@ class IntegrationPlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """`cites`: ids of the memories that the model cites for it. `trust`: the lowest trust of these,
-    and of other memories that are the only source of a name or number in the text."""
+    """An insight from memories. `cites`: ids of the memories that the model cites for it. `trust`:
+    the lowest trust of these, and of other memories that are the only source of a name or number in
+    the text."""
 
     text: str
     cites: tuple[str, ...]
@@ -92,8 +93,8 @@ InsightDecision: TypeAlias = Literal["add", "supersede", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class DecidedInsight:
-    """The decision on an insight, and its reason. `other`: the insight that it replaces, or that
-    has the same content. `id`: its stored memory."""
+    """The decision on an insight, and its reason. `other`: the existing insight that it replaces,
+    or that has the same content. `id`: the id of its stored memory."""
 
     insight: Insight
     decision: InsightDecision

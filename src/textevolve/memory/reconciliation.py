@@ -53,7 +53,7 @@ changes were found with 0.5, and 16 with this."""
 
 @dataclass(frozen=True, slots=True)
 class ComparedNote:
-    """`since`: the time from which the note holds, if known."""
+    """A note to compare with others. `since`: the time from which the note holds, if known."""
 
     text: str
     since: float | None = None

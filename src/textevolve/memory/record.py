@@ -180,10 +180,10 @@ class ChangeSource:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The result of changes. `ids`: of the stored memories, one for each `Add` and `Supersede`, in
-    order. `base`: the version of the collection before the changes, `version`: after them.
-    `repeated`: the changes of this source had been applied before, so nothing was done now; the
-    other fields are those of that time."""
+    """The result of changes. `ids`: the ids of the stored memories, one for each `Add` and
+    `Supersede`, in order. `base`: the version of the collection before the changes, `version`:
+    after them. `repeated`: the changes of this source had been applied before, so nothing was
+    changed now; the other fields are those of the first time."""
 
     ids: tuple[str, ...]
     base: int

@@ -229,9 +229,9 @@ class Minutes:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMetrics:
-    """`overall` by the names in `METRICS`; `by_type` by memory type, then the names in
-    `TYPE_METRICS`; a type without points has no entry. `by_question_type` by the data set's types
-    of questions, then the names in `QUESTION_METRICS`."""
+    """The metrics of an evaluation. `overall`: by the names in `METRICS`; `by_type`: by memory
+    type, then the names in `TYPE_METRICS`; types without points are left out. `by_question_type`:
+    by the data set's types of questions, then the names in `QUESTION_METRICS`."""
 
     users: int
     overall: Mapping[str, MetricPair]

@@ -26,8 +26,9 @@ NO_LIMITS = KeyLimits()
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`key`: the id of the caller's key; empty for this machine, which needs none. `namespaces`:
-    the visible ones; None: all, and runs without a namespace."""
+    """The authenticated sender of a request, with its rights. `key`: the id of its key; empty for
+    this machine, which needs no key. `namespaces`: the visible namespaces; None: all, and runs
+    without a namespace."""
 
     key: str
     name: str

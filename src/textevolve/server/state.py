@@ -20,11 +20,11 @@ from textevolve.studies.chats import Chats
 
 @dataclass
 class ServerState:
-    """`store`: runs and their records; `resources`: namespaces, agents and memories; `identities`:
-    whom keys and sessions stand for; `serving`: the models and judges that answer; `limits`: what
-    keys and namespaces may take; `relays`: models that requests are passed on to; `chats`: those of
-    clients and of people at pages with agents; `runner`: works on studies; `feed`: tells watchers
-    of runs."""
+    """The shared objects of a running server. `store`: runs and their records; `resources`:
+    namespaces, agents and memories; `identities`: the callers of keys and sessions; `serving`: the
+    served models and judges; `limits`: the quotas of keys and namespaces; `relays`: the endpoints
+    of relayed models; `chats`: open chats with agents; `runner`: runs studies; `feed`: streams the
+    events of runs."""
 
     options: ServerOptions
     settings: Settings

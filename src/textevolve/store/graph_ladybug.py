@@ -39,7 +39,8 @@ class LadybugGraph:
     """A folder with the graph of one database's collections; one process at a time may use it."""
 
     def __init__(self, folder: Path) -> None:
-        """
+        """Open the graph database in a folder.
+
         Raises:
             StoreError: the package is missing, or the folder cannot be used.
         """

@@ -184,7 +184,7 @@ def _read(row: Row[Any]) -> StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
-    """`allowed`: tokens a day (of UTC) for a namespace; None: as many as it likes."""
+    """The daily token budget of a namespace. `allowed`: tokens a day (UTC); None: unlimited."""
 
     allowed: int | None = None
     used: int = 0

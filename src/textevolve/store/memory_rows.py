@@ -64,8 +64,8 @@ class IndexEntry:
 
 
 class SearchIndex(Protocol):
-    """The search of one database: a module for each, whose functions run within the transaction of
-    the rows. Matches are held, by `MemoryScope`, and of this collection alone."""
+    """The search index of one database. Its functions run within the transaction that writes the
+    rows; they only find memories of the given collection and `MemoryScope`."""
 
     def add(
         self, connection: Connection, collection: Collection, entries: Sequence[IndexEntry]

@@ -53,8 +53,8 @@ MOST_BYTES = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class KeptVectors:
-    """The vectors of a collection in the order of `seqs`: float32, (memories, dimension).
-    `updated`: when the collection was last given other embeddings."""
+    """The cached vectors of a collection in the order of `seqs`: float32, shape (memories,
+    dimension). `updated`: when the collection was last moved to another embedder."""
 
     updated: float
     seqs: npt.NDArray[np.int64]

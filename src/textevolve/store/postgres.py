@@ -140,8 +140,8 @@ database system starts up, shuts down, or is in recovery."""
 
 
 def is_lost(error: Exception, *, connected: bool, gone: bool) -> bool:
-    """Whether an error tells that a server is away for a while. `connected`: there was a
-    connection, and `gone`: it has ended."""
+    """Check whether an error means that the server is temporarily away. `connected`: there was a
+    connection; `gone`: the connection has ended."""
     state = error_state(error)
     if not connected:  # there is only a message, in the server's language
         return not state.startswith(_REFUSED)

@@ -84,7 +84,8 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """`spent`: answers that the run asked for. `reused`: answers that other runs had paid for.
+    """The usage of a run. `spent`: usage of its own calls. `reused`: usage of answers that other
+    runs had paid for.
 
     `failed` counts the calls that ended in an error.
     """

@@ -25,8 +25,8 @@ are reached. `failed`: no call can succeed."""
 
 @dataclass(frozen=True, slots=True)
 class ServedRun:
-    """`key_id`: of the key that started it; empty for this machine. `launch`: its launch options as
-    JSON. `reason`: why it is not to continue."""
+    """A run that a server performs. `key_id`: the id of the key that started it; empty for this
+    machine. `launch`: its launch options as JSON. `reason`: why it must not continue."""
 
     run_id: str
     namespace: str

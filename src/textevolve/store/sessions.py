@@ -65,8 +65,8 @@ def _writes(
 
 
 class StoredSessions:
-    """The chats of one namespace; an id of another one is not found. Every method may raise
-    StoreError, and InputError where there is no such namespace."""
+    """The chats of one namespace; sessions of other namespaces are not found. Every method may
+    raise StoreError, and InputError if the namespace does not exist."""
 
     def __init__(self, database: Database, namespace: str) -> None:
         self.database, self.namespace = database, namespace

@@ -78,7 +78,8 @@ class SQLiteDatabase:
     errors = ERRORS
 
     def __init__(self, path: Path) -> None:
-        """
+        """Open the database in a file, which is created if it is missing.
+
         Raises:
             StoreError: the file cannot be used; says why and what to do.
         """

@@ -83,9 +83,9 @@ def scrub_store(location: StoreLocation) -> None:
 
 @dataclass(frozen=True)
 class Findings:
-    """`intact`: the number of intact rows of each table. `unreadable`: of damaged rows of each
-    table, and of unreadable places. `incomplete`: the runs that have lost rows. `complaint`: a
-    fault of the file that SQLite reports, or empty."""
+    """The result of a check. `intact`: the number of intact rows of each table; `unreadable`: the
+    number of damaged rows and unreadable places of each table; `incomplete`: the runs that have
+    lost rows; `complaint`: a fault of the file that SQLite reports, or empty."""
 
     intact: dict[str, int]
     unreadable: dict[str, int]

@@ -112,7 +112,8 @@ class Mem0System(MemorySystem):
     capabilities = Capabilities(durable=True)
 
     def __init__(self, path: str | None, settings: Settings) -> None:
-        """
+        """Read mem0's configuration, and check that the package is installed.
+
         Raises:
             InputError: the file cannot be used. SettingsError: the package is missing, or no model
                 is named for it.

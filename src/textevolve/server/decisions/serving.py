@@ -64,7 +64,8 @@ class Answered:
 
 @dataclass
 class Serving:
-    """The models and judges of a running server. `deciders`: by their served names."""
+    """The models and judges of a running server. `deciders`: models and judges by their served
+    names."""
 
     options: ServerOptions
     bench: Workbench

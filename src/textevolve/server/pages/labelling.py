@@ -136,7 +136,8 @@ def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Resp
 
 
 def _find_task(request: Request, caller: Caller, id: str) -> StoredTask:
-    """
+    """Find a task by its id, for a caller who may see its namespace.
+
     Raises:
         NotFoundError: there is no such task, or the caller does not see its namespace.
     """

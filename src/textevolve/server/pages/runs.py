@@ -64,8 +64,8 @@ LEAST_TOLD = 8
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """`study` is None if the records cannot be read, with the `reason`. `by`: whether a case or a
-    record is a row of the page."""
+    """A run that a page shows. `study` is None if the records cannot be read; `reason` says why.
+    `by`: whether a row of the page is a case or a record."""
 
     run: RunRecord
     namespace: str | None

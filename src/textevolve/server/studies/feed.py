@@ -44,8 +44,8 @@ StatusOf = Callable[[RunRecord, ServedRun | None], tuple[StudyStatus, str]]
 
 @dataclass
 class Feed:
-    """`status_of`: the state of a run, as `Runner.status_of` has it. `ending` ends all streams, so
-    that a server that is to end need not wait for them."""
+    """Streams the events of runs. `status_of`: returns the status of a run, see `Runner.status_of`.
+    `ending`: an event that ends all streams at shutdown."""
 
     store: Store
     status_of: StatusOf

@@ -38,8 +38,8 @@ def files_folder(store: StoreLocation) -> Path:
 
 @dataclass(frozen=True)
 class Uploads:
-    """The folders of clients' files, within `folder`. `used`: returns the names of the needed
-    ones."""
+    """The folders of clients' files, within `folder`. `used`: returns the names of the folders that
+    runs or jobs need."""
 
     folder: Path
     used: Callable[[], set[str]]
