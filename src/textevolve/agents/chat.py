@@ -77,7 +77,7 @@ class Learner:
                 return Learned(turn, error=public_message(error))
 
     async def aclose(self) -> None:
-        """Stop; turns in the queue stay pending in the store."""
+        """Stop learning; queued turns stay pending in the store."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -137,7 +137,7 @@ def _insights_of(number: int, memories: int) -> type[_Insights]:
 
 
 def prompts_version() -> dict[str, str]:
-    """A hash of each prompt that integration has; a change of one makes another run."""
+    """Return a hash of each prompt of integration; a changed prompt makes another run."""
     templates = (_questions_prompt(), _insights_prompt())
     return {f"memory.{template.name}": template.version for template in templates}
 

@@ -74,7 +74,8 @@ def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
 
 
 def _with_body(body: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a path the type of its body, which depends on the kind."""
+    """Return a decorator that sets the type of a handler's argument `body`, which depends on the
+    kind of resource."""
 
     def mark(handle: Callable[..., Any]) -> Callable[..., Any]:
         handle.__annotations__["body"] = body

@@ -65,8 +65,8 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def erase_texts(location: StoreLocation, texts: Sequence[str]) -> None:
-    """Put tombstones in place of texts, all or nothing. Pages that are free now may hold the texts
-    until `upkeep.scrub_store`.
+    """Erase texts from a store, all or none: a tombstone replaces each. Free pages of the file may
+    contain the texts until `upkeep.scrub_store` runs.
 
     Raises:
         StoreError: the store cannot be read or written, or is damaged.

@@ -97,8 +97,8 @@ class StoreJournal:
         find: Callable[[str, list[str]], Rows],
         elsewhere: Executor | None,
     ) -> None:
-        """`find` looks up the answers of some keys for a run; `elsewhere`: the executor that runs
-        it if it may take too long for an event loop."""
+        """Open the journal of a run. `find` looks up the answers stored under some keys;
+        `elsewhere`: the executor that runs `find` if it may block an event loop for too long."""
         self._run_id = run_id
         self._writer = writer
         self._read = run_read
@@ -152,7 +152,7 @@ class StoreJournal:
             self._find_wanted()
 
     def _settle(self, waiting: list[Wanted], find: Callable[[], Rows]) -> None:
-        """Resolve the waiting futures with the answers."""
+        """Look up the waiting keys and resolve their futures with the answers."""
         try:
             best = {row[0]: row for row in find()}
         except Exception as error:  # noqa: BLE001  it belongs to those who wait

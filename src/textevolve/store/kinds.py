@@ -60,7 +60,7 @@ _versions = tables.resource_versions
 
 
 def _accept(_connection: Connection, _namespace: str, _spec: Any) -> None:
-    """Most specifications need no check against the rest of the store."""
+    """Accept every specification, for kinds that need no check against the rest of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -250,7 +250,8 @@ class PostgresDatabase:
         self.engine.dispose()
 
     def _prepare(self, connection: Connection) -> None:
-        """Bring the tables to the newest schema. Of several processes the first one does it."""
+        """Update the tables to the newest schema; if several processes open the database, the first
+        does it."""
         if self._read_state(connection) == (tables.REVISION, True):
             return
         connection.exec_driver_sql("BEGIN")
@@ -299,7 +300,7 @@ class PostgresDatabase:
             connection.exec_driver_sql(statement)
 
     def explain(self, error: Exception) -> StoreError:
-        """Say what an error means for the user, in one line without the password."""
+        """Explain an error to the user, in one line without the password."""
         cause = error.orig if isinstance(error, DBAPIError) else error
         text = " ".join(str(cause).split())[:300]
         if self._url.password:

@@ -187,8 +187,8 @@ class Store:
     def write(
         self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a function of a connection that changes what belongs to namespaces; if it raises,
-        nothing that it wrote is stored."""
+        """Call a function of a connection that changes namespaces and their resources; if it
+        raises, nothing is stored."""
         return self.database.write(lambda connection: change(connection, *args, **kwargs))
 
     def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:

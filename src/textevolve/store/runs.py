@@ -239,7 +239,7 @@ def finish_run(connection: Connection, run_id: str, status: RunStatus) -> None:
 
 
 def reopen_run(connection: Connection, run_id: str) -> None:
-    """Let a finished run that lacks something now be resumed."""
+    """Let a finished run be resumed, since some of its results are missing."""
     update_where(connection, runs, {"status": "running"}, id=run_id, status="finished")
 
 

@@ -280,7 +280,7 @@ def _update_file(connection: Connection, path: Path) -> None:
 
 
 def explain(error: Exception, path: Path) -> StoreError:
-    """Say what an error of the database means for the user, and what to do."""
+    """Explain an error of the database to the user, and how to solve it."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     text = " ".join(str(cause).split())[:300]
     for name, advice in _ADVICE.items():

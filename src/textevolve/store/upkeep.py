@@ -290,7 +290,7 @@ def _copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool
 
 
 def _interrupt_runs(connection: Connection) -> None:
-    """Mark all runs as interrupted, so they can be resumed, and runs that lack cases read them
+    """Mark all runs as interrupted, so they can be resumed; runs that lack cases will read them
     again."""
     runs, served, cases = tables.runs, tables.served_runs, tables.cases
     connection.execute(delete(served).where(served.c.run_id.not_in(select(runs.c.id))))

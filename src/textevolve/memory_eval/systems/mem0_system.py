@@ -106,8 +106,9 @@ class _Losses(logging.Handler):
 
 
 class Mem0System(MemorySystem):
-    """Each user has a store in a folder of its own, beside the store of runs, and a thread that
-    alone uses it. Where the configuration names a vector store all users share that."""
+    """The package mem0 as a memory system. Each user has a store in a separate folder, next to the
+    store of runs, and a thread that alone uses it. If the configuration names a vector store, all
+    users share it."""
 
     capabilities = Capabilities(durable=True)
 
@@ -149,8 +150,8 @@ class Mem0System(MemorySystem):
             worker.stop()
 
     async def _use(self, user: str, job: Callable[..., T], *arguments: object) -> T:
-        """Do a job in the thread of the user's store. An error is raised after the `except`, for
-        mem0's may hold what its client sent."""
+        """Run a job in the thread of the user's store. Errors are raised outside the `except`
+        block, since errors of mem0 may contain what its client sent."""
         key = "" if "vector_store" in self._config else _short(user)
         worker = self._workers.setdefault(key, Worker("mem0"))
         try:

@@ -100,8 +100,7 @@ async def show_memories(
 async def _search(
     server: ServerState, caller: Caller, collection: Collection, text: str
 ) -> tuple[Recalled, str]:
-    """Search by meaning if that is possible, else by keywords alone; say what hindered the search
-    by meaning."""
+    """Search by embedding if possible, otherwise by keywords alone, with the reason why."""
     store = server.resources.memories(collection.namespace)
     settings = RecallSettings(collections=(collection.name,), limit=SHOWN)
     recall = partial(recall_memories, store, settings=settings, cue=text)
