@@ -1,7 +1,8 @@
 """Functions that not every operating system has: file locks, process limits, forks.
 
 Windows lacks most of them, and macOS has no `/proc`. Each function documents its result on systems
-without support. No other module checks the operating system.
+without support. Other modules do not check the operating system, but for the renderer of chat
+templates, which Windows cannot run.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ except ImportError:
 fcntl: Any = _fcntl
 
 CAN_LIMIT_PROCESSES = hasattr(signal, "setitimer")
-"""Whether a child can be given limits of processor time, memory and files."""
+"""True if the system can limit the processor time, memory and open files of a child process."""
 PROCESSOR_TIME_IS_OVER: int = getattr(signal, "SIGPROF", 27)
 KILLED: int = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""The signals that end a limited child: at the end of its processor time, and from outside."""
+"""The signals that end a limited child process: when its processor time is used up, and when it is
+killed."""
 
 
 def _optional(module: Any, name: str) -> Callable[..., Any] | None:
@@ -96,7 +98,7 @@ def open_descriptors() -> list[int]:
     return []
 
 
-def read_kernel(path: Path | str) -> str:
+def read_kernel(path: Path) -> str:
     """Read a kernel file, such as `/proc/meminfo`; return an empty text if it cannot be read."""
     try:
         return Path(path).read_text(encoding="ascii", errors="replace").strip()

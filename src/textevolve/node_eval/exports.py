@@ -30,7 +30,8 @@ PARTS: Mapping[str, Sequence[str]] = {
     "code": ("status_code", "status.code", "status.status_code", "status"),
     "message": ("status_message", "status.message", "status.description", "error"),
 }
-"""Where the records of an export have the parts of a span; the first name that is there counts."""
+"""Names of the fields that hold each part of a span, by tool; the first one that has a value is
+read."""
 
 LISTS = ("data", "runs", "spans", "traces", "child_runs")
 """Names under which documents and records have further records."""
@@ -58,7 +59,7 @@ METADATA = {
     "session_id": "session.id",
     "user_id": "user.id",
 }
-"""OpenInference's names of what LangSmith's metadata has."""
+"""OpenInference's names of the fields in LangSmith's metadata."""
 
 COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
     "Phoenix": (
@@ -78,7 +79,7 @@ COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
         "an OpenTelemetry exporter beside Langfuse's own, to a file of OTLP JSON",
     ),
 }
-"""Names by which an export that has no spans is known, and the command for one that has."""
+"""For each tool, fields that mark an export without spans, and a command that exports spans."""
 
 
 def list_records(document: object) -> Iterator[SpanFields]:

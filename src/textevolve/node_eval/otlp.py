@@ -20,13 +20,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
+from textevolve.json_texts import parse_text
 from textevolve.node_eval.episodes import Reading
 from textevolve.node_eval.exports import as_span, list_records, translate
 
 Lines = Iterable[tuple[str, str]]
 """Lines of a file, each with its place for messages."""
 Documents = Iterable[tuple[str, object]]
-"""What files hold as JSON, each part with its place for messages."""
+"""The JSON documents of a file, each with its place for error messages."""
 
 OURS = "gen_ai."
 """Logs of other names are an application's own, and hold no messages of a model."""
@@ -49,8 +50,8 @@ Event = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Span:
-    """Times are nanoseconds since 1970. `status`: what is said of a span that failed; None where it
-    did not."""
+    """A span of a trace. Times are nanoseconds since 1970. `status`: the message of a failed span;
+    None for a span that did not fail."""
 
     trace_id: str
     span_id: str
@@ -108,10 +109,7 @@ def _read_span(raw: dict[str, Any], ids: list[str]) -> Span:
 
 def _read_log(raw: dict[str, Any], ids: list[str]) -> Log:
     log: Any = ParseDict(raw, LogRecord(), ignore_unknown_fields=True)
-    body = _read_value(log.body)
-    if isinstance(body, str) and body.lstrip().startswith("{"):
-        with suppress(ValueError, RecursionError):
-            body = json.loads(body)
+    body = parse_text(_read_value(log.body), "{")
     fields = _read_pairs(log.attributes)
     if body is not None:
         fields |= body if isinstance(body, dict) else {"content": body}

@@ -25,7 +25,7 @@ WRAPPERS = ("message_content", "tool_call", "function", "document", "toolUse", "
 PART_NAMES = {"type", "text", "toolUse", "toolResult"}
 """One of these is in each part of a content."""
 INNER = ("message", "kwargs", "data")
-"""Where LangChain, and events, have the fields of a message."""
+"""Keys under which LangChain's messages, and events, nest the fields of a message."""
 ROLES = {"human": "user", "ai": "assistant"}
 BODIES = ("messages", "choices", "generations", "output", "input", "prompts")
 """Names under which a request or an answer has its messages."""
@@ -105,10 +105,15 @@ def read_message_body(value: object, role: str) -> list[SpanMessage]:
     return read_messages(cast(object, parsed), role)
 
 
+def as_fields(value: object) -> dict[str, Any]:
+    """Return the fields of an object, or of its JSON text; empty for any other value."""
+    parsed = parse_text(value, CONTAINERS)
+    return cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
+
+
 def unwrap_result(value: object) -> object:
     """Take the result of a tool out of the message in which LangChain hands it on."""
-    parsed = parse_text(value, CONTAINERS)
-    fields = cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
+    fields = as_fields(value)
     if "tool_call_id" in fields and "content" in fields:
         return fields["content"]
     if len(fields) == 1 or fields.get("type") in ("tool", "constructor"):

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 from textevolve.json_texts import CONTAINERS, parse_text
 from textevolve.node_eval.span_messages import (
     SpanMessage,
+    as_fields,
     flatten,
     join_texts,
     read_message,
@@ -52,7 +53,7 @@ TOOL_LISTS = (
     "gen_ai.agent.tools",
     *("model_request_parameters", "llm.invocation_parameters", "input.value"),
 )
-"""Where the definitions of the tools on offer are, some beside other things (`TOOL_KEYS`)."""
+"""Attributes with the definitions of the available tools; objects have them under `TOOL_KEYS`."""
 TOOL_KEYS = ("tools", "function_tools")
 SCHEMAS = ("parameters", "parameters_json_schema", "input_schema", "inputSchema")
 NAMES = ("gen_ai.tool.name", "gen_ai.agent.name", "gen_ai.workflow.name", "tool.name", "agent.name")
@@ -165,17 +166,11 @@ def tools_of(attributes: Attributes) -> list[dict[str, Any]]:
     return next(filter(None, tools), list[dict[str, Any]]())
 
 
-def _as_fields(value: object) -> dict[str, Any]:
-    """Return an object, or what its JSON holds; of anything else no fields."""
-    parsed = parse_text(value, CONTAINERS)
-    return cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
-
-
 def _read_tool(raw: object) -> dict[str, Any]:
     """Return the name, the description and the parameters of a tool; empty where it has no name."""
-    fields = _as_fields(raw) or {"name": raw}
+    fields = as_fields(raw) or {"name": raw}
     for key in ("tool", "json_schema", "function", "toolSpec"):
-        fields = _as_fields(fields[key]) if key in fields else fields
+        fields = as_fields(fields[key]) if key in fields else fields
     if not _text(fields.get("name")):
         return {}
     known = ((name, fields.get(name)) for name in ("name", "description", *SCHEMAS))

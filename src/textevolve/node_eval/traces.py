@@ -75,11 +75,12 @@ def read_episodes(
 
 def _read_table(path: str) -> list[dict[str, Any]]:
     """Read the rows of a data frame; pandas writes its index beside the column of the same name."""
-    if Path(path).suffix.lower() == ".parquet":
+    suffix = Path(path).suffix.lower()
+    if suffix == ".parquet":
         return [dict(row) for _, row in read_rows(path, "span", lambda _name: True)]
     csv.field_size_limit(sys.maxsize)
     with open_text(path) as file:
-        reader = csv.DictReader(file, delimiter="\t" if path.endswith("tsv") else ",")
+        reader = csv.DictReader(file, delimiter="\t" if suffix == ".tsv" else ",")
         return [dict(row) for row in reader]
 
 

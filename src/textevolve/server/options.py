@@ -86,7 +86,7 @@ class ServerOptions(Frozen):
     )
 
     serves: ClassVar[bool] = True
-    """Whether models and judges are served; otherwise only pages are."""
+    """True if the server answers for models and judges, False if it shows pages alone."""
 
 
 class ViewOptions(ServerOptions):

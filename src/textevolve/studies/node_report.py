@@ -135,16 +135,10 @@ def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
     """Nest nodes by the nodes that they ran in, which ended later; sorted by start."""
     roots: list[tuple[JudgedNode, Branch]] = []
     for node in nodes:
-        inner = [
-            (inner_node, branch)
-            for inner_node, branch in roots
-            if _ran_in(inner_node.item, node.item)
-        ]
+        inner = [root for root in roots if _ran_in(root[0].item, node.item)]
+        roots = [root for root in roots if not _ran_in(root[0].item, node.item)]
+        children = [replace(branch, label=step.item.node) for step, branch in _by_start(inner)]
         grown = _grow(node, states)
-        children = [
-            replace(branch, label=inner_node.item.node) for inner_node, branch in _by_start(inner)
-        ]
-        roots = [root for root in roots if root not in inner]
         roots.append((node, replace(grown, children=[*grown.children, *children])))
     return [branch for _, branch in _by_start(roots)]
 

@@ -35,7 +35,8 @@ class StudySpec(Frozen):
 
     kind: ClassVar[str]
     indivisible: ClassVar[bool] = False
-    """Whether all cases are one piece of work, so that a sample of them predicts nothing."""
+    """True if the study works on all cases together, so that the cost of a few cases does not
+    predict the cost of all."""
 
     model: str | None = option(
         None,

@@ -1,4 +1,4 @@
-"""Whether runs are traced, and with what. Without tracing nothing is loaded.
+"""Find out whether runs are traced, and with which tracer. OpenTelemetry is imported only then.
 
 A setting, a variable of OpenTelemetry's that names a collector, or a tracer provider that the
 program has set up turns tracing on.
