@@ -1,6 +1,6 @@
-"""Who remembers: agents with a persona and memories, and whom they talk with.
+"""Agents that have a persona and memories, and the users and chats that they talk with.
 
-What namespaces, agents, collections and users are is in `resources.py`; chats and personas have
-their own files. What a memory is and how it is found is the business of `memory`; how all of it is
-kept, of `store`.
+`resources.py` has the specifications of namespaces, agents, collections and users, `chat.py` and
+`session.py` have chats, and `persona.py` changes personas. How memories are recalled is in the
+package `memory`; how all of it is stored is in `store`.
 """

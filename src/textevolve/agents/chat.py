@@ -1,7 +1,8 @@
-"""A chat with an agent: recall, stream the answer, store it, learn from it.
+"""A chat with an agent. In each turn it recalls memories, streams the answer, stores it, and makes
+new memories from it.
 
-The module has no terminal, HTTP or database code: its parts are passed in, and progress is reported
-as events. `studies/chats.py` assembles a chat.
+The module has no terminal, HTTP or database code: these parts are passed in, and progress is
+reported as events. `studies/chats.py` assembles a chat.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ from textevolve.memory.recall import Memory, Recalled
 from textevolve.spans import NO_SPAN, Span, span
 
 Learn: TypeAlias = Callable[[FinishedTurn], Awaitable[tuple[str, ...]]]
-"""Creates the memories of a turn, only once even if called again, and returns their ids."""
+"""A function that creates the memories of a turn, only once even if called again, and returns their
+ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The ids of the memories created from a turn, or the error that prevented it."""
+    """The result of making memories from a turn (a message and its answer). `ids`: the ids of the
+    new memories; `error`: the error that prevented it, empty if there was none."""
 
     turn: FinishedTurn
     ids: tuple[str, ...] = ()
@@ -55,7 +58,8 @@ class Learned:
 
 
 class Learner:
-    """Creates memories from turns, one turn after another."""
+    """Makes memories from turns (messages with their answers), one turn after another, in the
+    background of a chat."""
 
     def __init__(self, learn: Learn) -> None:
         self._learn = learn
@@ -85,13 +89,19 @@ class Learner:
 
 
 MESSAGE_TOKENS = 8
-"""Tokens that a message takes in addition to its text."""
+"""The estimated tokens of a message in addition to its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persona:
-    """The agent that speaks, and its user. `agent`: NAMESPACE/NAME; `user`: empty if unknown;
-    `user_description`: facts about the user that the agent knows from the start."""
+    """The agent that speaks, and its user.
+
+    Attributes:
+        agent: The agent's name, NAMESPACE/NAME.
+        text: The persona: who the agent is and how it speaks.
+        user: The user's name; empty if unknown.
+        user_description: Facts about the user that the agent knows from the start.
+    """
 
     agent: str
     text: str
@@ -101,8 +111,15 @@ class Persona:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPrompt:
-    """The parts of a prompt. `history`: all messages that fit, ending with the one to answer.
-    `exchange`: the tool calls after the last message, and their results."""
+    """The parts of the prompt for one answer.
+
+    Attributes:
+        today: The date as a text.
+        history: The latest messages that fit into the prompt, ending with the one to answer.
+        memories: The memories recalled for this message.
+        remembers: Whether the agent has memories at all.
+        exchange: The tool calls after the last message, and their results.
+    """
 
     persona: Persona
     today: str
@@ -197,23 +214,32 @@ def count_omitted(sizes: Sequence[int], budget: int) -> int:
 
 
 CUE_MESSAGES = 4
-"""How many of the messages before the last one are a part of the cue for recall."""
+"""The number of messages before the last one that are part of the query for memories."""
 SHARES = (1.0, 0.5, 0.25, 0.0)
-"""Of the room for earlier messages, where the model says that a prompt is too long."""
+"""The shares of the room for earlier messages that are tried one after the other while the model
+rejects the prompt as too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryShortened:
-    """The event that tells how many of the oldest messages are not in the prompt."""
+    """The event that the oldest messages were left out of the prompt. `messages`: their number."""
 
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """The last event of a turn: the answer, stored. `interrupted`: it was stopped, and the text is
-    the part written so far; if that is empty, nothing was stored. `usage`: None if unknown.
-    `tool_calls`: tools to call before the message can be answered; nothing was stored."""
+    """The last event of a turn: the answer, which has been stored.
+
+    Attributes:
+        text: The answer; if it was interrupted, the part written so far.
+        position: The position of the answer in the session, from 1.
+        interrupted: Whether the answer was stopped. If `text` is empty then, nothing was stored.
+        finish_reason: Why the model stopped, in the words of its endpoint.
+        usage: The tokens and cost of the call; None if unknown.
+        memories: The memories that were recalled for the message.
+        tool_calls: The tools to call before the message can be answered; nothing was stored then.
+    """
 
     text: str
     position: int
@@ -225,10 +251,12 @@ class ChatAnswer:
 
 
 ChatEvent: TypeAlias = Recalled | HistoryShortened | AnswerPiece | ChatAnswer
-"""What happens in a turn, in this order; a piece may be `anew`."""
+"""An event of a turn. The events come in this order; a piece of the answer with `anew` discards the
+pieces before it."""
 
 RecallFor: TypeAlias = Callable[[str, str], Awaitable[Recalled]]
-"""Recalls memories for a message, given the messages before it."""
+"""A function that recalls memories for a message; its second argument is the text of the messages
+before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,14 +264,19 @@ class ChatParts:
     """The persona, the model and the store of a chat, and the limits of its answers.
 
     Attributes:
-        context: Tokens that the prompt and the answer may have together.
-        asking: What each request has beside its messages: the schema of the answer, its tokens,
-            tools.
-        exchange: Calls of tools and their results since the last message.
-        recall: Returns what is remembered; None for an agent without memories.
-        use: Notes which memories were shown.
-        learner: Makes memories of turns; None if nothing is to be learned.
-        tracing: The root of the spans of turns.
+        persona: The agent that speaks, and its user.
+        model: The model that answers.
+        keeper: The storage of the session and its messages.
+        today: The date as a text, for the prompt.
+        context: The most tokens of the prompt and the answer together.
+        asking: A request without messages, which sets the schema, the most tokens and the tools of
+            each answer.
+        exchange: The tool calls since the last message, and their results.
+        recall: The function that recalls memories; None for an agent without memories.
+        use: A function that records the ids of the memories that were shown to the model, and the
+            time.
+        learner: The object that makes memories from turns; None if no memories are made.
+        tracing: The parent of the trace spans of the turns.
     """
 
     persona: Persona
@@ -260,10 +293,12 @@ class ChatParts:
 
 
 class AgentChat:
-    """One session with an agent. Its turns come one after the other.
+    """A session with an agent. It answers one message at a time.
 
-    `session`: its id, empty before the first message; `messages`: all that was said; `recalled`:
-    what was recalled for the last message.
+    Attributes:
+        session: The id of the session; empty before the first message.
+        messages: All messages of the session, from both sides.
+        recalled: The memories that were recalled for the last message.
     """
 
     def __init__(
@@ -280,7 +315,7 @@ class AgentChat:
 
     @property
     def unanswered(self) -> bool:
-        """Tell whether the last message has no answer yet, as after a failure."""
+        """Return whether the last message has no answer yet, as after a failure."""
         return bool(self.messages) and self.messages[-1].role == "user"
 
     async def begin(self, text: str) -> None:
@@ -397,8 +432,9 @@ class AgentChat:
         return await self.parts.recall(self.messages[-1].text, history)
 
     def _lay_out(self, share: float) -> tuple[ChatPrompt, int]:
-        """Return the prompt, and how many messages it omits. Earlier messages may take `share` of
-        half of the context; the other half is for persona, memories and the message."""
+        """Return the prompt, and the number of messages that it omits. Half of the context is for
+        persona, memories and the message; earlier messages may take the fraction `share` of the
+        other half."""
         answer = self.parts.asking.max_tokens or 0
         room = int((self.parts.context - answer) // 2 * share)
         omitted = count_omitted(size_of(self.messages), room)

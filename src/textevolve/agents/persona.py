@@ -1,9 +1,9 @@
-"""Evolve a persona from its agent's memories by small edits of sentences, each with its evidence.
+"""Change an agent's persona by small edits of sentences, each supported by memories of the agent.
 
 The model proposes edits for each batch of memories (map) and chooses a few of them (reduce); code
 applies them to the old text. The first sentence stays, and at most half of the others change. A
-rewrite starts in the same way from the first sentence alone. No model writes a whole persona, so no
-model can spoil it.
+complete rewrite starts from the first sentence alone and adds sentences in the same way. No model
+writes a whole persona, so no model can spoil it.
 """
 
 from __future__ import annotations
@@ -32,20 +32,27 @@ from textevolve.memory.shown import (
 from textevolve.spec import Frozen, option
 
 LONGEST_SENTENCE = 300
-"""Characters that one edit may insert."""
+"""The most characters that one edit may insert."""
 MOST_SENTENCES = 2
-"""Sentences that one edit may insert."""
+"""The most sentences that one edit may insert."""
 ALIKE = 0.9
-"""Similarity of characters from which on two sentences count as the same."""
+"""The similarity of characters, from 0 to 1, from which two sentences count as the same."""
 
 EditAction: TypeAlias = Literal["add", "replace", "remove"]
 
 
 @dataclass(frozen=True, slots=True)
 class PersonaChange:
-    """One edit of a persona. `sentence`: number of the replaced or removed sentence, from 1; 0 for
-    an addition. `before`: the text of that sentence. `memories`: ids of the memories that support
-    the edit."""
+    """One edit of a persona.
+
+    Attributes:
+        action: Whether a sentence is added, replaced or removed.
+        sentence: The number of the replaced or removed sentence, from 1; 0 for an addition.
+        text: The new sentence; empty for a removal.
+        reason: The model's reason for the edit.
+        memories: The ids of the memories that support the edit.
+        before: The text of the replaced or removed sentence.
+    """
 
     action: EditAction
     sentence: int
@@ -57,7 +64,8 @@ class PersonaChange:
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange:
-    """A rejected change and its reason."""
+    """An edit of a persona that was rejected, with the reason. `text`: the sentence that it would
+    insert."""
 
     action: str
     text: str
@@ -66,7 +74,8 @@ class RefusedChange:
 
 @dataclass(frozen=True, slots=True)
 class ComposedPersona:
-    """A persona with the edits that are compatible with each other."""
+    """A persona after edits. `text`: the persona; `changes`: the edits that were applied;
+    `refused`: the edits that were rejected, because they contradict others or change too much."""
 
     text: str
     changes: tuple[PersonaChange, ...] = ()
@@ -75,7 +84,7 @@ class ComposedPersona:
 
 @dataclass(frozen=True, slots=True)
 class PersonaSentence:
-    """A sentence of a persona. `gap`: the white space after it."""
+    """A sentence of a persona. `gap`: the white space that follows it."""
 
     text: str
     gap: str = ""
@@ -180,9 +189,10 @@ def _apply_edits(sentences: Sequence[PersonaSentence], changes: Sequence[Persona
 
 
 PROPOSALS = 4
-"""The most changes that one batch of memories may propose."""
+"""The most edits that the model may propose from one batch of memories."""
 PROPOSAL_TOKENS, CHOICE_TOKENS = 160, 30
 GROUP = 20
+"""The number of proposed edits from which the model chooses at a time."""
 """Number of proposals from which the model chooses at a time."""
 
 
@@ -215,6 +225,9 @@ class PersonaPlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
+    """The edits that a model proposed or chose. `refused`: proposals that were rejected, with
+    reasons."""
+
     changes: tuple[PersonaChange, ...] = ()
     refused: tuple[RefusedChange, ...] = ()
 

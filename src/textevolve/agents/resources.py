@@ -1,7 +1,8 @@
-"""The specifications of the four resources: namespaces, agents, collections and users.
+"""The specifications of the four kinds of resources (namespaces, agents, collections and users),
+and their stored forms.
 
-The command line and Python make their options from these fields. Agents, collections and users
-belong to a namespace and are called NAMESPACE/NAME; a bare name belongs to the current namespace.
+The command line and Python make their options from the fields. Agents, collections and users belong
+to a namespace and are called NAMESPACE/NAME; a bare name belongs to the current namespace.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class UserSpec(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class StoredNamespace:
-    """A stored namespace. `spec_version`: its current version. Times are seconds since 1970."""
+    """A stored namespace. `spec_version`: the number of the current version of its specification.
+    `created` and `updated`: seconds since 1970."""
 
     id: str
     spec: NamespaceSpec
@@ -97,7 +99,8 @@ class StoredNamespace:
 
 @dataclass(frozen=True, slots=True)
 class StoredUser:
-    """A stored user."""
+    """A stored user of a namespace. `spec_version`: the number of the current version of its
+    specification. `created` and `updated`: seconds since 1970."""
 
     id: str
     namespace: str
@@ -109,7 +112,8 @@ class StoredUser:
 
 @dataclass(frozen=True, slots=True)
 class StoredAgent:
-    """A stored agent."""
+    """A stored agent of a namespace. `spec_version`: the number of the current version of its
+    specification. `created` and `updated`: seconds since 1970."""
 
     id: str
     namespace: str
@@ -128,12 +132,12 @@ class SpecVersion:
     """One version of a resource's specification.
 
     Attributes:
-        version: Its number, from 1 on.
-        created: When it was made, in seconds since 1970.
-        spec: Its fields but the name, as JSON-ready data. Versions of agents that an early
-            TextEvolve stored have the persona alone.
-        source: Its origin, such as a run.
-        changes: The changes and their reasons, if known, as JSON-ready data.
+        version: Its number, from 1.
+        created: When it was stored, in seconds since 1970.
+        spec: Its fields except the name, as JSON-ready data. In stores of early releases, versions
+            of agents hold only the persona.
+        source: What made the version, such as a run.
+        changes: The edits that led to it, with their reasons, as JSON-ready data; empty if unknown.
     """
 
     version: int

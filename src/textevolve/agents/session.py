@@ -1,6 +1,6 @@
 """The stored form of a chat: a session with its messages in order.
 
-A message is durable before anyone acts on it. `store` implements the storage.
+Each message is stored durably before it is used. The package `store` implements `SessionKeeper`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from textevolve.spec import Frozen
 
 Speaker: TypeAlias = Literal["user", "assistant"]
 Learning: TypeAlias = Literal["no", "pending", "done", "failed"]
-"""Whether memories are to be made of a turn, and whether they were; `failed`: the model's answers
-could not be used."""
+"""The state of making memories from a turn (a message and its answer): not intended, pending, done,
+or failed because the model's answers were unusable."""
 
 TITLE = 60
-"""Characters of the first message that name a session."""
+"""The number of characters of the first message that become the title of a session."""
 
 
 class MessageDetails(Frozen):
-    """Metadata of a message.
+    """Metadata of a message. All fields are about answers; messages of users have the defaults.
 
-    Answers have: `memories`: ids of the recalled memories; `interrupted`: the answer was stopped,
-    and the text is the part written so far; `finish_reason` and `model`; `learning`.
+    Attributes:
+        memories: The ids of the recalled memories.
+        interrupted: Whether the answer was stopped; the text is the part written so far.
+        finish_reason: Why the model stopped, in the words of its endpoint.
+        model: The spec of the model that answered.
+        learning: Whether memories are made from the turn, and whether that is done.
     """
 
     model_config = ConfigDict(extra="ignore")  # older ones had a summary of those before
@@ -43,7 +47,8 @@ NO_DETAILS = MessageDetails()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMessage:
-    """A message of a session. `position` counts from 1; `created` is Unix time."""
+    """A message of a session. `position`: its number in the session, from 1; `created`: Unix
+    time."""
 
     position: int
     role: Speaker
@@ -54,8 +59,15 @@ class SessionMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatSession:
-    """A chat in a list. `agent`: NAMESPACE/NAME; `user`: empty if unknown; `title`: the
-    beginning of its first message. Times are Unix times."""
+    """The summary of a chat session in a list of sessions.
+
+    Attributes:
+        agent: The agent's name, NAMESPACE/NAME.
+        user: The user's name; empty if unknown.
+        title: The beginning of the first message.
+        created: Unix time, like `updated`.
+        messages: The number of messages.
+    """
 
     id: str
     agent: str
@@ -68,7 +80,8 @@ class ChatSession:
 
 @dataclass(frozen=True, slots=True)
 class FinishedTurn:
-    """A message and its answer, from which memories are created. `position`: of the answer."""
+    """A message of a user and the agent's answer, from which memories are made. `position`: the
+    position of the answer in the session; `created`: Unix time."""
 
     session: str
     position: int
@@ -79,7 +92,7 @@ class FinishedTurn:
 
 
 class SessionKeeper(Protocol):
-    """Stores the sessions of one agent with one user."""
+    """The storage of the sessions of one agent with one user."""
 
     async def begin(self, title: str) -> str:
         """Begin a session; return its id."""

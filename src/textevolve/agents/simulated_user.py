@@ -1,6 +1,5 @@
-"""A user who is played by a model: a persona with a goal, who writes messages until the goal is
-reached or the user gives up.
-"""
+"""A user who is played by a model, to test agents. The user has a persona and a goal, and writes
+messages until the goal is reached or the user gives up."""
 
 from __future__ import annotations
 
@@ -19,16 +18,24 @@ from textevolve.llm.template import Template, load_template
 from textevolve.rows.chats import Chat, write_chat
 
 LONGEST_MESSAGE = 800
-"""Tokens at most that a message of the user, with its state, may have."""
+"""The most tokens of the model's answer that contains a message of the user."""
 
 ConversationEnd: TypeAlias = Literal["", "goal reached", "gave up", "turn limit"]
-"""How a conversation ended: by its user, or at the greatest number of turns; empty for others."""
+"""How a conversation ended: by its user, or at the limit of turns; empty while it continues, and
+for conversations that were not simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedUser:
-    """A user and the model that plays it. `stop`: when the user stops, other than with the goal
-    reached or given up. `most_turns`: messages at most that the user sends."""
+    """A simulated user.
+
+    Attributes:
+        model: The spec of the model that plays the user.
+        goal: What the user wants to reach.
+        persona: Who the user is; may be empty.
+        stop: A further condition, in words, under which the user ends the conversation.
+        most_turns: The most messages that the user sends.
+    """
 
     model: str
     goal: str

@@ -1,4 +1,4 @@
-"""Chats with an agent from plain (not async) code, also while an event loop runs."""
+"""Chats with an agent for code that is not async; they also work while an event loop runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.memory.recall import Recalled
 
 OpenRun: TypeAlias = Callable[[], AbstractAsyncContextManager[AgentChat]]
-"""Opens a chat, whose calls are stored as a run."""
+"""A function that opens a chat, whose model calls are stored as one run."""
 
 
 async def _get(chat: AgentChat) -> AgentChat:
@@ -22,8 +22,8 @@ async def _get(chat: AgentChat) -> AgentChat:
 
 
 class OpenChat(StaysOpen):
-    """A chat with an agent. It opens at its first use, and closes at the end of its `with` block or
-    by `close`."""
+    """A chat with an agent, whose methods block until the result is there. The chat opens when it
+    is first used, and closes at the end of its `with` block or by `close`."""
 
     def __init__(self, open_run: OpenRun) -> None:
         self.resource = KeptOpen[AgentChat](

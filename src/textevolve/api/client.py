@@ -1,12 +1,12 @@
-"""`Client` and `AsyncClient`: settings, store and limits, with the verbs as methods.
+"""`Client` and `AsyncClient`: settings, store and limits, with verbs such as `evaluate` as methods.
 
     with Client(model="openai/gpt-6-luna", store="my.db", limits=Limits(cost=1)) as client:
         result = client.evaluate("Why are there tides?", [first, second], rounds=2)
 
-A verb takes the usual fields of its study's specification as keywords; None leaves a field at its
-default. `run` takes a specification with any fields, as in `client.run(CalibrateSpec(...))`. The
-functions of the package, such as `textevolve.evaluate`, are the methods of a client without
-arguments.
+A verb runs a study and takes the most used fields of the study's specification as keywords; None
+leaves a field at its default. `run` takes a whole specification, as in
+`client.run(CalibrateSpec(...))`. The functions of the package, such as `textevolve.evaluate`, are
+the methods of a client without arguments.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 class Client(Opener):
     """The verbs of `AsyncClient` as plain methods that wait for the result; they also work while an
-    event loop runs, as in a notebook. A verb ends all tasks that it started. Objects that stay open
-    share a background event loop of their own."""
+    event loop runs, as in a notebook. When a verb returns, all tasks that it started have ended.
+    Objects that stay open between calls, such as chats and judges, run on a background event loop
+    of the client."""
 
     run = waited(AsyncClient.run)
     evaluate = waited(AsyncClient.evaluate)

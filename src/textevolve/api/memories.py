@@ -1,4 +1,4 @@
-"""The memories of one collection in Python: add, search, list and forget them."""
+"""The memories of one collection in Python: add, import, search, list, re-embed and forget them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from textevolve.studies.memory_desk import MemoryDesk
 from textevolve.studies.memory_work import stream_memories
 
 AT_ONCE = 128
-"""How many memories of a file are embedded and kept together."""
+"""The number of memories that are embedded and stored together when many are added."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The result of adding many memories: how many were `added`, and how many were `known`
-    already."""
+    """The result of adding many memories. `added`: how many were stored; `known`: how many were
+    skipped, because the collection had them already."""
 
     added: int = 0
     known: int = 0
 
 
 class AsyncMemories:
-    """The memories of a collection in a namespace. Every method may raise InputError if the
+    """The memories of one collection, with async methods. Every method may raise InputError if the
     collection or a memory does not exist, and StoreError; methods that embed texts may also raise
     SettingsError and ModelError."""
 

@@ -1,4 +1,4 @@
-"""The verbs that create and use memories, and that evaluate memory systems."""
+"""The verbs that create memories, draw conclusions from them, and evaluate memory systems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class MemoryVerbs(Opener):
-    """The verbs of `AsyncClient` that create, use and evaluate memories."""
+    """The verbs of `AsyncClient` about memories: create them, use them, and evaluate memory
+    systems."""
 
     async def evaluate_memory(
         self,

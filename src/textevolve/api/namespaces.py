@@ -1,4 +1,4 @@
-"""A namespace in Python: its agents, collections, users and memories.
+"""A namespace (an isolated workspace) in Python: its agents, collections, users and memories.
 
     with client.namespace("acme", create=True) as space:
         space.collections.create("notes")
@@ -6,7 +6,8 @@
         notes.add("Ann drinks green tea.")
         notes.search("What does Ann drink?")
 
-The plain classes, which wait for results, are made from the async classes.
+Each plain class, such as `Namespace`, has the methods of an async class, and waits for their
+results.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from textevolve.studies.memory_desk import MemoryDesk
 
 
 class AsyncNamespace:
-    """A namespace with its `agents`, `collections` and `users`; its methods reach no other
-    namespace. `namespaces` manages all namespaces of the store."""
+    """A namespace, whose `agents`, `collections` and `users` are managed by the attributes of these
+    names. Its methods reach no other namespace; only `namespaces` manages all namespaces of the
+    store."""
 
     def __init__(self, desk: MemoryDesk) -> None:
         self._desk = desk
@@ -58,7 +60,7 @@ class AsyncNamespace:
 
 
 class Resources(SyncView[AsyncResources[Any, Any]]):
-    """The agents, users or namespaces, with the methods of `AsyncResources` as plain methods."""
+    """The agents, users or namespaces, with the methods of `AsyncResources` as blocking methods."""
 
     create = waited(AsyncResources[Any, Any].create)
     get = waited(AsyncResources[Any, Any].get)
@@ -72,13 +74,13 @@ class Resources(SyncView[AsyncResources[Any, Any]]):
 
 
 class Collections(Resources):
-    """The collections, with the methods of `AsyncCollections` as plain methods."""
+    """The collections of memories, with the methods of `AsyncCollections` as blocking methods."""
 
     count = waited(AsyncCollections.count)
 
 
 class Memories(SyncView[AsyncMemories]):
-    """The memories of a collection, with the methods of `AsyncMemories` as plain methods."""
+    """The memories of a collection, with the methods of `AsyncMemories` as blocking methods."""
 
     collection = waited(AsyncMemories.collection)
     add = waited(AsyncMemories.add)
@@ -96,8 +98,8 @@ OpenSpace: TypeAlias = Callable[[], AbstractAsyncContextManager[AsyncNamespace]]
 
 
 class Namespace(StaysOpen, SyncView[AsyncNamespace]):
-    """A namespace, with the methods of `AsyncNamespace` as plain methods. It opens with its `with`
-    block or its first use."""
+    """A namespace, with the methods of `AsyncNamespace` as blocking methods. It opens with its
+    `with` block or when it is first used."""
 
     def __init__(self, name: str, open_space: OpenSpace) -> None:
         kept = KeptOpen[AsyncNamespace](

@@ -1,4 +1,8 @@
-"""Functions, evaluators and judges of the user's program as arguments of studies."""
+"""Python objects of the user's program as arguments of verbs: functions, evaluators and judges.
+
+A study's specification is data, so it contains a name instead of the object; `Objects` maps the
+names to the objects.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,9 @@ from textevolve.user_code import name_object
 
 
 class JudgeOptions(Frozen):
-    """The base of judges as objects with options. `model`: the model that the judge calls; None:
-    the one of the verb, the client or the settings."""
+    """The base class of judges that are written as objects, such as `Debate(rounds=2)`. `model`:
+    the spec of the model that the judge calls; None: the model of the verb, the client or the
+    settings. `rubric`: what the judge pays attention to; None: the judge's own rubric."""
 
     model: str | None = None
     rubric: str | None = None
@@ -31,7 +36,8 @@ class JudgeOptions(Frozen):
 
 @dataclass
 class Objects:
-    """The user's Python objects, by the names that stand for them in a specification."""
+    """The user's Python objects. `by_name`: each object by the name that represents it in a
+    specification."""
 
     by_name: dict[str, object] = field(default_factory=dict[str, object])
 

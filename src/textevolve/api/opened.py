@@ -1,7 +1,7 @@
 """Judges, chains, models, chats and namespaces that stay open between the calls of a client.
 
-Each opened object is a run of its own in the store; the journal answers calls that earlier runs
-have made.
+The model calls of each opened object are stored as one run. A call whose answer an earlier run has
+stored is answered from the journal.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def keep_bench(
     models: Sequence[str | None],
     model: str | None,
 ) -> KeptOpen[Workbench]:
-    """Return a workbench that opens when it is first used. `models`: the models that it may call;
-    None in it stands for `model`, or else for the model of the settings. `described`: the facts of
-    its run."""
+    """Return a workbench (opened models and judges with their store) that opens when it is first
+    used. `models`: the models that it may call; None among them stands for `model`, or for the
+    model of the settings if that is None. `described`: the facts that are stored with its run."""
     settings = client.read_settings(model)
 
     async def open(stack: AsyncExitStack) -> Workbench:
@@ -75,7 +75,7 @@ def keep_bench(
 
 
 class OpenJudge(StaysOpen):
-    """An evaluator that stays open until `close`, or until the program ends."""
+    """An evaluator that stays open until `close` is called or the program ends."""
 
     def __init__(self, client: ClientOptions, judge: str, model: str | None) -> None:
         self.judge = judge
@@ -107,8 +107,8 @@ def make_metric(
 def keep_models(
     client: ClientOptions, chain: Chain | None, model: str | None
 ) -> KeptOpen[Workbench]:
-    """Return a workbench, opened when first used, with the models of a chain; without a chain with
-    the single `model`."""
+    """Return a workbench, opened when first used, with the models of a chain, or with the single
+    `model` if there is no chain."""
     if chain is None:
         return keep_bench(client, "chains", model or "", {}, [None], model)
     may_ask = chain.may_ask and (model or client.read_settings(model).model)
@@ -117,8 +117,9 @@ def keep_models(
 
 
 class OpenModel:
-    """A model that stays open, called on its own event loop. Code of other frameworks calls `ask`
-    or `wait`: within a step of a chain they use the model of that chain."""
+    """A model that stays open, called on its own event loop. Code of other frameworks, such as
+    LangChain, calls it by `ask` (async) or `wait` (blocking); within a step of a chain these two
+    call the model of that chain instead."""
 
     def __init__(self, kept: KeptOpen[Workbench], spec: str | None) -> None:
         self.name = spec or "the model of the settings"

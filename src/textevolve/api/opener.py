@@ -1,4 +1,4 @@
-"""The part of a client that opens objects which stay open between calls, and runs studies."""
+"""The base class of clients: it runs studies, and opens objects that stay open between calls."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ if TYPE_CHECKING:
     from textevolve.studies.study import StudySpec
 
 AnyJudge: TypeAlias = str | Evaluator | JudgeOptions
-"""A judge's name, such as "probe+rules", an evaluator, or an object such as `Debate(rounds=2)`."""
+"""A judge: its name such as "probe+rules", any evaluator, or an object such as
+`Debate(rounds=2)`."""
 
 Rows: TypeAlias = str | Path | Iterable[Mapping[str, Any]]
-"""A file of rows, or the rows themselves."""
+"""The rows of a data set: the name of a file, or the rows themselves, each a mapping of columns."""
 
 AskedModel: TypeAlias = "str | Chain | Callable[..., Any]"
-"""A model's spec; or a chain, by its file, its import path or itself."""
+"""What answers prompts: a model by its spec, or a chain by its file, by its import path or as an
+object."""
 
 AskedTarget: TypeAlias = "str | Mapping[str, Any] | Callable[..., Any]"
-"""An application: its address, `python:` path, `cmd:` program or file; its fields; a function."""
+"""An application that answers rows: its address, `python:` path, `cmd:` program or description
+file; a mapping with the fields of a `Target`; or a function."""
 
 
 def load_opened():
-    """Import the module of objects that stay open, with models and store, when the first one is
-    opened."""
+    """Import and return the module `opened`, which in turn loads models and the store. It is
+    imported only when the first object is opened, so that importing the package stays fast."""
     from textevolve.api import opened
 
     return opened
 
 
 class Opener(ClientOptions):
-    """The methods of a client that open judges, chains, and models for other frameworks. `Client`
-    and `AsyncClient` add the verbs."""
+    """The methods of a client that open judges and chains, and that wrap models and chains for
+    other frameworks. `Client` and `AsyncClient` add the verbs."""
 
     def judge(self, spec: str | JudgeOptions, *, model: str | None = None) -> OpenJudge:
         """Return an evaluator for a judge's spec, such as "probe+rules"; it can be awaited on any

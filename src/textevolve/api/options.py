@@ -1,4 +1,4 @@
-"""The options of a client, and the objects that are closed with the client."""
+"""The options of a client, and the list of objects that are closed together with the client."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ T = TypeVar("T")
 class ClientOptions:
     """The options of a client, which apply to all its calls.
 
-    `model`: for verbs that name none. `settings`: if None, each verb reads files and environment
-    variables. `limits`: of money, tokens and calls, for each run. `time_limit`: in seconds, for
-    each run. `concurrency`: the number of calls in flight. `batch`: send calls as batch jobs, which
-    may take a day each. `on`: the Ray cluster that runs the cases, "ray" or ray://HOST:PORT;
-    "none": this process. `server`: the address of a server that runs the studies; "none": this
-    machine, whatever the settings say. `listener`: is called with each event (calls, retries,
-    steps).
+    Attributes:
+        model: The spec of the model for verbs that name none.
+        settings: The settings to use; None: each verb reads files and environment variables.
+        limits: The most money, tokens and calls of each run.
+        time_limit: The most seconds of each run.
+        concurrency: The number of model calls in flight.
+        batch: Send calls as batch jobs, which may take a day each.
+        on: The Ray cluster that runs the cases, "ray" or ray://HOST:PORT; "none": this process.
+        server: The address of a server that runs the studies; "none": this machine, whatever the
+            settings say.
+        listener: A function that is called with each event (calls, retries, steps).
     """
 
     def __init__(

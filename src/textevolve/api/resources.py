@@ -1,5 +1,5 @@
-"""Namespaces, agents, collections and users in Python. One class manages all four, since each kind
-is created, listed, changed and deleted in the same way."""
+"""Namespaces, agents, collections and users in Python. One class manages all four, since all are
+created, listed, changed and deleted in the same way."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 class AsyncResources(Generic[S, R]):
-    """The agents, collections, users or namespaces of a store, called resources. The keyword
-    `fields` are those of the resource's specification. Every method may raise StoreError, and
-    InputError if a name is unknown or a field cannot be used."""
+    """The agents, collections, users or namespaces of a store, called resources, with async
+    methods. The keyword arguments `fields` are the fields of the resource's specification. Every
+    method may raise StoreError, and InputError if a name is unknown or a field is invalid."""
 
     def __init__(self, desk: MemoryDesk, kind: Kind[S, R]) -> None:
         self._desk, self._kind = desk, kind

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CaseResult:
-    """A case with the judgement of each candidate. `record`: the complete result, as the store
-    keeps it. `run`: the id of its run. `debate`: the debate with its score tensor, None for other
-    judges."""
+    """The result of judging one case, with the judgement of each candidate.
+
+    Attributes:
+        record: The complete result, as it is stored.
+        run: The id of the run.
+        debate: The debate with its tensor of scores; None for other judges.
+    """
 
     record: DebateResult | JudgedCase
     run: str

@@ -1,6 +1,6 @@
 """Run a study for a client: on this machine, or on the server that the client or the settings name.
 
-This module imports the engine, so clients import it with their first run.
+Clients import this module with their first run, since it imports the engine.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The verbs, such as `evaluate` and `compare`, as async methods of `AsyncClient`. `Client` derives
-its plain methods from them."""
+"""The verbs, such as `evaluate` and `compare`, as async methods of `AsyncClient`. `Client` wraps
+each of them in a method that waits for the result."""
 
 from __future__ import annotations
 
@@ -51,13 +51,14 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(MemoryVerbs):
-    """The verbs as async methods. The store answers repeated calls, except for the program's own
-    functions, which are called again. All verbs may raise:
+    """The verbs, such as `evaluate` and `compare`, as async methods. Model calls that were made
+    before are answered from the store; the program's own functions are called again. All verbs may
+    raise:
 
-        InputError: a text, a file, a judge or a number cannot be used.
-        SettingsError: the requested model is not available.
-        FatalModelError: no call can succeed; all answers so far are stored.
-        StoreError: the store cannot be used.
+            InputError: a text, a file, a judge or a number cannot be used.
+            SettingsError: the requested model is not available.
+            FatalModelError: no call can succeed; all answers so far are stored.
+            StoreError: the store cannot be used.
     """
 
     async def run(

@@ -1,4 +1,5 @@
-"""How often Python looks for garbage while much is under way: a process has one such setting."""
+"""A setting of Python's garbage collector for the time when many tasks are in flight. The setting
+is one for the whole process, so nested and concurrent uses share it."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 USUAL = (700, 10, 10)
-"""Python's own thresholds; a program that has set others is left alone."""
+"""Python's default thresholds of the garbage collector. If a program has set others, they stay."""
 CALM = (20_000, 20, 20)
 
 _guard = threading.Lock()
 _open = 0
-"""How many blocks are open."""
+"""The number of `rare_collections` blocks that are currently open."""
 
 
 @contextmanager

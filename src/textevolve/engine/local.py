@@ -1,4 +1,4 @@
-"""Work on one event loop, bounded in number and in what it keeps in memory."""
+"""Async work on one event loop, with bounded concurrency and bounded memory."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Work spread over the nodes of a Ray cluster: the counterpart of `local.stream`, and the only
-module that knows Ray.
+module that uses Ray.
 
-A worker is an actor, one for each node that has a processor. It processes items, may ask the driver
-questions meanwhile, and reports news to it. The two exchange letters in groups; the driver sends
-and fetches them, so a driver outside the cluster works in the same way. Ray does not restart
-actors: the driver knows which items a dead worker had, gives them to others, and starts a new
-worker if the node still lives. The module does not depend on the type of an item.
+This process is the driver. A worker is a Ray actor, one for each node that has a processor. It
+processes items, may ask the driver questions meanwhile, and sends news to it. The two exchange
+messages (letters) in groups; the driver both sends and fetches them, so a driver outside the
+cluster works in the same way. Ray does not restart actors: the driver knows which items a dead
+worker had, gives them to other workers, and starts a new worker if the node is still alive. The
+module does not depend on the type of an item.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ from textevolve.engine.local import cancel, stream
 from textevolve.errors import ClusterError, InputError, SettingsError
 
 GATHER_SECONDS = 0.005
-"""How long letters are gathered."""
+"""The seconds for which messages are collected before they are sent together."""
 
 Letter: TypeAlias = tuple[str, int, Any]
-"""Its kind ("question", "answer", "error" or "news"), the number of its question, its content."""
+"""A message between driver and worker: its kind ("question", "answer", "error" or "news"), the
+number of the question that it belongs to, and its content."""
 
 
 class Line:
     """One end of the connection between the driver and a worker. Each end asks questions, which the
-    other end answers concurrently, and sends news. `notice`: the latest news of the other end.
+    other end answers concurrently, and sends news, which need no answer. `notice`: the latest news
+    from the other end.
 
     Messages are collected, so that many are sent at once.
     """
@@ -125,11 +128,12 @@ class Line:
 
 ItemWork: TypeAlias = Callable[[Any], Awaitable[Any]]
 Opening: TypeAlias = Callable[[Line], AbstractAsyncContextManager[ItemWork]]
-"""Called at a worker, where it opens what its work needs."""
+"""A function that a worker calls at its start: it opens the resources for the work, and returns the
+function that processes an item."""
 
 
 class RayWorker:
-    """The Ray actor of one node, which works on several items concurrently."""
+    """The Ray actor of one node, which processes several items concurrently."""
 
     def __init__(self, opening: bytes, at_once: int) -> None:
         self._opening = opening
@@ -176,17 +180,19 @@ def portable(error: Exception) -> Exception:
 
 
 CONNECT_SECONDS, START_SECONDS = 5.0, 180.0
-"""How long is waited for an address, and for the cluster behind it."""
+"""The most seconds that the driver waits until an address answers, and until the cluster has
+started."""
 LOCAL_OBJECTS = 100_000_000
-"""Bytes of shared memory of a cluster that is started here: letters are small."""
+"""The size in bytes of the shared memory of a cluster that is started on this machine; it is small,
+since messages are small."""
 
 
 def load(address: str) -> None:
-    """Load Ray, for a cluster at this address; it tells nobody of its use. One of this machine
-    alone listens on loopback, which Ray has to know when it is loaded.
+    """Load Ray, with its usage reports disabled, for a cluster at this address. A cluster of this
+    machine alone listens on loopback, which must be set before Ray is loaded.
 
     Raises:
-        SettingsError: it is not installed.
+        SettingsError: Ray is not installed.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if not _cluster_address(address):
@@ -303,24 +309,28 @@ def _unreached(address: str, reason: str) -> SettingsError:
 
 
 BATCH = 100
-"""Items at most that wait at a worker; by default as many as it processes at once."""
+"""The most items that wait at a worker in addition to those in progress; by default as many as it
+processes at once."""
 LOOK_SECONDS = 1.0
-"""Between two looks at the nodes, and at what there is to notify."""
+"""The seconds between two checks of the cluster's nodes, and of the news for workers."""
 OPEN_SECONDS, END_SECONDS = 300.0, 10.0
-"""How long a worker may take to be ready, and to put away its things."""
+"""The most seconds that a worker may take to open its resources, and to close them."""
 MOST_LOSSES = 6
-"""Workers that may die one after the other while no result comes."""
+"""The number of workers that may die in a row, without any result between, before the run fails."""
 
 
 @dataclass(frozen=True)
 class Crew:
     """The options of the workers, and the driver's callbacks for them.
 
-    `opening`: returns, for a number of workers, the serialized function that opens a worker.
-    `at_once`: how many items a worker handles at a time. `answer`: answers the question of a
-    worker, given its name. `hear`: receives a worker's news. `lost`: called with the name of a
-    worker that died. `notice`: returns the news for all workers, which are sent when they have
-    changed.
+    Attributes:
+        opening: Returns the serialized function that opens a worker's resources; its argument is
+            the number of workers.
+        at_once: How many items a worker processes at a time.
+        answer: Answers a question of a worker; its first argument is the worker's name.
+        hear: Receives the news of a worker; its first argument is the worker's name.
+        lost: Is called with the name of a worker that died.
+        notice: Returns the news for all workers, which are sent when they have changed.
     """
 
     opening: Callable[[int], bytes]
@@ -354,10 +364,13 @@ async def spread(items: Iterable[Any], crew: Crew, *, ordered: bool = True) -> A
 
 
 class _LostError(Exception):
-    """The worker that had the item died."""
+    """The error of an item whose worker died."""
 
 
 class _Driver:
+    """The part of a run in the driver: it keeps a worker on each node, and distributes the
+    items."""
+
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
         self._lines: dict[str, Line] = {}

@@ -1,11 +1,11 @@
-"""Waiting for async code from plain code, also where an event loop already runs (notebooks).
+"""Wait for async code from plain code, also where an event loop already runs, as in notebooks.
 
-Async code runs on an event loop in a background thread. An interrupt in the waiting thread cancels
-the work and waits for its clean end before it is raised again. What ends the loop itself, such as a
-SystemExit in a task, is raised where the work is waited for.
+The async code runs on an event loop in a background thread. An interrupt in the waiting thread
+cancels the work and is raised again after the work has ended. An error that ends the loop itself,
+such as a SystemExit in a task, is raised in the waiting thread.
 
-`run` and `iterate` have such a loop for one piece of work. `KeptOpen` has one for something that
-stays open between calls from anywhere: other threads, other event loops, no loop.
+`run` and `iterate` have such a loop for one piece of work. `KeptOpen` has one for a resource that
+stays open between calls from other threads, from other event loops or from plain code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ A = TypeVar("A")
 _END: Any = object()
 
 _blocked: list[asyncio.AbstractEventLoop] = []
-"""Event loops whose thread waits here, such as a notebook's."""
+"""The event loops whose thread is blocked by waiting for async work here, such as the loop of a
+notebook."""
 
 
 def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
@@ -208,10 +209,10 @@ def iterated(
 
 class KeptOpen(Generic[T]):
     """A resource that is opened with its first use and stays open until `close` or the end of the
-    program.
+    program. It has an event loop of its own, on which its async methods run.
 
-    `open` creates the resource; it is passed the exit stack that is closed at the end. `refusal`:
-    the message of the error if the resource is used after `close`.
+    `open` creates the resource; its argument is the exit stack that is closed at the end.
+    `refusal`: the message of the error if the resource is used after `close`.
     """
 
     def __init__(self, open: Callable[[AsyncExitStack], Awaitable[T]], refusal: str) -> None:
@@ -298,7 +299,8 @@ class KeptOpen(Generic[T]):
 
 
 class StaysOpen:
-    """A resource that stays open until `close`, or the end of its `with` block."""
+    """The base class of objects that stay open until `close` or the end of their `with` block.
+    `resource`: the object that is closed then."""
 
     resource: KeptOpen[Any]
 
@@ -319,7 +321,8 @@ class StaysOpen:
 
 
 class SyncView(Generic[A]):
-    """Base class of blocking interfaces to a part of an open resource. `pick` returns the part."""
+    """The base class of blocking interfaces to a part of an open resource. `pick` returns the
+    part."""
 
     def __init__(self, resource: KeptOpen[Any], pick: Callable[[Any], A]) -> None:
         self.resource, self._pick = resource, pick

@@ -1,18 +1,18 @@
-"""Every metric by its name, and how one grades an output.
+"""The table of all metrics by their names, and how a metric is opened and scores an output.
 
-    exact[:ignore-case]     the output is the label
-    contains[:ignore-case]  the label stands somewhere in the output
-    regex:PATTERN           a pattern is found in the output
-    numeric[:TOLERANCE]     the output's last number is the label's
-    json-schema:FILE        the output is JSON by a schema
+    exact[:ignore-case]     the output equals the label
+    contains[:ignore-case]  the output contains the label
+    regex:PATTERN           a pattern matches in the output
+    numeric[:TOLERANCE]     the output's last number equals the label's
+    json-schema:FILE        the output is JSON that follows a schema
     edit-distance, rouge-l, bleu, chrf
-                            how near the output's text comes to the label's
+                            how similar the output's text is to the label's
     tool-called, tool-sequence, tool-args, max-steps, no-error
-                            what the row's record of tool calls says
+                            what the record of an agent's steps in the row shows
     MODULE:FUNCTION or FILE.py:FUNCTION
 
-What each computes is in `plain.py`, `trajectory_metrics.py` and `overlap.py`; the latter needs the
-extra `metrics`.
+The functions that compute them are in `plain.py`, `trajectory_metrics.py` and `overlap.py`; the
+last one needs the extra `metrics`.
 """
 
 from __future__ import annotations
@@ -51,17 +51,23 @@ from textevolve.texts.patterns import search_apart
 from textevolve.user_code import load_function
 
 PASSES = 0.5
-"""The score from which an output passes, where nothing else is said."""
+"""The default threshold: the lowest score with which an output passes."""
 NO_ROW: Mapping[str, Any] = {}
 GRADED_AT_ONCE = 10_000
-"""Characters up to which an output is graded on the event loop; a longer one in a thread."""
+"""The length in characters up to which an output is scored on the event loop; a longer one is
+scored in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedMetric:
-    """A built-in metric. `form`: its syntax, for help texts. `open`: creates the metric from the
-    text after the colon, which may be empty. `labelled`: the metric needs a label. `trajectory`: it
-    reads the record of an agent's steps instead of the output."""
+    """A built-in metric.
+
+    Attributes:
+        form: Its syntax, for help texts.
+        open: A function that creates the metric from the text after the colon, which may be empty.
+        labelled: Whether the metric needs a label.
+        trajectory: Whether it reads the record of an agent's steps instead of the output.
+    """
 
     form: str
     open: Callable[[str], LabelMetric]
@@ -95,7 +101,7 @@ SHIPPED: Mapping[str, ShippedMetric] = {
     "no-error": _trajectory_metric("no-error", lambda _option: find_errors),
 }
 FORMS = f"{', '.join(one.form for one in SHIPPED.values())}, FILE.py:FUNCTION or MODULE:FUNCTION"
-"""All that can be written where a metric is wanted, for help texts and errors."""
+"""The syntax of all metrics, for help texts and errors."""
 
 
 def open_metric(text: str) -> LabelMetric:

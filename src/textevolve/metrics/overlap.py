@@ -1,6 +1,5 @@
-"""Metrics of how near a text comes to a reference text. They need the extra `metrics`: rapidfuzz
-and sacrebleu.
-"""
+"""Metrics of the similarity between an output and a reference text. They need the extra `metrics`:
+rapidfuzz and sacrebleu."""
 
 from __future__ import annotations
 

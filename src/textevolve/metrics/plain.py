@@ -1,6 +1,8 @@
-"""Metrics that need no other package: the same text, a part of it, a pattern, a number, a schema.
+"""Metrics that need no other package: equal text, contained text, a pattern, a number, a JSON
+schema.
 
-Each function here opens a metric with what stands after its name, empty where nothing does.
+Each `open_...` function returns a metric; its argument is the option after the metric's name, empty
+if there is none.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from textevolve.texts.schema_check import check_schema, find_faults
 LABEL = "{label}"
 IGNORE_CASE = "ignore-case"
 ROUNDING = 1e-9
-"""Numbers that differ by less, as a share of the greater, are equal."""
+"""The largest relative difference of two numbers that count as equal."""
 
 _NUMBER = re.compile(
     r"(?:(?<![\w.)\]])[-+\u2212])?(?<![A-Za-z0-9_.])"
@@ -60,8 +62,9 @@ def _wanted(label: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PatternMetric:
-    """A metric that checks whether a pattern matches anywhere in the output, with the row's label
-    in place of `{label}`. `blocks`: the search may take seconds on some texts."""
+    """A metric that checks whether a pattern matches anywhere in the output. `pattern`: a regular
+    expression, in which `{label}` is replaced by the row's label. `blocks`: always True, since the
+    search may take seconds on some texts, so it must not run on the event loop."""
 
     pattern: str
     blocks: ClassVar[bool] = True
@@ -130,8 +133,8 @@ def _read_tolerance(text: str) -> tuple[float, float]:
 @dataclass(frozen=True, slots=True)
 class SchemaMetric:
     """A metric that checks whether the whole output is JSON that follows a schema; the feedback
-    lists the violations. `blocks`: the schema has patterns, which may take seconds on some texts.
-    """
+    lists the violations. `blocks`: whether the schema has patterns; their search may take seconds
+    on some texts, so it must not run on the event loop."""
 
     schema: Mapping[str, Any]
 

@@ -1,11 +1,11 @@
-"""The signatures that a metric may have, and the values it may return: user functions come as they
-are written for us, for DSPy or for GEPA.
+"""The signatures that a metric may have, and the values that it may return, so functions written
+for this package, for DSPy or for GEPA can be used unchanged.
 
     metric(output)                      metric(output, label)         metric(output, label, row)
     metric(example, pred, trace=None)   metric(gold, pred, trace, pred_name, pred_trace)
 
-It returns a score from 0 to 1 or a truth value, alone or with a text that says why: (score, text),
-an `EvaluationResult`, or what has `score` and `feedback` as fields.
+A metric returns a score from 0 to 1 or a truth value, alone or with a text of feedback: (score,
+text), an `EvaluationResult`, or an object with the fields `score` and `feedback`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, read_parts
 
 LabelMetric: TypeAlias = Callable[..., Any]
-"""From an output, its row's label (None without one) and the row's values by column to what this
-module reads as a score; one that takes fewer arguments is given fewer."""
+"""A metric as a user may write it: any function of an output, its row's label (None without one)
+and the values of the row by column. A function with fewer parameters is called with the first ones
+only."""
 
 PlainMetric: TypeAlias = Callable[[str, Any], float | bool | EvaluationResult]
-"""One of ours, which compares an output with a label."""
+"""A built-in metric, which compares an output with a label."""
 
 GOLD, PREDICTED = ("example", "gold"), ("pred", "prediction", "predicted")
-"""What DSPy's and GEPA's metrics call their first two arguments."""
+"""The names of the first two parameters of metrics that are written for DSPy or GEPA."""
 MOST = 3
-"""Arguments that a metric in our own shape may need."""
+"""The most required arguments of a metric with our own signature: output, label and row."""
 
 
 class ExampleFields(dict[str, Any]):
-    """Values by name, which are also attributes, like the fields of DSPy's examples."""
+    """A mapping of values by name that are also attributes, like the examples of DSPy."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -48,7 +49,8 @@ class ExampleFields(dict[str, Any]):
 
 
 class OnlyField(ExampleFields):
-    """A prediction that consists of one text, which every field name returns."""
+    """A prediction for DSPy's metrics that consists of one text: every field name returns this
+    text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -169,8 +171,8 @@ def _number(number: Any, value: Any) -> float:
 
 
 def _shape_of(metric: Callable[..., Any]) -> int | None:
-    """Return how many arguments a metric takes; None: all. Below 0: as many as that, in DSPy's
-    order."""
+    """Return the number of arguments to call a metric with; None: all. A negative number means
+    DSPy's signature with that many arguments."""
     try:
         parameters = list(inspect.signature(metric).parameters.values())
     except (TypeError, ValueError):  # of code that is not Python's

@@ -1,7 +1,8 @@
-"""Metrics of an agent's steps: which tools it called, in which order, with which arguments.
+"""Metrics of an agent's trajectory (its steps): which tools it called, in which order, with which
+arguments.
 
-They read the columns `tool_calls`, `steps` and `errors` of a row, never the output, and take the
-expected calls from their option or from the column `expected_tools`. A row without a record of
+They read the columns `tool_calls`, `steps` and `errors` of a row and never the output. The expected
+calls come from the metric's option or from the column `expected_tools`. A row without a record of
 calls has no score; an empty list of calls is a record.
 """
 
@@ -22,7 +23,8 @@ from textevolve.texts.schema_check import find_data_faults
 from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
 
 TrajectoryCheck: TypeAlias = Callable[[Trajectory], tuple[float, Sequence[str]]]
-"""Returns a score from 0 to 1, and what is wrong where it is below 1."""
+"""A function that scores a trajectory: it returns a score from 0 to 1, and the list of faults that
+explain a lower score than 1."""
 
 MODES = EXACT, IN_ORDER, ANY_ORDER = "exact", "in-order", "any-order"
 MISSING = {
@@ -33,13 +35,19 @@ MISSING = {
 MOST_FEEDBACK = 1000
 _COUNT = re.compile(r"([^=]+)(?:=([0-9]{1,9})?(?:(\.\.)([0-9]{1,9})?)?(?<!=))?")
 ARGUMENTS = re.compile(r"([^=:]+)([=:])(.+)", re.DOTALL)
-"""Splits the option of `tool-args`: the tool, then = with JSON, or a colon with a schema's file."""
+"""The pattern of the option of `tool-args`: the tool's name, then = with arguments in JSON, or a
+colon with the file of a schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryMetric:
-    """A metric that scores the trajectory of a row; only a score of 1 passes. `blocks`: a pattern
-    in a schema may take seconds."""
+    """A metric that scores the trajectory of a row. It passes only with a score of 1.
+
+    Attributes:
+        check: The function that returns the score and the list of faults.
+        blocks: Always True: a pattern in a schema may take seconds, so the metric must not run on
+            the event loop.
+    """
 
     check: TrajectoryCheck
     blocks: ClassVar[bool] = True

@@ -1,6 +1,7 @@
 """The HTTP server: models, judges, agents, studies and jobs for other programs and for browsers.
 
-`app` puts it together, `guard` and `access` say who may do what; each API is a room or a file of
-its own. The web framework is used in this room alone, and nothing here is imported before a server
-starts. What judges, models and studies do is the business of the rooms below.
+`app` puts the parts together. `guard` checks every request, `identity` finds out who sent it, and
+`limits` counts what keys and namespaces use. Each API has a file or a package of its own. The web
+framework is used in this package alone, and nothing here is imported before a server starts. The
+code that judges, calls models and runs studies is in lower packages.
 """

@@ -1,4 +1,5 @@
-"""The application: what is open while it runs, its paths, and how errors leave it."""
+"""The ASGI application: it opens what requests need while it runs, has all paths, and turns errors
+into responses."""
 
 from __future__ import annotations
 

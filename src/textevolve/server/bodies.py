@@ -1,7 +1,8 @@
-"""The bodies of requests: how large, how deep and how slow they may be.
+"""Limits for the bodies of requests: their size, the depth of their JSON, and the time that they
+may take.
 
-A body is read whole before it is answered, within what all of them may take together. What stands
-in it is the business of the paths.
+A body is read completely before the request is answered, and counts towards a limit for all bodies
+in memory. The code of each path interprets the content.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from textevolve.server.identity import Caller
 
 MIB = 2**20
 LARGEST_BODY = 2 * MIB
-"""Bytes of a request's body, wherever `LARGER` says nothing else."""
+"""The most bytes of a request's body on paths that are not in `LARGER`."""
 LARGER: Mapping[str, int] = {
     "/v1/studies": 64 * MIB,
     "/v1/namespaces": 64 * MIB,
@@ -27,18 +28,20 @@ LARGER: Mapping[str, int] = {
     "/v1/responses": 20 * MIB,
     "/v1/embeddings": 20 * MIB,
 }
-"""Where files, memories and images are sent along: by those who may run or change something."""
+"""The most bytes of a body by the beginning of the path, for requests that contain files, memories
+or images. They apply to callers who may run studies; others have `LARGEST_BODY`."""
 BODIES_AT_ONCE = 512 * MIB
-"""Bytes of all bodies that are held at the same time."""
+"""The most bytes of all bodies that are in memory at the same time."""
 READ_AWAY = 8
-"""How many times its limit a body is read away, before the connection is closed in its middle."""
+"""How often the size limit a too large body is still received and dropped, before the connection is
+closed while the client is sending."""
 BODY_SECONDS = 60.0
-"""How long a client may take to send what is not larger than `LARGEST_BODY`; a larger one has time
-in proportion."""
+"""The most seconds for a body of up to `LARGEST_BODY` bytes; on paths with a larger limit the time
+is longer in proportion."""
 PART_SECONDS = 20.0
-"""How long it may send nothing at all."""
+"""The most seconds during which a client may send nothing before its body is complete."""
 DEEPEST = 100
-"""Levels of brackets in JSON."""
+"""The most nested brackets in the JSON of a body."""
 
 AsgiScope: TypeAlias = MutableMapping[str, Any]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
@@ -53,7 +56,8 @@ _STEPS = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1)}
 
 @dataclass
 class Bodies:
-    """The bytes held in memory for requests that are being answered."""
+    """The count of the bytes of all bodies in memory, for requests that are being answered. `size`:
+    the current number of bytes."""
 
     size: int = 0
 

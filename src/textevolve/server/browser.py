@@ -1,7 +1,7 @@
-"""Protect the server against misuse through browsers: cookies, origins, tokens, headers.
+"""Protection of the server against misuse through browsers: cookies, origins, CSRF tokens, headers.
 
-A browser sends its cookies, and reaches loopback, for any page that it shows. So a request that is
-authenticated by a cookie, or by coming from this machine, must come from a page of this server.
+A browser sends its cookies, and connects to loopback, for any page that it shows. So a request that
+is authenticated by a cookie, or by coming from this machine, must come from a page of this server.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from textevolve.server.errors import ApiError
 from textevolve.server.options import ServerOptions, is_here
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-"""They change nothing."""
+"""The HTTP methods that change nothing."""
 FORM = b"application/x-www-form-urlencoded"
 PROXIED = ("forwarded", "x-forwarded-for", "x-real-ip")
-"""Headers by which proxies say for whom they ask."""
+"""The headers in which proxies name the client that they forward a request for."""
 API, STATIC = "/v1/", "/static/"
 
 POLICY = "; ".join(
@@ -47,7 +47,7 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
-"""Of every answer, unless it has its own."""
+"""The security headers of every answer, unless the answer sets a header of the same name itself."""
 
 
 def answer_headers(scope: AsgiScope) -> list[tuple[bytes, bytes]]:

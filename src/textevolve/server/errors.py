@@ -1,8 +1,8 @@
-"""Errors as clients of each API read them: the status, and the body in the API's own shape.
+"""Errors as clients of each API read them: the HTTP status, and the body in the API's own format.
 
-System One: `{"detail": {"error_type", "message"}}`, and a list of what is wrong under `detail` for
-a body that cannot be used (422). OpenAI, and every other path below /v1: `{"error": {"message",
-"type", "param", "code"}}`. The list of models, which both share, has both.
+System One: `{"detail": {"error_type", "message"}}`; for an invalid body (422), `detail` is a list
+of its faults. OpenAI, and every other path below /v1: `{"error": {"message", "type", "param",
+"code"}}`. The list of models, which both APIs share, has both fields.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SYSTEM_ONE, MODELS = "/v1/systemone", "/v1/models"
 
 INVALID = "invalid_request"
 TOO_LONG = "max_tokens_exceeded"
-"""As DeepEval's client knows a request that does not fit into the model's context."""
+"""The code of a request that exceeds the model's context, as DeepEval's client expects it."""
 ERRORS_SHOWN = 20
 log = logging.getLogger("textevolve.server")
 
@@ -51,14 +51,21 @@ _STATUSES: tuple[tuple[tuple[type[Exception], ...], int, str], ...] = (
     ((InputError,), 400, INVALID),
     ((SettingsError, StoreError), 503, "server_unavailable"),
 )
-"""The status and the code of an error; the first that fits."""
+"""The HTTP status and the code for each group of exceptions; the first group that matches
+counts."""
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _OPENAI_CODES = {TOO_LONG: "context_length_exceeded", "authentication_error": "invalid_api_key"}
 
 
 class ApiError(Exception):
-    """The error that a client receives. `code`: the kind of error in both APIs; `retry_after`:
-    seconds after which it may try again; `param`: the invalid field."""
+    """The error that a client receives.
+
+    Attributes:
+        status: The HTTP status.
+        code: The kind of error, the same in both APIs.
+        retry_after: The seconds after which the client may try again; None if unknown.
+        param: The name of the invalid field; None if no single field is invalid.
+    """
 
     def __init__(
         self,
@@ -188,7 +195,7 @@ TAGS: Mapping[str, str] = {
     "users": "Whom agents talk with.",
     "jobs": "Studies by the clock.",
 }
-"""The groups of paths, in this order."""
+"""The groups of paths in the OpenAPI description, in this order, each with its description."""
 
 
 class ErrorBody(BaseModel):
@@ -201,7 +208,7 @@ class ErrorBody(BaseModel):
 RESPONSES: Mapping[int | str, dict[str, Any]] = {
     "default": {"description": "An error, as its status says.", "model": ErrorBody}
 }
-"""The answers that any path may give beside its own."""
+"""The OpenAPI description of the errors that any path may answer with."""
 
 
 def example_body(example: Mapping[str, Any]) -> Any:

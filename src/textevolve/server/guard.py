@@ -1,7 +1,7 @@
-"""Check every request before it is answered, and add security headers to every answer.
+"""The checks of every request before it is answered, and the security headers of every answer.
 
-The checks are in `identity`, `browser`, `bodies` and `limits`. They set the authenticated caller in
-`scope["textevolve.caller"]`; the paths check what a caller may do.
+The single checks are in `identity`, `browser`, `bodies` and `limits`. They store the authenticated
+caller in `scope["textevolve.caller"]`; the code of each path checks what this caller may do.
 """
 
 from __future__ import annotations
@@ -50,28 +50,35 @@ from textevolve.server.options import ServerOptions, is_here
 from textevolve.server.state import ServerState
 
 OPEN_PATHS = ("/health", "/login")
-"""What is answered without a key, beside `static`."""
+"""The paths that need no key, in addition to the files below `/static/`."""
 LONGEST_TARGET = 8 * 1024
-"""Bytes of a path with its query."""
+"""The most bytes of a request's path with its query."""
 MOST_HEADERS = 100
 LARGEST_HEADERS = 32 * 1024
 SEND_SECONDS = 60.0
-"""Seconds that a client may pause reading its answer."""
+"""The seconds that a client may pause reading its answer."""
 TYPES = (b"application/json", b"application/x-ndjson", b"application/jsonl")
-"""Of bodies that the API takes. Others, and none, a page of any site may send without leave."""
+"""The content types of bodies that the API accepts. A page of another site could send bodies of
+other types, or without a type, without asking this server for permission."""
 
 App: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 log = logging.getLogger("textevolve.server")
 
 
 class AnswerDropped(ConnectionResetError):
-    """An answer was not sent to its end: the client stopped reading, or its key became invalid."""
+    """The error of an answer that was not sent completely: the client stopped reading, or its key
+    became invalid."""
 
 
 @dataclass(slots=True)
 class Guard:
-    """An ASGI app that checks requests before it passes them to `app`. `answer_error`: returns the
-    response for an exception."""
+    """An ASGI app that checks each request before it passes the request to the inner app.
+
+    Attributes:
+        app: The inner app.
+        answer_error: Returns the response for an exception.
+        bodies: The count of the bytes of all bodies in memory.
+    """
 
     app: App
     options: ServerOptions
@@ -135,8 +142,15 @@ class Guard:
 
 @dataclass(slots=True)
 class GuardAnswer:
-    """Sends an answer with security headers, as long as the client reads it and the client's key is
-    valid."""
+    """The sender of one answer. It adds security headers, and stops if the client no longer reads
+    or its key becomes invalid.
+
+    Attributes:
+        sender: Who sent the request; None before that is known.
+        cookie: A Set-Cookie header to add; empty for none.
+        began: Whether the beginning of the answer was sent.
+        asked_at: When the key was last checked, on the monotonic clock.
+    """
 
     scope: AsgiScope
     send: Send

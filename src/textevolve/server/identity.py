@@ -1,6 +1,7 @@
-"""Who asks: by a key in the request, by a session of a browser, or because it is this machine.
+"""The identity of a request's sender: known by a key in the request, by a browser's session, or
+because the request comes from this machine.
 
-Keys and sessions are looked up in the database; a key that was found is believed for a second.
+Keys and sessions are looked up in the database; the result is reused for a second.
 """
 
 from __future__ import annotations
@@ -26,9 +27,16 @@ NO_LIMITS = KeyLimits()
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The authenticated sender of a request, with its rights. `key`: the id of its key; empty for
-    this machine, which needs no key. `namespaces`: the visible namespaces; None: all, and runs
-    without a namespace."""
+    """The authenticated sender of a request, with its rights.
+
+    Attributes:
+        key: The id of its key; empty for this machine, which needs no key.
+        name: The name of the key, for people.
+        scopes: What the caller may do.
+        namespaces: The namespaces that the caller sees; None: all of them, and runs without a
+            namespace.
+        limits: The requests, tokens and streams that the key may use.
+    """
 
     key: str
     name: str
@@ -45,7 +53,7 @@ class Caller:
 
 THIS_MACHINE = Caller("", "this machine", frozenset(SCOPES))
 NOBODY = Caller("", "nobody", frozenset(), frozenset())
-"""A caller without the required key, who sees little more than the page that asks for it."""
+"""The caller of a request without the required key, who may only reach paths that need none."""
 
 
 def caller_by_key(key: StoredKey) -> Caller:
@@ -84,18 +92,19 @@ def check_namespace(caller: Caller, namespace: str) -> None:
 
 
 KEY_SECONDS = 1.0
-"""How long a key that was found is believed without being looked up again."""
+"""The seconds for which the result of looking up a key is reused."""
 SESSION_SECONDS = 24 * 3600.0
-"""How long a browser's session lasts at most."""
+"""The most seconds that a browser's session lasts."""
 MOST_KNOWN = 4096
-"""Keys that are remembered for that second."""
+"""The most keys whose looked-up result is remembered."""
 
 OPERATOR = Caller("env", "the key of --key-env", frozenset(SCOPES))
 
 
 @dataclass
 class Identities:
-    """Finds callers by key or session. `env_key`: the key of --key-env, which has all scopes."""
+    """Finds callers by key or session. `env_key`: the key from the environment variable of
+    --key-env, which has all scopes; None without that option."""
 
     resources: Store
     env_key: str | None = None
@@ -161,9 +170,15 @@ class Identities:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The sender of a request. `again`: looks the caller up again; None if the caller's rights
-    cannot end. `token`: the session's token. `keyed`: the request has a key, which no page of
-    another site can make a browser send."""
+    """Who sent a request, and how that is known.
+
+    Attributes:
+        caller: The authenticated caller with its rights.
+        again: Looks the caller up again, to notice a revoked key; None if the rights cannot end.
+        token: The token of the browser's session; empty if there is none.
+        keyed: Whether the request has a key, which a page of another site cannot make a browser
+            send.
+    """
 
     caller: Caller
     again: Callable[[], Awaitable[Caller | None]] | None = None

@@ -1,6 +1,8 @@
-"""`/v1/namespaces/{namespace}/jobs`: studies that run by a clock, listed, run, paused and removed.
+"""`/v1/namespaces/{namespace}/jobs`: scheduled studies, which can be listed, started, paused and
+removed.
 
-The command line adds them; the server's own scheduler, or any other on the same store, runs them.
+The command line adds jobs. The server's own scheduler runs them when they are due, or another
+scheduler on the same store.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ JobAdmin: TypeAlias = Annotated[Caller, Depends(needs("admin"))]
 JobAction: TypeAlias = Literal["run", "pause", "resume"]
 
 RUNS = 50
-"""The newest runs of a job, which it is shown with."""
+"""The number of a job's latest runs that its description contains."""
 
 log = logging.getLogger("textevolve.server")
 

@@ -1,7 +1,8 @@
-"""How much a key and a namespace may take: requests, tokens, streams.
+"""Limits of what a key and a namespace may use: requests, tokens, open streams.
 
-Whoever answers by a model asks `check_tokens` before, and says by `note_tokens` what was spent. A
-key's limits are held in memory, a namespace's budget of a day is counted in the database.
+Code that answers with a model calls `check_tokens` before, and reports the used tokens by
+`note_tokens` afterwards. The limits of keys are per minute and counted in memory; the budget of a
+namespace is per day and counted in the database.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from textevolve.store import Store, keys
 from textevolve.store.keys import TokenBudget
 
 FLUSH_SECONDS = 1.0
-"""How often usage is written down; so much of it is lost where the server is killed."""
+"""The seconds between two writes of the counted usage to the database; the usage of that time is
+lost if the server is killed."""
 DAY_SECONDS = 86_400.0
 USED_SECONDS = 60.0
-"""How exactly it is known when a key was last used."""
+"""The seconds between two writes of the time when a key was last used, so that time is only known
+this exactly."""
 
 log = logging.getLogger("textevolve.server")
 
@@ -33,7 +36,13 @@ log = logging.getLogger("textevolve.server")
 @dataclass
 class Bucket:
     """A token bucket: it fills evenly, up to one minute's quota. It may be overdrawn; then callers
-    have to wait until it is above 0 again."""
+    have to wait until it is above 0 again.
+
+    Attributes:
+        per_minute: The amount that flows in during a minute, which is also the most that it holds.
+        level: The amount in the bucket at the time `at`; below 0 if it is overdrawn.
+        at: The time of the last change, on the monotonic clock.
+    """
 
     per_minute: int
     level: float

@@ -1,4 +1,4 @@
-"""Runs the application on a port of this machine until it is told to end."""
+"""Serve the application on a port of this machine until the process receives a signal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from textevolve.server.options import ViewOptions
 from textevolve.settings import Settings
 
 GOODBYE = 5
-"""Seconds that requests have to end after a signal."""
+"""The seconds that requests in progress have to finish after a signal."""
 LOOK_SECONDS = 0.1
 HEADER_SECONDS = 15.0
-"""How long a client may take to say what it asks, from its first byte on."""
+"""The most seconds that a client may take to send the headers of a request."""
 MOST_CONNECTIONS = 4096
-"""Connections at once; one more is answered with 503."""
+"""The most connections at a time; the next one is answered with 503."""
 CONNECTION_OPTIONS = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 30),
@@ -31,7 +31,8 @@ CONNECTION_OPTIONS = (
     (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
     (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 60_000),
 )
-"""Of all connections: a client that has vanished, or takes nothing, is let go after a minute."""
+"""The socket options of all connections: a client that has vanished or accepts no data is
+disconnected after a minute."""
 
 
 class PromptProtocol(AutoHTTPProtocol):

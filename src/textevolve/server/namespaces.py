@@ -1,6 +1,7 @@
-"""A namespace as a request sees it: whether it is there, who may see it, and what works in it.
+"""Namespaces as a request sees them: open a namespace, if it exists and the caller may see it.
 
-What cannot be seen is not found. What can be done in a namespace is the business of `api`.
+A namespace that the caller may not see is answered like one that does not exist. What a namespace
+can do is in the package `api`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SOURCE = "HTTP"
 
 
 def desk_of(server: ServerState, namespace: str) -> MemoryDesk:
-    """Return the desk for memories of a namespace; texts are embedded within the server's
+    """Return the access to the memories of a namespace, which embeds texts within the server's
     limits."""
     return MemoryDesk(
         server.settings,

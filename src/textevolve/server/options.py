@@ -1,6 +1,6 @@
-"""The options of a server: the judges and models it serves, its address, and its limits.
+"""The options of a server: the judges and models that it serves, its address, and its limits.
 
-The command line makes its options from these fields. The module needs no web framework.
+The command line makes its options from these fields. The module does not import the web framework.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textevolve.llm.providers import is_loopback
 from textevolve.spec import Frozen, Several, option
 
 SHORTEST_KEY = 24
-"""Characters of a key of the operator's own, where other machines can ask."""
+"""The fewest characters of the operator's own key, if other machines can reach the server."""
 
 
 class ServerOptions(Frozen):
@@ -86,7 +86,7 @@ class ServerOptions(Frozen):
     )
 
     serves: ClassVar[bool] = True
-    """True if the server answers for models and judges, False if it shows pages alone."""
+    """Whether the server answers with models and judges; False if it only shows pages."""
 
 
 class ViewOptions(ServerOptions):

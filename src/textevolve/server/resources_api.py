@@ -1,7 +1,7 @@
 """Namespaces, agents, collections, users and memories over HTTP.
 
-One function makes the paths of a kind of resource; memories have paths of their own. Bodies are the
-specifications themselves.
+The first four are called resources; `make_router` makes the paths for one kind of them. Memories
+have paths of their own. The bodies of requests are the specifications of the resources.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "collections": {"name": "notes", "kind": "episodic", "description": "What customers said."},
     "users": {"name": "ann", "description": "Speaks Norwegian."},
 }
-"""Bodies that make one of each kind."""
+"""Example bodies for creating a resource of each kind."""
 
 
 class Revert(Frozen):
@@ -187,7 +187,7 @@ class MemorySearch(RecallSettings):
 
 
 LINES = "application/x-ndjson"
-"""Lines of JSON."""
+"""The content type of JSON lines."""
 WHERE = "/v1/namespaces/{namespace}/collections/{collection}/memories"
 LABEL = "HTTP"
 IMPORTED = {
@@ -218,7 +218,8 @@ def _memories_for(scope: KeyScope) -> Any:
 
 _Read: TypeAlias = Annotated[AsyncMemories, _memories_for("read")]
 _Write: TypeAlias = Annotated[AsyncMemories, _memories_for("run")]
-"""Whoever may chat may write memories: chats do."""
+"""The collection of a path, for callers who may run studies. They may also chat, and chats write
+memories."""
 _NewMemory: TypeAlias = Annotated[MemorySpec, example_body(NEW_MEMORY)]
 _Search: TypeAlias = Annotated[MemorySearch, example_body(SEARCH)]
 _Closed: TypeAlias = Annotated[

@@ -1,4 +1,4 @@
-"""The shared state of a running server, for all handlers of requests."""
+"""The state of a running server, which all handlers of requests share."""
 
 from __future__ import annotations
 
@@ -20,11 +20,20 @@ from textevolve.studies.chats import Chats
 
 @dataclass
 class ServerState:
-    """The shared objects of a running server. `store`: runs and their records; `resources`:
-    namespaces, agents and memories; `identities`: the callers of keys and sessions; `serving`: the
-    served models and judges; `limits`: the quotas of keys and namespaces; `relays`: the endpoints
-    of relayed models; `chats`: open chats with agents; `runner`: runs studies; `feed`: streams the
-    events of runs."""
+    """The shared objects of a running server.
+
+    Attributes:
+        options: The options that the server was started with.
+        store: The storage of runs and their records.
+        resources: The storage of namespaces, agents and memories.
+        identities: Finds callers by keys and sessions.
+        serving: The served models and judges.
+        limits: The quotas of keys and namespaces.
+        relays: The endpoints to which requests are forwarded.
+        chats: The open chats with agents.
+        runner: Runs the studies of clients.
+        feed: Streams the events of runs to clients.
+    """
 
     options: ServerOptions
     settings: Settings

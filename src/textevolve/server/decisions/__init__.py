@@ -1,5 +1,5 @@
-"""The decision API, `POST /v1/systemone`, and what answers it.
+"""The decision API, `POST /v1/systemone`: models and judges answer typed questions about a text.
 
-Judges and models answer typed questions about a state, as System One has them. Chats are the
-business of `server.openai`.
+`wires` has the bodies of requests and answers, `serving` the models and judges by their names, and
+`deciders` lets a judge answer questions. Chats are in `server.openai`.
 """

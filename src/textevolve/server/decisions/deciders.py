@@ -1,7 +1,8 @@
-"""Answer decision questions on a server with a model, or with a judge in place of one.
+"""Answer decision questions about a state (a text or JSON) with a model or with a judge.
 
-A judge scores texts in [0, 1]. In a state with an input and an output it judges the output; it
-judges any other state whole. The question becomes its rubric if it takes one.
+A judge scores texts in [0, 1]. If the state has an input and an output, the judge scores the
+output; it judges any other state as a whole. The question becomes the judge's rubric, if the judge
+takes one.
 """
 
 from __future__ import annotations
@@ -42,15 +43,20 @@ from textevolve.rows.columns import find_roles, join_passages
 WRAPPER = "test_case"
 """The field in which DeepEval's client sends a case."""
 TURNS = ("turns",)
-"""Where a conversation stands beside the names of `find_roles`; DeepEval's."""
+"""The field names of a conversation in addition to those of `find_roles`; DeepEval uses this
+one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """A state as a case. `output`: the text to judge. `input`: what the output answers; None if
-    unknown.
+    """A state as a case to judge. Fields of the state that are none of these four are part of the
+    input, each under its name.
 
-    Fields that are none of the four stand in the input, each under its name.
+    Attributes:
+        output: The text to judge.
+        input: What the output answers; None if unknown.
+        reference: The expected output; None if the state has none.
+        context: The passages that the output may rely on; None if the state has none.
     """
 
     output: str
@@ -131,8 +137,12 @@ def _text(value: object) -> str:
 
 @dataclass
 class RequestSpending:
-    """The cost of one request. `usage`: tokens and cost of new calls. `replayed`: the number of
-    calls that the journal answered for free. `causes`: the errors that left questions unanswered.
+    """The cost of one request.
+
+    Attributes:
+        usage: The tokens and cost of new model calls.
+        replayed: The number of calls that the journal answered for free.
+        causes: The errors that left questions unanswered.
     """
 
     usage: Usage = Usage()
@@ -176,16 +186,18 @@ def note_cause(error: Exception) -> None:
 
 _BRACKETS = re.compile(r"[\[\]|]")
 QUESTIONS_AT_ONCE = 8
-"""Of one request to a judge."""
+"""The number of questions of one request that a judge answers at a time."""
 
 
 class Decider(Protocol):
+    """An object that answers typed questions about a state."""
+
     async def __call__(self, state: object, questions: Sequence[Question], /) -> Decision: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DecidingModel:
-    """A model that answers decision questions, by the verb `decide`."""
+    """A model as a decider: it answers the questions by `decide`, all in one request."""
 
     model: Model
 
@@ -195,12 +207,17 @@ class DecidingModel:
 
 @dataclass(frozen=True, slots=True)
 class DecidingJudge:
-    """A judge as a decision model. `open`: returns the judge for a rubric (empty: its own).
-    `needs`: the fields, `context` or `reference`, that a case must have.
+    """A judge as a decider: its scores become the probabilities of answers.
 
-    A predicate is answered with the judge's score as P(yes), a score by that score spread over the
-    two nearest levels, so that its expectation stays; a choice by judging the options as candidates
-    for the state and the question: the softmax of their log-odds.
+    A predicate is answered with the judge's score as P(yes). A score question is answered with the
+    judge's score, spread over the two nearest levels so that the expected level equals the score. A
+    choice is answered by judging the options as candidates: the probabilities are the softmax of
+    their log-odds.
+
+    Attributes:
+        open: Returns the judge for a rubric; an empty text means the judge's own rubric.
+        takes_rubric: Whether the judge can use the question as its rubric.
+        needs: The fields, `context` or `reference`, that a case must have.
     """
 
     open: Callable[[str], Evaluator]

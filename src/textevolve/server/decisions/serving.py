@@ -1,4 +1,4 @@
-"""Serve models and judges by their names, within limits.
+"""The models and judges that the server offers, by their names and within limits.
 
 Only models and judges named by the operator are served: a request must not make this machine call
 another model, or read a file.
@@ -43,19 +43,25 @@ from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_wor
 log = logging.getLogger("textevolve.server")
 
 JUDGE = "judge/"
-"""Begins the name of a judge, as a client sees it."""
+"""The prefix of a judge's name as clients see it."""
 DEFAULT_ALIAS = "jev-latest"
-"""What clients of System One ask for where nobody tells them of another model; the first one that
-is served answers."""
+"""The model name that clients of System One request by default; the first served model or judge
+answers to it."""
 MOST_IN_FLIGHT = 256
-"""Requests that are answered at once; one more is told to come again."""
+"""The most requests that are answered at a time; the next one is answered with 429."""
 RUBRICS_KEPT = 256
-"""Judges that stay open, each for one judge's text and one question as its rubric."""
+"""The most judges that stay open, each for one judge's name with one question as its rubric."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A decision with its cost. `model`: the name of the model or judge that answered."""
+    """A decision with its cost.
+
+    Attributes:
+        model: The served name of the model or judge that answered.
+        decision: The answers to the questions.
+        spending: The tokens and cost of the request.
+    """
 
     model: str
     decision: Decision
@@ -64,8 +70,15 @@ class Answered:
 
 @dataclass
 class Serving:
-    """The models and judges of a running server. `deciders`: models and judges by their served
-    names."""
+    """The models and judges of a running server.
+
+    Attributes:
+        bench: The opened models and judges, with their store.
+        deciders: The models and judges by their served names.
+        aliases: Further names, each with the served name that it stands for.
+        began: When the server started.
+        in_flight: The number of requests that are being answered.
+    """
 
     options: ServerOptions
     bench: Workbench
@@ -210,7 +223,8 @@ class _NoJournal:
 async def _choose_models(
     options: ServerOptions, settings: Settings
 ) -> tuple[Setting, Mapping[str, str]]:
-    """Return the model of judges that name none, and the full spec of each model by its name."""
+    """Return the setting of the judges' run, with the default model for judges that name none, and
+    the full spec of each served model by its name."""
     models = {name: (await choose_model(settings, name))[0] for name in options.model}
     for judge in options.judge:
         describe_judge(judge)  # reads its files, so that errors in them are reported now

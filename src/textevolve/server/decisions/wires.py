@@ -1,7 +1,7 @@
-"""The decision API on the wire: TypeSafe's System One.
+"""The bodies of requests and answers of the decision API, TypeSafe's System One.
 
-Limits are those of its documentation. Fields that the API does not have begin with `x_`; clients
-pass over them.
+The limits are those of its documentation. Fields that the API does not have begin with `x_`;
+clients ignore them.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def _bounded(value: float) -> float:
 
 
 def describe_answered(answered: Answered) -> dict[str, Any]:
-    """Return the facts of an answer that the API has no fields for: decisions read out of a chat
-    model, a part of the state left out, calls that the journal answered."""
+    """Return the facts of an answer that the API has no fields for: whether the answers were
+    derived from a chat model, how much of the state was left out, and how many calls the journal
+    answered."""
     facts: dict[str, Any] = {
         "x_emulated": answered.decision.emulated,
         "x_state_cut": answered.decision.cut,
@@ -64,7 +65,7 @@ def describe_answered(answered: Answered) -> dict[str, Any]:
 
 
 StructuredText: TypeAlias = str | dict[str, Any] | list[Any]
-"""Text, or JSON that is read as text."""
+"""A text, or JSON that is read as text."""
 
 
 def _text(text: StructuredText | None) -> str:

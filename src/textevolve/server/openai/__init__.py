@@ -1,5 +1,6 @@
-"""OpenAI's API: chats, responses, embeddings and the list of models, for any client of it.
+"""OpenAI's API: chats, responses, embeddings and the list of models, for any client of that API.
 
-Agents, judges and the models that the operator named answer under the names of models. Decisions
-are the business of `server.decisions`.
+A client names an agent, a judge or a model of the operator as its model, and that one answers.
+`api` has the paths; `agents`, `judges` and `relaying` produce the answers; `requests`, `responses`
+and `streams` read and write the formats. Decisions are in `server.decisions`.
 """

@@ -1,5 +1,5 @@
-"""Agents answer chat completions: what of a request says who talks, in which session, and what is
-remembered."""
+"""Agents as models of chat completions: a request's metadata choose the session, the user and the
+settings of recall."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ from textevolve.store import kinds
 from textevolve.studies.chats import ChatOptions, ChatRequest, MemoryUse
 
 SESSION, MEMORY, RECALL = "session", "memory", "memory."
-"""Names in the metadata of a request, and of an answer."""
+"""The names of fields in the metadata of a request and of an answer: the session's id, how memories
+are used, and the prefix of settings of recall."""
 NEW = "new"
-"""A session's id with which a new session is created; its id is returned."""
+"""The session's id in a request that creates a session; the answer contains the new id."""
 USES: Mapping[str, MemoryUse] = {"on": "on", "recall": "recall", "off": "off"}
 
 

@@ -47,7 +47,8 @@ from textevolve.server.state import ServerState, server_of
 from textevolve.store import kinds
 
 ALIAS = ":"
-"""Stands between namespace and agent for clients that take what is before a slash for their own."""
+"""The separator of namespace and agent for clients that interpret the part of a name before a slash
+themselves."""
 
 
 async def find_answer(

@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: vectors of texts, as numbers or in base64, by a model that is served."""
+"""`POST /v1/embeddings`: embeddings of texts by a served model, as numbers or in base64."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from textevolve.server.openai.requests import read_shape
 from textevolve.server.openai.streams import JsonObject, NoteTokens
 
 MOST_TEXTS = 2048
-"""Of one request, as in OpenAI's API."""
+"""The most texts in one request, as in OpenAI's API."""
 AT_ONCE = 64
 
 

@@ -1,4 +1,5 @@
-"""Judges answer chat completions: what of a conversation they judge, and their result as JSON."""
+"""Judges as models of chat completions: a judge scores a part of the conversation, and answers with
+its result as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relay requests to models behind the server by their names.
+"""Forward requests to the endpoints of models that the operator named.
 
 Usage counts towards the limits of the server and is stored in its run; requests and answers are not
 stored.
@@ -35,13 +35,18 @@ from textevolve.wiring import allow_calls
 log = logging.getLogger("textevolve.server")
 
 PASSED_ON = (400, 404, 409, 413, 422)
-"""Statuses of refusals caused by the request, which are passed on to the client."""
+"""The HTTP statuses of refusals that the request itself caused, so the client receives them."""
 CHATS = "/chat/completions"
 
 
 @dataclass
 class Relays:
-    """The endpoints that requests are passed on to, each opened with its first request."""
+    """The endpoints to which requests are forwarded, each opened with its first request.
+
+    Attributes:
+        serving: The models of the server, with their limits and their run.
+        stack: The exit stack that closes the endpoints.
+    """
 
     serving: Serving
     stack: AsyncExitStack
@@ -155,7 +160,13 @@ def as_refusal(refused: Refused) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class RelayedAnswer:
-    """The answer to a request that is passed on to a model's endpoint."""
+    """The answer to a request that is forwarded to a model's endpoint.
+
+    Attributes:
+        spec: The spec of the model.
+        body: The body of the client's request.
+        note: Is called with the tokens that the answer used.
+    """
 
     relays: Relays
     spec: str

@@ -1,6 +1,6 @@
 """Read requests to agents and judges from the body of a chat completion.
 
-Bodies for other models are relayed unchanged; only the model's name is read.
+Of a request to another model only the model's name is read; its body is forwarded unchanged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from textevolve.server.errors import INVALID, ApiError
 Shape = TypeVar("Shape", bound=BaseModel)
 
 CANNOT = ("functions", "logprobs", "top_logprobs", "audio", "web_search_options")
-"""What would have to change an answer, and is refused; other fields that are not read here are
-passed over."""
+"""The fields of a request that are refused, since they would have to change the answer. Other
+unknown fields are ignored."""
 JUDGES_CANNOT = (*CANNOT, "tools")
 JUDGE_TOOLS = (
     "ask for its answer by a JSON schema in response_format (LangChain: method='json_schema',"
@@ -69,7 +69,7 @@ class NamedFunction(BaseModel):
 
 
 class ClientTool(BaseModel):
-    """A function; what else is said of it stays as it came."""
+    """A function that the model may call; fields that are unknown here are kept unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -82,7 +82,7 @@ class NamedChoice(BaseModel):
 
 
 class OwnRequest(BaseModel):
-    """A request to an agent or a judge."""
+    """The body of a chat completion that an agent or a judge answers."""
 
     messages: Annotated[list[ClientMessage], Field(min_length=1)]
     stream: bool | None = None

@@ -1,7 +1,8 @@
-"""OpenAI's Responses: requests are made into chats, and chat completions into responses.
+"""OpenAI's Responses API on top of chat completions: a request is converted into a chat, and the
+chat completion into a response.
 
-So endpoints without this API answer them too. What would need a memory of earlier responses is
-refused: agents keep sessions, and clients their conversations.
+So endpoints without this API answer it, too. Features that would need stored responses are refused:
+agents store sessions, and clients can send the whole conversation.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from textevolve.server.openai.streams import JsonObject, OwnAnswer, event_of
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
 SAME = ("user", "metadata", "temperature", "top_p")
-"""Fields that chats have by the same names."""
+"""The fields that have the same names in chat completions."""
 _PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 _CUTS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class ResponsesRequest(BaseModel):
-    """The fields that are read; others are passed over, but for `SAME`."""
+    """The fields of a request that are read here. Other fields are ignored, except those in
+    `SAME`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -158,8 +160,8 @@ def _unsupported(feature: str, where: str) -> ApiError:
 
 
 class ResponseWriter:
-    """Builds a response and the events of its stream. The items of the response, texts and tool
-    calls, follow one another; only the last one can be open."""
+    """A builder of a response and of the events of its stream. The items of the response (texts and
+    tool calls) follow one another; only the last one can be open."""
 
     def __init__(self, request: ResponsesRequest) -> None:
         self.response: JsonObject = {

@@ -29,7 +29,8 @@ DONE = b"data: [DONE]\n\n"
 
 
 class WhileConnected(Response):
-    """Makes a response and sends it; when its client has gone, the work for it is cancelled."""
+    """A response that is created and sent only while its client is connected; when the client has
+    gone, the work for it is cancelled."""
 
     def __init__(
         self, make: Callable[[], Awaitable[Response]], place: AbstractContextManager[None]
@@ -114,7 +115,14 @@ JsonObject: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AnswerEnd:
-    """The end of an answer, after its texts. `usage`: None if unknown."""
+    """The end of an agent's or judge's answer, which follows its pieces of text.
+
+    Attributes:
+        finish_reason: Why the answer ended, in OpenAI's words.
+        usage: The used tokens; None if unknown.
+        metadata: Facts for the client, such as the session's id.
+        tool_calls: The tools that the client should call.
+    """
 
     finish_reason: str = "stop"
     usage: Usage | None = None
@@ -123,9 +131,9 @@ class AnswerEnd:
 
 
 NoteTokens: TypeAlias = Callable[[int], None]
-"""Called with the number of tokens spent for a caller."""
+"""A function that is called with the number of tokens that were used for a caller."""
 AnswerPieces: TypeAlias = AsyncGenerator[str | AnswerEnd]
-"""The pieces of an answer's text, then its end."""
+"""The pieces of an answer's text as they are written, and at last an `AnswerEnd`."""
 
 
 async def cut_at_stop(pieces: AnswerPieces, stop: str | Sequence[str] | None) -> AnswerPieces:
@@ -152,7 +160,8 @@ async def cut_at_stop(pieces: AnswerPieces, stop: str | Sequence[str] | None) ->
 
 
 class OwnAnswer:
-    """An answer of an agent or a judge."""
+    """An answer that this server writes itself, for an agent or a judge: as a whole chat completion
+    (`complete`) or as a stream of chunks (`chunks`)."""
 
     def __init__(self, model: str, pieces: AnswerPieces) -> None:
         self._pieces = pieces

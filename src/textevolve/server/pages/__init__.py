@@ -1,5 +1,6 @@
-"""Pages for browsers, made on the server: runs, agents, chats, jobs and labelling.
+"""HTML pages for browsers, rendered on the server: runs, agents, chats, memories, jobs and
+labelling.
 
-Each file has the paths of one kind of page; `drawing` fills in the templates. Nothing is loaded
-from elsewhere, and no page has code or style of its own within it: both lie in `static`.
+Each file has the paths of one kind of page; `drawing` fills in the templates. A page loads nothing
+from other hosts, and contains no script or style itself: both are files in `static`.
 """

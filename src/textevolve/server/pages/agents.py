@@ -1,4 +1,5 @@
-"""Agents: what each namespace has, an agent with its versions, and chats with it."""
+"""Pages about agents: the resources of each namespace, an agent with its versions, and chats with
+it."""
 
 from __future__ import annotations
 
@@ -19,18 +20,19 @@ from textevolve.studies.resource_report import describe, draw_difference, draw_o
 
 T = TypeVar("T")
 SPACES = 20
-"""Namespaces on one page."""
+"""The number of namespaces on one page."""
 SESSIONS = 20
-"""Number of the latest sessions of an agent that its page lists."""
+"""The number of an agent's latest sessions that its page lists."""
 MESSAGES, CHATS = 200, 30
-"""Of a session the last messages, and of an agent the last sessions, that a chat's page shows."""
+"""The numbers of a session's latest messages, and of the agent's latest sessions, on the page of a
+chat."""
 
 router = APIRouter()
 Asker = Annotated[Caller, Depends(needs("run"))]
 
 
 async def read_rows(request: Request, query: Callable[..., T], *arguments: Any) -> T:
-    """Ask the store for resources."""
+    """Run a query of the store in a thread, and return its result."""
     return await asyncio.to_thread(server_of(request).resources.read, query, *arguments)
 
 
@@ -51,8 +53,8 @@ async def show_agents(request: Request, caller: RunReader, page: int = 1) -> Res
 
 @router.get("/agents/{namespace}/collections/counts")
 async def show_counts(request: Request, caller: RunReader, namespace: str) -> Response:
-    """How many memories each collection holds: a part of the page that comes after it, since they
-    have to be counted."""
+    """Return the number of memories in each collection, as a part that the page loads later, since
+    counting takes a while."""
     check_namespace(caller, namespace)
     counts = await read_rows(request, kinds.count_memories, namespace)
     return draw(request, "counts.html", namespace=namespace, counts=counts)
@@ -62,7 +64,8 @@ async def show_counts(request: Request, caller: RunReader, namespace: str) -> Re
 async def show_agent(
     request: Request, caller: RunReader, namespace: str, name: str, version: int = 0
 ) -> Response:
-    """`version`: the one that is compared with the one before it; else the newest."""
+    """Show an agent with its chats, and one version of it compared with the version before.
+    `version`: the number of that version; 0: the newest."""
     check_namespace(caller, namespace)
     resources = server_of(request).resources
     agent = await read_rows(request, kinds.get, kinds.AGENTS, namespace, name)

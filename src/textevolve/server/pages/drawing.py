@@ -1,4 +1,4 @@
-"""How pages are made of templates, and what forms send is read."""
+"""Render pages from templates, and read the forms that browsers send."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECTIONS = (
     ("labelling", "Labelling"),
     ("jobs", "Jobs"),
 )
-"""The menu: the first part of the path, and its name."""
+"""The entries of the menu: the first part of the path, and the name."""
 
 TITLES = {
     401: "Log in first",
@@ -46,7 +46,13 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a long list. `number` counts from 1; `total`: the entries of all pages."""
+    """One page of a long list.
+
+    Attributes:
+        number: The number of the page, from 1.
+        size: The most entries on a page.
+        total: The number of entries on all pages.
+    """
 
     request: Request
     number: int

@@ -1,4 +1,4 @@
-"""Jobs: all that run by a clock, and each with its history."""
+"""Pages about jobs (scheduled studies): the list of them, and each job with its history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textevolve.server.state import server_of
 from textevolve.store import jobs as stored_jobs
 
 JOBS = 100
-"""Jobs on one page."""
+"""The number of jobs on one page."""
 
 router = APIRouter()
 

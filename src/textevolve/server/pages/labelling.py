@@ -1,8 +1,9 @@
-"""Labelling in a browser: the tasks, one item at a time, and how far people agree.
+"""Pages for labelling by people: the tasks, one item at a time, and how far the labellers agree.
 
-Each answer is a form that is stored before the next item is shown, so it works without a script;
-`static/labelling.js` adds keys. A labeller is the name of the caller's key, or gives a name once.
-Nothing that is shown says where a text comes from: no id, no variant, no score.
+Each answer is a form that is stored before the next item is shown, so labelling works without a
+script; `static/labelling.js` adds keys. The name of a labeller is the name of the caller's key, or
+a name that the person enters once. To avoid bias, the pages do not show where a text comes from: no
+id, no variant, no score.
 """
 
 from __future__ import annotations
@@ -43,7 +44,13 @@ SEE_OTHER = 303
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """A labelling task with the labels of one person, by position."""
+    """A labelling task as one person works on it.
+
+    Attributes:
+        task: The task with its items.
+        labeller: The name of the person; may be empty.
+        labels: The labels of this person, by the position of the item.
+    """
 
     resources: Store
     task: StoredTask

@@ -1,4 +1,4 @@
-"""Logging in with a key, once, and out again."""
+"""The pages to log in with a key, which begins a browser's session, and to log out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Memories: a collection on a time line, searched, and each memory with its history."""
+"""Pages about memories: a collection as a time line or searched, and each memory with its
+history."""
 
 from __future__ import annotations
 
@@ -28,30 +29,31 @@ from textevolve.server.state import ServerState, server_of
 
 SHOWN = 50
 ASSOCIATED = 10
-"""Memories on one page."""
+"""The number of associated memories that the page of a memory lists."""
 EMBED_SECONDS = 20.0
-"""How long a page waits for the embedding of a question before it goes by keywords."""
+"""The seconds that a page waits for the embedding of a search text before it searches by
+keywords."""
 CHAT = "chat "
-"""Begins the source of memories that were made of a chat; its session's id follows."""
+"""The beginning of the source of memories that were made from a chat; the session's id follows."""
 FACTS = {"added": "held from version", "closed": "not held from version"}
-"""Fields of a memory that have other names here."""
+"""The fields of a memory that the pages show under other names."""
 DRAWN = frozenset(
     {
         *("id", "text", "collection", "entities", "relations", "cites", "reason"),
         *("supersedes", "superseded_by"),
     }
 )
-"""Fields of a memory that the page shows outside the table of details."""
+"""The fields of a memory that its page shows outside the table of details."""
 
 router = APIRouter()
 
 
 class SearchForm(BaseModel):
-    """Choose the memories of a collection that a page shows.
+    """The form that chooses the memories of a collection that a page shows.
 
     Attributes:
-        q: The text that is searched for; empty for the time line.
-        before: The id of the memory that the page begins behind.
+        q: The text to search for; empty for the time line.
+        before: The id of the memory after which the page begins; empty for the first page.
     """
 
     q: str = ""

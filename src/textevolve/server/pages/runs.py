@@ -1,5 +1,8 @@
-"""Runs: the list of them, two compared, and one of them: its matrix, live, its cases, its calls and
-its report. All of it waits for the disk, so paths are plain functions, which run in threads."""
+"""Pages about runs: the list of runs, two runs compared, and one run with its live matrix of
+results, its cases, its calls and its report.
+
+All pages wait for the disk, so the functions of the paths are not async, and run in threads.
+"""
 
 from __future__ import annotations
 
@@ -49,23 +52,37 @@ from textevolve.studies.stored import read_records, read_spec, read_stored
 from textevolve.studies.study import AnyStudy
 
 ROWS = 50
-"""Rows of one page."""
+"""The number of rows on one page."""
 AT_ONCE = 1000
-"""Records whose results are drawn with the page; those of more are loaded after it."""
+"""The most records of a run whose results are part of the page itself; the results of larger runs
+are loaded after the page."""
 CALLS = 20
 MOST_DIFFERENCES = 5
-"""With the first output of a case so many others are compared word by word."""
+"""The most outputs of a case that are compared word by word with the first output."""
 MOST_SEARCHED_CALLS = 20_000
 MOST_NAMED_CASES = 2_000
-"""The page of calls names a call's case if it is among the first so many."""
+"""The number of cases, from the first one, that the page of calls can name as the origin of a
+call."""
 LEAST_TOLD = 8
-"""Characters of an input that tell whose call it is; a shorter one stands in many prompts."""
+"""The fewest characters of an input by which the calls of its case are found; shorter inputs occur
+in many prompts."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """A run that a page shows. `study` is None if the records cannot be read; `reason` says why.
-    `by`: whether a row of the page is a case or a record."""
+    """A run that a page shows.
+
+    Attributes:
+        namespace: The namespace of a client's run; None for other runs.
+        kind: The kind of study, such as "compare".
+        model: The spec of the run's main model; may be empty.
+        study: The code of this kind of study; None if the records cannot be read.
+        spec: The specification of the study; None if the records cannot be read.
+        standing: The progress so far: the number of records by status, and the scores by variant.
+        variants: The names of the compared variants.
+        by: Whether a row of the page is a "case" or a single record ("key").
+        reason: Why the records cannot be read; otherwise empty.
+    """
 
     run: RunRecord
     namespace: str | None
@@ -84,12 +101,14 @@ class OpenedRun:
 
     @property
     def is_small(self) -> bool:
-        """Tell whether there are few enough records to draw the results with the page."""
+        """Return whether there are few enough records to draw the results as part of the page."""
         return 0 < self.standing.total <= AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
+    """The results of a run so far. `sentence`: the verdict; `blocks`: the figures below it."""
+
     sentence: str
     blocks: Sequence[Block]
 
@@ -136,7 +155,7 @@ def open_run(state: ServerState, caller: Caller, run_ref: str) -> OpenedRun:
 
 
 class RowsQuery(BaseModel):
-    """The query of a run's page."""
+    """The query in the address of a run's page: which rows it shows, and in which order."""
 
     show: Literal["", "failed", "passed", "not-passed"] = ""
     below: float | None = None
@@ -163,7 +182,7 @@ class RowsQuery(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """A row of a run's page. `number` counts from 1."""
+    """A row of a run's page. `number`: the number of its case, from 1."""
 
     number: int
     row: MatrixRow
@@ -171,7 +190,13 @@ class ShownRow:
 
 @dataclass(frozen=True, slots=True)
 class RowsPage:
-    """One page of a run's rows. `total`: the rows of all pages that match the filter."""
+    """One page of a run's rows.
+
+    Attributes:
+        heads: The names of the columns, one for each variant.
+        rows: The rows of this page.
+        total: The number of rows on all pages that match the query.
+    """
 
     heads: Sequence[str]
     rows: Sequence[ShownRow]
@@ -208,8 +233,16 @@ def _show(opened: OpenedRun, stored: Sequence[Kept]) -> Iterator[ShownRow]:
 
 @dataclass(frozen=True, slots=True)
 class CaseView:
-    """One case with all its rows. `records`: its stored records; `details`: the detailed blocks of
-    each row; `before`, `after`: the numbers of the neighbouring cases, None at the ends."""
+    """One case of a run with all its rows.
+
+    Attributes:
+        number: The number of the case in the run, from 1.
+        details: The detailed blocks of each row.
+        heads: The names of the columns, one for each variant.
+        records: The stored records of the case.
+        before: The number of the case before; None for the first.
+        after: The number of the case after; None for the last.
+    """
 
     number: int
     rows: Sequence[MatrixRow]
@@ -265,8 +298,13 @@ def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class ShownCall:
-    """A call in a list of calls. `case`: the case whose input the prompt contains, empty if
-    unknown; `words`: the first words of that input, or of the last message."""
+    """A model call in a list of calls.
+
+    Attributes:
+        request: The request of the call.
+        case: The id of the case whose input the prompt contains; empty if unknown.
+        words: The first words of that input, or of the last message.
+    """
 
     call: StoredCall
     request: ModelRequest
@@ -276,8 +314,12 @@ class ShownCall:
 
 @dataclass(frozen=True, slots=True)
 class CallsPage:
-    """One page of calls. `of_case`: whether the list is limited to the calls of one case; `after`:
-    the last call of this page, None if there is no next page."""
+    """One page of a run's model calls.
+
+    Attributes:
+        of_case: Whether the list is limited to the calls of one case.
+        after: The id of the last call of this page; None if there is no next page.
+    """
 
     calls: Sequence[ShownCall]
     of_case: bool
@@ -322,7 +364,7 @@ def _show_call(call: StoredCall, request: ModelRequest, inputs: Mapping[str, str
 
 
 RUNS = 25
-"""Runs of one page."""
+"""The number of runs on one page."""
 STATES = ("running", "finished", "interrupted", "failed")
 MATRIX_SCRIPT = Markup(
     '<script src="/static/report/matrix_elements.js"></script>'
@@ -425,7 +467,7 @@ def show_run(request: Request, run_ref: str, opened: Opened, query: PageRows) ->
 
 @router.get("/runs/{run_ref}/rows")
 def show_matrix(request: Request, opened: Opened, query: PageRows) -> Response:
-    """The rows alone, which a run's page asks for when there are new records."""
+    """Show the rows alone. A run's page requests them when there are new records."""
     return _draw_rows(request, "run_rows.html", opened, query)
 
 
@@ -449,8 +491,8 @@ def _draw_rows(request: Request, template: str, opened: OpenedRun, query: RowsQu
 
 @router.get("/runs/{run_ref}/standing")
 def show_standing(request: Request, opened: Opened, revision: str = "") -> Response:
-    """Draw the progress of a run. `revision`: the latest one of the page; if there are newer
-    records the page is asked to reload its rows."""
+    """Draw the progress of a run. `revision`: the latest change of the records that the page shows;
+    if there are newer records, the page is asked to reload its rows."""
     standing = opened.standing
     response = draw(request, "run_standing.html", run=opened.run, opened=opened, standing=standing)
     if str(standing.revision) != revision:
@@ -460,8 +502,8 @@ def show_standing(request: Request, opened: Opened, revision: str = "") -> Respo
 
 @router.get("/runs/{run_ref}/results")
 def show_results(request: Request, opened: Opened) -> Response:
-    """Draw the verdict and the figures below it, for runs whose figures take a while, and while new
-    records arrive."""
+    """Draw the verdict and the figures below it. The page requests them if they take a while, and
+    when new records arrive."""
     return draw(request, "run_results.html", results=read_results(server_of(request).store, opened))
 
 
@@ -494,14 +536,14 @@ def show_case(request: Request, number: int, opened: Opened, after: WholeNumber 
 
 @router.get("/runs/{run_ref}/calls")
 def show_calls(request: Request, opened: Opened, after: WholeNumber = 0) -> Response:
-    """All calls of the run, some at a time: what was sent, and what came back."""
+    """Show the calls of the run page by page, each with its request and its answer."""
     calls = read_calls(server_of(request).store, opened.run.id, after)
     return draw(request, "calls.html", opened=opened, run=opened.run, page=calls)
 
 
 @router.get("/runs/{run_ref}/report")
 def show_report(request: Request, opened: Opened) -> Response:
-    """The report of the run's kind, written block by block."""
+    """Show the report of the run, sent block by block."""
     if opened.study is None:
         raise NotFoundError(opened.reason)
     pieces = _report(server_of(request), opened)
@@ -510,7 +552,8 @@ def show_report(request: Request, opened: Opened) -> Response:
 
 
 def _report(state: ServerState, opened: OpenedRun) -> Iterator[Markup]:
-    """Draw the report; an error after the page has begun stands where it ends."""
+    """Draw the report. If an error occurs after the page has begun, its message is the last
+    block."""
     assert opened.study is not None
     try:
         lines = read_records(state.store, opened.run)

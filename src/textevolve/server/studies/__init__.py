@@ -1,4 +1,6 @@
-"""Studies over HTTP: one endpoint for all kinds, and the runner that works on them.
+"""Studies over HTTP: the same paths for all kinds of studies, and the runner that executes them.
 
-`wire` has the shapes of requests and answers; nothing here knows a kind of study by name.
+`api` has the paths, `runner` executes studies, `reading` and `feed` return their results, and
+`uploads` stores the files of requests. The formats of requests and answers are in `remote.wire`. No
+code here depends on the kind of a study.
 """

@@ -1,4 +1,5 @@
-"""`/v1/studies` and `/v1/kinds`: studies of any kind, begun, watched and read over HTTP."""
+"""`/v1/studies` and `/v1/kinds`: start, watch, read, cancel and resume studies of any kind over
+HTTP."""
 
 from __future__ import annotations
 
@@ -50,12 +51,20 @@ from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.studies.study_file import read_study, schema_of
 
 RUN = "run"
-"""The part of a request that says how a study is run."""
+"""The field of a request with the options of running the study."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedStudy:
-    """A study that a client submitted. `served`: the row to store, still without a run's id."""
+    """A study that a client submitted.
+
+    Attributes:
+        study: The code of this kind of study.
+        spec: The specification of the study.
+        part: The client's options for running it.
+        served: The row to store for the run, still without the run's id.
+        settings: The settings of the run.
+    """
 
     study: AnyStudy
     spec: StudySpec

@@ -1,6 +1,6 @@
-"""Stream the events of a run to watchers.
+"""Stream the events of a run to its watchers (clients that wait for results).
 
-A watcher has a position in the run's records, a revision: later records are read from the store in
+A watcher has a position in the run's records, a revision. Later records are read from the store in
 pages, so slow and reconnecting watchers miss nothing.
 """
 
@@ -30,12 +30,14 @@ from textevolve.store.records import Kept
 from textevolve.store.served import ServedRun
 
 LOOK_SECONDS = 0.5
-"""How often a watcher's run is looked at."""
+"""The seconds between two looks at a watched run for new records."""
 SPARING = 20
-"""The sums of `progress` are computed again after so many times as long as they took."""
+"""The factor that limits how often the sums of `progress` are computed: after each computation they
+are left alone for this many times its duration."""
 PAGE_RECORDS = 100
 QUIET_SECONDS = 15.0
-"""After which a line is sent to a watcher for whom there was no event."""
+"""The seconds without an event after which a watcher is sent an empty line, so its connection stays
+open."""
 
 log = logging.getLogger("textevolve.server")
 
@@ -44,8 +46,13 @@ StatusOf = Callable[[RunRecord, ServedRun | None], tuple[StudyStatus, str]]
 
 @dataclass
 class Feed:
-    """Streams the events of runs. `status_of`: returns the status of a run, see `Runner.status_of`.
-    `ending`: an event that ends all streams at shutdown."""
+    """A streamer of the events of runs to clients.
+
+    Attributes:
+        store: The storage of the runs.
+        status_of: Returns the status of a run, see `Runner.status_of`.
+        ending: An event that ends all streams when the server shuts down.
+    """
 
     store: Store
     status_of: StatusOf

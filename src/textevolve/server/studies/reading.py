@@ -36,7 +36,7 @@ MEDIA: Mapping[ReportFormat, str] = {
     "parquet": "application/vnd.apache.parquet",
 }
 SPOOLED = 2**20
-"""Bytes of a report that stay in memory before it is handed out; the rest lies in a file."""
+"""The bytes of a report that stay in memory until it is sent; the rest is in a temporary file."""
 CHUNK = 2**16
 
 P = TypeVar("P")
@@ -46,7 +46,8 @@ _RECORD_PLACE: TypeAdapter[Place] = TypeAdapter(tuple[float | None, int, str])
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A run, and its row as a server's run; None if the run was made without a server."""
+    """A run that a caller may see. `served`: the row that a server stores for runs of its clients;
+    None if the run was made without a server."""
 
     run: RunRecord
     served: ServedRun | None

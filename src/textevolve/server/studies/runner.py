@@ -1,8 +1,9 @@
-"""Run clients' studies in the background of the server: some at once, the others in turn.
+"""Run the studies of clients in the background of the server: a limited number at a time, the
+others in turn.
 
-The store keeps which runs should continue (`served_runs`), so a server resumes the runs of another
-one on the same store, even if that one crashed. The lease of a run names the server that works on
-it; thanks to the journal only calls that were in flight are repeated.
+The store remembers which runs should continue (`served_runs`), so a server resumes the runs of
+another server on the same store, even if that one crashed. A lease in the store names the server
+that works on a run. Thanks to the journal only calls that were in flight are repeated.
 """
 
 from __future__ import annotations
@@ -77,14 +78,15 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 LONGEST_WAIT = 5.0
-"""Seconds after which a study that waits for its key's next minute asks again."""
+"""The most seconds between two checks whether a study that waits for its key's next minute may
+continue."""
 GONE = "the key that began it is no longer valid; resume it with another one"
 
 
 @dataclass(frozen=True)
 class Accounts:
-    """The quotas of keys and namespaces. `limits` knows what is left and is charged for new
-    calls."""
+    """The quotas of keys and namespaces, as studies use them. `limits`: the remaining quotas, which
+    are charged for new calls; `identities`: finds the caller whose key started a run."""
 
     limits: UsageLimits
     identities: Identities
@@ -121,9 +123,10 @@ class Accounts:
 
 
 DRAIN_SECONDS = 30.0
-"""How long calls that are in flight may take when the server ends."""
+"""The most seconds that the server waits for calls in flight when it ends."""
 LOOK_SECONDS = 1.0
-"""How often it is looked whether a run was cancelled, or another process has let go of it."""
+"""The seconds between two checks whether a run was cancelled, or was abandoned by another
+process."""
 ENDING = "the server is stopping, and resumes the run at its next start"
 
 log = logging.getLogger("textevolve.server")
@@ -131,8 +134,13 @@ log = logging.getLogger("textevolve.server")
 
 @dataclass
 class Runner:
-    """Runs the studies of clients. `accounts`: the quotas of keys and namespaces for their
-    studies."""
+    """The runner of clients' studies.
+
+    Attributes:
+        store: The storage of the runs.
+        accounts: The quotas of keys and namespaces for the studies.
+        ending: Whether the server is stopping, so no more calls are started.
+    """
 
     store: Store
     settings: Settings

@@ -1,7 +1,7 @@
 """Store the files of clients' requests by their contents, in a folder next to the store.
 
-The files of one request are in one folder, whose name is the hash of all names and contents, so
-equal files are stored once. They are never executed.
+The files of one request are in one folder, whose name is the hash of all file names and contents,
+so equal files are stored once. They are never executed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from textevolve.settings import StoreLocation, folder_beside
 
 LONGEST_NAME = 200
 SWEPT_SECONDS = 3600.0
-"""Seconds after which files that no run needs are removed, such as the files of an estimate."""
+"""The seconds after which files that no run needs are deleted, such as the files of an estimate."""
 MOST_BYTES = 8 * 2**30
-"""Of all files that clients sent."""
+"""The most bytes of all files that clients sent."""
 
 
 def files_folder(store: StoreLocation) -> Path:
@@ -38,8 +38,8 @@ def files_folder(store: StoreLocation) -> Path:
 
 @dataclass(frozen=True)
 class Uploads:
-    """The folders of clients' files, within `folder`. `used`: returns the names of the folders that
-    runs or jobs need."""
+    """The folders of clients' files. `folder`: the folder that contains them; `used`: returns the
+    names of the folders that runs or jobs need."""
 
     folder: Path
     used: Callable[[], set[str]]
