@@ -29,7 +29,7 @@ def test_a_threshold_is_found_and_said_how_to_use():
     assert found.chosen.calls == pytest.approx((60 * 3 + 40 * 6) / 600)
     assert (found.first.value, found.second.value, found.difference.value) == (0.6, 1, -0.4)
     said = explain_selection(SPEC, found)
-    assert "For 90% agreement with a confidence of 90% probe may stand from" in said
+    assert "For 90% agreement with a confidence of 90% probe is good enough from" in said
     assert said.endswith("To use it: --judge cascade:0.56:probe,debate:general")
     assert "decides 60.0 % at once and takes 70.0 % of the calls" in said
     assert "Of 60 judgements so sure 0 were wrong" in said

@@ -44,7 +44,7 @@ def test_judges_are_measured_side_by_side(cli, model, labels):
     shown = " ".join(cli(*MEASURE, "-j", "probe", "-m", model).out.split())
     assert "probe agrees with people in 87.5 % [75.0, 97.5] of the items" in shown
     assert "always pass" in shown
-    assert "5 items on which a judge chooses not as people say" in shown
+    assert "5 items on which a judge disagrees with people" in shown
 
 
 def test_a_judge_that_only_compares_is_refused(cli, server, model, labels):

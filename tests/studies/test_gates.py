@@ -449,7 +449,7 @@ def test_judges_are_held_to_the_newest_measurement(home: Path, store: Store):
 
     assert check_judges(store, run, Gates()) == []
     text = "agreement of look:length 0.700 (95 % 0.397 to 0.892) on {}; its lower end must reach {}"
-    text += ", and its value surpass always fail (0.600)"
+    text += ", and its value must exceed always fail (0.600)"
     for on in ("b", other.id, "7.jsonl"):
         assert look(on) == (True, text.format(on, 0.3), 0.7)
     assert look("b", least=0.5) == (False, text.format("b", 0.5), 0.7)

@@ -144,7 +144,7 @@ def describe_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
     sentence = {
         "pays": "the debate pays here",
         "does not pay": "the debate does not pay here",
-        "cannot be told": "whether the debate pays here cannot be told",
+        "cannot be told": "it is not known whether the debate pays here",
     }[payoff.answer]
     sentence += f": {format_points(payoff.difference)}, p {payoff.p:.2g}"
     if payoff.answer == "cannot be told" and not math.isnan(payoff.items_needed):

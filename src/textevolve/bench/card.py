@@ -302,11 +302,14 @@ def explain_card(card: Card) -> str:
     counts."""
     sound = next((r for c in card.checks for r in c.rates if r.name == "sound"), None)
     if sound is None or sound.interval is None:
-        return "The card has no pairs of clear quality, so it cannot tell whether the judge judges."
+        return (
+            "The card has no pairs of clear quality, so it cannot show whether the judge tells"
+            " good from bad."
+        )
     hits = f"it preferred the clearly better response in {sound.hits} of {sound.count} pairs"
     if sound.interval[0] > 0.5:
         return f"The judge tells good from bad: {hits}."
     return (
-        f"Read nothing else here as a strength: {hits}, which is not clearly more than half. A"
-        " judge that does not tell good from bad also follows nobody."
+        f"The other figures are no strengths: {hits}, which is not clearly more than half. A"
+        " judge that cannot tell good from bad resists every attack."
     )

@@ -243,7 +243,7 @@ def _warn(
     if agreement.value <= value:
         yield (
             f"{name.capitalize()} agrees with people in {value:.0%} of these items, and the fit in"
-            f" {agreement.value:.0%}: it has shown nothing."
+            f" {agreement.value:.0%}: the fit has shown nothing."
         )
 
 
@@ -258,7 +258,7 @@ def describe_guarantee(fit: Fit) -> str:
             f" {selection.threshold:g} or more."
         )
     if not selection.steps:
-        return f"none: {selection.items} questions are too few to show that it is right so often"
+        return f"none: {selection.items} questions are too few to show so high an agreement"
     return f"none: {selection.reason}"
 
 

@@ -232,7 +232,9 @@ def draw_aggregates(
     drawn = (
         ", clustered by case" if any(figures.clustered for figures in by_variant.values()) else ""
     )
-    verdict = " Each record passed or not by its judge's own verdict." * (judged and least is None)
+    verdict = " The judge's own verdict decides whether a record passed." * (
+        judged and least is None
+    )
     note = f"Only scored records count; intervals are of 95 %{drawn}.{verdict}"
     title, star = "Variants" if several else "Result", "Highest mean score"
     return [Table(title, columns, rows, frozenset(best), note, star=star)]

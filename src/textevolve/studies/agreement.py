@@ -114,7 +114,7 @@ def report(spec: AgreementSpec, measured: MeasuredJudges) -> Report:
     parts = measured.items, measured.verdicts, measured.samples, measured.summary
     blocks = draw_agreement(*parts, spec.threshold)
     facts = summary_facts(measured.summary)
-    return Report("Judges beside people", summary_sentence(measured.summary), blocks, facts)
+    return Report("Judges compared with people", summary_sentence(measured.summary), blocks, facts)
 
 
 def data(spec: AgreementSpec, measured: MeasuredJudges) -> Mapping[str, Any]:

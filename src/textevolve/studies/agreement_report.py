@@ -30,8 +30,8 @@ from textevolve.studies.calibration_report import draw_calibrations
 from textevolve.studies.cells import estimate, finite
 
 BLIND_NOTE = (
-    "Brackets: 95 % intervals, drawn by question. The last {} are answers that read nothing:"
-    " a judge that scores no more has shown nothing."
+    "Brackets: 95 % intervals, drawn by question. The last {} are baselines that read no text: a"
+    " judge that scores no more than they do has shown nothing."
 )
 
 
@@ -41,13 +41,13 @@ def summary_sentence(summary: AgreementSummary) -> str:
     items = wording.count(summary.items, "item")
     scored = [judge for judge in summary.judges if not math.isnan(judge.accuracy.value)]
     if not scored:
-        return f"No judge has a whole verdict on any of the {items} with labels."
+        return f"No judge gave a complete verdict on any of the {items} with labels."
     best = max(scored, key=lambda judge: judge.accuracy.value)
     share = cell_text(estimate(best.accuracy), Column("", "percent", 1))
     blind = max(value for _, value in summary.blind_answers)
-    does = "chooses as people did" if summary.people is None else "agrees with people"
+    does = "makes the choice of people" if summary.people is None else "agrees with people"
     result_text = f"{best.name} {does} in {share} of the items"
-    blind_text = f"the best answer that reads nothing in {wording.percent(blind, 1)}"
+    blind_text = f"the best baseline that reads no text in {wording.percent(blind, 1)}"
     prefix = "Of all judges, " if len(scored) > 1 else ""
     return f"{prefix}{result_text}, {blind_text}."
 
@@ -105,7 +105,7 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
     rows += [(name, finite(share), *[""] * 5) for name, share in summary.blind_answers]
     note = (
         f"{BLIND_NOTE.format('three')} Same winner: in both orders. First won: share of all"
-        " verdicts won by the text that stood first; 50 % is fair to a pair."
+        " verdicts won by the text shown first; 50 % is no position bias."
     )
     return Table("Agreement with people", columns, rows, note=note)
 
@@ -146,7 +146,7 @@ def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Itera
     pairs = all(len(item.candidates) == 2 for item in items)
     event = "the first text is the better one" if pairs else "a text is the best one"
     if summary.people is not None:
-        event = "people pass a response (taking the score for it)"
+        event = "people pass a response (the score is used as the probability)"
     missing = f"Without log-odds, so without a probability: {', '.join(without)}."
     return draw_calibrations(calibrations, event, missing if without else "")
 
@@ -172,10 +172,10 @@ def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
         for judge in summary.judges
     ]
     note = (
-        "All orders and samples together, every distinct request of a judge once; the time is that"
-        " of the models."
+        "The sum over all orders and samples, in which each distinct request of a judge counts"
+        " once. Time: of the model calls."
     )
-    return Table("Spent on an item", columns, rows, note=note)
+    return Table("Cost of an item", columns, rows, note=note)
 
 
 def _draw_comparisons(summary: AgreementSummary) -> Table:
@@ -221,7 +221,7 @@ def _draw_disagreements(
     disputed.sort(key=lambda pair: pair[0])
     if not disputed:
         return
-    title = f"{wording.count(len(disputed), 'item')} on which a judge chooses not as people say"
+    title = f"{wording.count(len(disputed), 'item')} on which a judge disagrees with people"
     yield Matrix(title, list(outcomes), (_row(i, outcomes, failures) for _, i in disputed))
 
 

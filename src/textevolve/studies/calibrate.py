@@ -199,7 +199,7 @@ def report(_spec: object, result: CalibrationResult) -> Report:
 
 def _changes(result: CalibrationResult) -> list[Diff]:
     """Return the diffs of the templates that the search changed."""
-    suffix = "" if result.accepted else ", which was not taken"
+    suffix = "" if result.accepted else ", which was not accepted"
     old, new = (result.nodes[number].templates for number in (0, result.leader))
     return [
         Diff(
@@ -224,7 +224,7 @@ def _validation(result: CalibrationResult, gain: Gain) -> Table:
     gains = {"what was optimised": gain, "second judge": result.second}
     note = (
         "On rows that the search has not seen. Interval: by sign flips. p: a one-sided exact"
-        f" sign-flip test, which may be {gain.level:g} at most for the template to be taken."
+        f" sign-flip test, which may be {gain.level:g} at most for the template to be accepted."
     )
     rows = [
         (

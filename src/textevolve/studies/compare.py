@@ -142,7 +142,7 @@ class Comparison(Shown):
             return f"{self.baseline}: {describe_scores(figures, 'output')}"
         replaced = (wording.other_models(variant.usage) for variant in self.variants)
         if replacements := "; ".join(dict.fromkeys(filter(None, replaced))):
-            verdict += f" Not every output is its variant's own: {replacements}."
+            verdict += f" Other models answered in place of the variant's own: {replacements}."
         failed = wording.count(self.failed, "output")
         return f"{verdict} {failed} without a score left out." if self.failed else verdict
 
@@ -273,8 +273,8 @@ def _differences(comparison: Comparison) -> Table:
         for variant, paired in comparison.differences.items()
     ]
     note = (
-        "On the rows that both have a score of. p: a sign-flip test. Rows needed: for a test with"
-        " 80 % power to find a difference of this size."
+        "Only rows with a score for both variants count. p: sign-flip test. Rows needed: to find a"
+        " difference of this size with 80 % power."
     )
     baseline = wording.shorten_models(comparison.baseline)
     return Table(f"Compared with {baseline}", columns, rows, note=note)
@@ -315,7 +315,7 @@ def _spending(comparison: Comparison) -> Table:
         rows.append(
             [wording.shorten_models(summary.variant), summary.cut, *tokens, summary.seconds, cost]
         )
-    return Table("What the outputs took", columns, rows)
+    return Table("Cost of the outputs", columns, rows)
 
 
 def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[MatrixRow]:

@@ -127,7 +127,9 @@ def report(spec: CompareQuantsSpec, comparison: Comparison) -> Report:
                 quant.speed / original.speed if quant.speed and original.speed else None,
             ]
         )
-    note = "Speeds are those of this machine, as busy as it was, with all calls in flight."
+    note = (
+        "Speeds were measured on this machine under its load at the time, with all calls in flight."
+    )
     plain = compare.STUDY.report(spec, comparison)
     table = Table("Size and speed", columns, rows, note=note)
     return replace(plain, title="Quants", blocks=chain([table], plain.blocks))

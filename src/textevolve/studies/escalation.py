@@ -117,7 +117,7 @@ def report(spec: EscalationSpec, result: Escalated) -> Report:
     reasons = dict.fromkeys(item.failure.reason for item in result.items if item.failure)
     if reasons:
         facts["Missing"] = "\n".join(wording.shorten(r, 160) for r in list(reasons)[:REASONS])
-    title = f"Where {name_first(spec)} may stand"
+    title = f"When {name_first(spec)} is good enough"
     blocks = [_draw_curve(result.curve, spec)] if result.curve else []
     return Report(title, explain_selection(spec, result), blocks, facts)
 
@@ -131,10 +131,11 @@ def explain_selection(spec: EscalationSpec, result: Escalated) -> str:
     selection = result.selection
     aim = f"{selection.agreement:.0%} agreement with a confidence of {selection.confidence:.0%}"
     if selection.threshold is None or result.chosen is None:
-        return f"No threshold holds {aim}: {selection.reason}."
+        return f"No threshold reaches {aim}: {selection.reason}."
     point = result.chosen
     return (
-        f"For {aim} {name_first(spec)} may stand from a certainty of {selection.threshold:.6g} on."
+        f"For {aim} {name_first(spec)} is good enough from a certainty of"
+        f" {selection.threshold:.6g} on."
         f" On these items that decides {wording.percent(point.share.value, 1)} at once and takes"
         f" {_describe_cost(point)}, for a difference of {format_points(point.difference)} to asking"
         f" {spec.then} about all."

@@ -149,7 +149,7 @@ def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Re
 
 def _show_many(evaluations: Evaluations) -> Iterator[Block]:
     if evaluations.candidates > 1:
-        note = "A case's score is that of its best candidate; it passed where a candidate did."
+        note = "A case has the score of its best candidate, and passed if any candidate passed."
         yield Note(note, "dim")
     if evaluations.total > len(evaluations.chosen):
         visible_count = wording.count(len(evaluations.chosen), "case")

@@ -270,7 +270,7 @@ def report(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Report:
     if final is not None and final.text:
         blocks.append(Diff("The persona", final.before, final.text))
         branches = [_branch(change, final.cited) for change in final.changes]
-        blocks.append(Tree("Why: the memories behind each change", branches))
+        blocks.append(Tree("The memories behind each change", branches))
     if evolved.refused:
         rows = [
             (change.action, change.text, change.reason)
@@ -279,7 +279,7 @@ def report(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Report:
         columns = (Column("change"), Column("text"), Column("why not"))
         more = len(evolved.refused) - len(rows)
         note = f"{more} more not shown here." if more else ""
-        blocks.append(Table("Changes that are not made", columns, rows, note=note))
+        blocks.append(Table("Changes that were not made", columns, rows, note=note))
     memories = sum(step.memories for step in evolved.batches)
     memory_count = wording.count(memories, "memory") if memories == 1 else f"{memories:,} memories"
     facts = {"Looked at": f"{memory_count} in {wording.count(len(evolved.batches), 'call')}"}

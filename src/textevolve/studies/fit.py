@@ -58,7 +58,7 @@ def fit_sentence(fit: Fit) -> str:
     """Return the agreement of the fit, compared with that of its best single signal."""
     agreement = cell_text(estimate(fit.agreement), Column("", "percent", 1))
     best = next(signal.alone.value for signal in fit.signals if signal.name == fit.best)
-    does = "agrees with people" if fit.are_single else "chooses as people did"
+    does = "agrees with people" if fit.are_single else "makes the choice of people"
     return (
         f"Cross-validated, the fit {does} in {agreement} of the items; its best single signal,"
         f" {fit.best}, in"
@@ -91,7 +91,8 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
     rows += [(f"{signal.name} alone", estimate(signal.alone)) for signal in fit.signals]
     rows += [(name, estimate(figure)) for name, figure in fit.blind]
     alone = (
-        "a judge alone stands as it is, a look in the direction that the other folds' labels show"
+        "a judge alone is used as it is, a property of the text in the direction that the labels of"
+        " the other folds show"
     )
     if fit.are_single:
         alone = "so is each signal alone"
@@ -102,7 +103,9 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
     columns = (Column("judge"), Column("agreement", "percent", 1))
     yield Table("Agreement with people", columns, rows, note=note)
     event = "a text is good" if fit.are_single else "the first of two texts is the better one"
-    yield from draw_calibrations({"the fit": fit.calibration}, event, "All of it is out of fold.")
+    yield from draw_calibrations(
+        {"the fit": fit.calibration}, event, "All figures are out of fold."
+    )
 
 
 DEFAULT_SIGNALS = "probe,instruction-likelihood,pairwise,length"

@@ -293,7 +293,7 @@ def check_agreement(
     least, low = gates.min_agreement or 0, figure.low
     holds = low is not None and low >= least - ROUNDING and figure.value > blind[1] + ROUNDING
     statement = f"agreement of {judge} {_format_figure(figure)} on {gates.measured_on}; its lower"
-    statement += f" end must reach {least:g}, and its value surpass {blind[0]} ({blind[1]:.3f})"
+    statement += f" end must reach {least:g}, and its value must exceed {blind[0]} ({blind[1]:.3f})"
     return GateOutcome(AGREEMENT, holds, statement, figure.value)
 
 

@@ -246,7 +246,7 @@ def _draw(record: GuidedAnswer) -> Iterator[Block]:
     answers = (("without the debate", result.plain), ("with the debate", result.guided))
     if result.transcript:
         transcript = Texts("", [("", result.transcript)])
-        about = Note("It stands in the prompt of the second answer.")
+        about = Note("It is part of the prompt of the second answer.")
         yield Section("The debate", [about, transcript], folded=True)
     yield Texts("Answers", [(name, _format_answer(answer)) for name, answer in answers])
 
@@ -255,12 +255,12 @@ def _describe_debate(record: GuidedAnswer) -> str:
     if record.debate is None:
         return "not held"
     turns = sum(turn.failure is None for turn in record.debate.turns)
-    return f"{turns} of {len(record.debate.turns)} turns gave something to reason with"
+    return f"{turns} of {len(record.debate.turns)} turns gave usable arguments"
 
 
 def _format_answer(answer: Answer | None) -> str:
     if answer is None:
-        return "(not come to)"
+        return "(not reached)"
     return answer.text or f"(none: {answer.failure.reason if answer.failure else ''})"
 
 

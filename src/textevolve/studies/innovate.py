@@ -197,9 +197,9 @@ def _draw(innovated: Innovated) -> Iterator[Block]:
     if innovation.attempts:
         yield _table(innovation.attempts, innovation.best)
     if innovation.improved and innovation.best is not None:
-        suffix = "" if innovation.accepted else ", which is not taken"
+        suffix = "" if innovation.accepted else ", which was not accepted"
         yield Diff(
-            f"What the best input changes{suffix}", innovation.input, innovation.best.output or ""
+            f"Changes of the best input{suffix}", innovation.input, innovation.best.output or ""
         )
     title = "The refined input" if innovation.accepted else _describe_choice(innovation).rstrip(".")
     yield Texts(title, [("", innovation.refined)])
@@ -265,7 +265,7 @@ def _describe_choice(innovation: Innovation) -> str:
     if not innovation.improved:
         return "No refinement scored higher; the input stands."
     if innovation.accepted:
-        return "The refined input is taken."
+        return "The refined input is accepted."
     if not innovation.after:
         return "The best input was not tried on fresh outputs; the input stands."
     return "On fresh outputs the best input is not clearly better; the input stands."

@@ -354,7 +354,7 @@ def report(spec: IntegrateMemoriesSpec, integration: Integration) -> Report:
     noun = "memory" if new.memories == 1 else "memories"
     sums = f"{new.memories:,} new {noun}, importance {new.importance:.1f} of {new.threshold:g}"
     if not new.due:
-        advice = " Use --always to integrate all the same." if new.memories else ""
+        advice = " Use --always to integrate anyway." if new.memories else ""
         return Report(title, f"Not due: {sums}.{advice}", [])
     blocks: list[Block] = []
     if integration.questions:

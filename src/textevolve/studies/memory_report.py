@@ -34,7 +34,7 @@ TITLES: Mapping[str, str] = {
     "update_correct": "updates correct",
     "update_hallucination": "updates hallucinated",
     "update_omission": "updates omitted",
-    "update_other": "updates otherwise wrong",
+    "update_other": "other wrong updates",
     "question_correct": "answers correct",
     "question_hallucination": "answers hallucinated",
     "question_omission": "answers omitting",

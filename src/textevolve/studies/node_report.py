@@ -67,7 +67,7 @@ def report(result: NodesResult, *, most: int, states: bool) -> Report:
 def _sentence(statistics: NodeStatistics) -> str:
     text = f"{wording.count(statistics.nodes, 'node')} in "
     text += wording.count(statistics.episodes, "episode")
-    text = f"{text}; {statistics.errors:,} failed themselves" if statistics.errors else text
+    text = f"{text}; {statistics.errors:,} ended with an error" if statistics.errors else text
     if not statistics.by_evaluator:
         return text
     counts = (
@@ -97,7 +97,7 @@ def _blocks(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
         note = (
             f"The first {wording.count(len(result.shown), 'node')} of {number} are shown in full."
         )
-        yield Note(f"{note} The figures are of all.", "warning")
+        yield Note(f"{note} The figures cover all.", "warning")
     for node in result.shown:
         yield _in_full(node)
 

@@ -84,7 +84,7 @@ def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord)
         "Settings": wording.shorten_models(_describe_settings(spec)),
         "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
-        "From other runs": wording.count(totals.reused.calls, "answer"),
+        "Reused answers": f"{reused:,}" if (reused := totals.reused.calls) else "",
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
     }
 

@@ -45,9 +45,9 @@ from textevolve.wiring import Workbench
 
 READING = (
     "Look at `sound` first: a judge that gives every text the same score never flips and obeys"
-    " nobody. A case counts by the mean over both orders, but for the flips and the samples."
-    " Intervals are of 95 %; with few cases they are wide. What a control gains is owed to length"
-    " or chance, so compare attacks with it."
+    " nobody. A case counts with its mean over both orders, except for flips and samples."
+    " Intervals are of 95 %; with few cases they are wide. A control gains by length or chance"
+    " alone, so compare attacks with it."
 )
 
 
@@ -121,8 +121,8 @@ def report(_spec: RobustnessSpec, card: Card) -> Report:
         "Judgements": f"{card.scored:,} of {card.questions:,} answered, {card.failed:,} missing,"
         f" {card.refused:,} refused; coverage {wording.percent(card.coverage)}",
         "Samples": f"{card.seeds} seeds",
-        "Used": f"{wording.used(card.usage)}; every distinct request once, also where the journal"
-        " answered it",
+        "Used": f"{wording.used(card.usage)}; each distinct request counts once, even if the"
+        " journal answered it",
         "Missing": "\n".join(reasons),
     }
     tables = [_draw_check(check) for check in card.checks]

@@ -100,7 +100,7 @@ class Summary:
         """
         if self.compressed is not None:
             return self.compressed
-        reason = self.failure.reason if self.failure is not None else "it was not asked for"
+        reason = self.failure.reason if self.failure is not None else "it was not requested"
         skipped = self.failure is not None and self.failure.kind == "skipped"
         raise (BudgetError if skipped else AnswerError)(reason)
 
