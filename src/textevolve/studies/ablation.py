@@ -1,4 +1,6 @@
-"""Ablation: whether a debate pays on a user's items, compared with cheaper uses of its agents."""
+"""The ablation study: it measures whether a debate agrees with people's labels more often than
+cheaper uses of the same agents: a single judge, a jury without a discussion, and escalation from
+one to the other."""
 
 from __future__ import annotations
 
@@ -57,8 +59,14 @@ class AblationSpec(OneProfileSpec, RepeatsSpec):
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """The result of an ablation. `payoff`: the benefit of the debate over cheaper judges; None if
-    no item allows a comparison. `sentence`: the verdict, or the reason why there is none."""
+    """The result of an ablation.
+
+    Attributes:
+        measured: The verdicts and agreement figures of all judges.
+        payoff: The gain in accuracy of the debate over cheaper judges; None if no item has a
+            verdict of each judge.
+        sentence: The conclusion, or the reason why there is none.
+    """
 
     measured: MeasuredJudges
     payoff: Payoff | None

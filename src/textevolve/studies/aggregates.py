@@ -1,7 +1,8 @@
-"""Aggregates of the rows of a run: mean, pass rate, intervals, coverage and the lowest scores.
+"""Aggregates of the rows of a run: mean score, pass rate, their intervals, coverage, and the lowest
+scores.
 
-They are the same for every kind; the study of the rows defines the meaning of a score. Rows are
-added one by one, and only their figures are kept.
+The computation is the same for every kind of study; the study defines the meaning of a score. Rows
+are added one by one, and only their numbers are held in memory.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 def keep_greatest(heap: list[T], item: T, most: int) -> None:
-    """Add an item to a heap that keeps the `most` greatest items. No two items may be equal in the
-    order."""
+    """Add an item to a heap that holds the `most` greatest items. No two items may compare as
+    equal."""
     if len(heap) < most:
         heapq.heappush(heap, item)
     else:
@@ -42,9 +43,9 @@ def keep_greatest(heap: list[T], item: T, most: int) -> None:
 class Aggregates:
     """The figures of all rows of a run, or of one variant's rows.
 
-    A row counts if it has a score, failed, or was skipped. `threshold`: the score in [0, 1] from
-    which a row passes; None: the row's own verdict counts. A figure that cannot be computed is
-    None.
+    A row counts as scored, failed or skipped. `threshold`: the score in [0, 1] from which a row
+    passes; if it is None, the row's own verdict counts. `counts`: the number of rows by status. A
+    figure that cannot be computed is NaN or None.
     """
 
     threshold: float | None = None
@@ -98,7 +99,8 @@ class Aggregates:
 
     @property
     def clustered(self) -> bool:
-        """Whether a case has several scored records."""
+        """Whether a case has several scored records, so that intervals must treat them as one
+        cluster."""
         return len(self._cases) < self.scored
 
     @property
@@ -173,8 +175,9 @@ def describe_mean(mean: Estimate) -> str:
 
 
 def describe_scores(figures: Aggregates, noun: str) -> str:
-    """Return the result of records without variants in a sentence: pass rate and mean score, both
-    with their intervals, and the number of records without a score. `noun`: a record's name."""
+    """Describe the result of records without variants in a sentence: pass rate and mean score, both
+    with their intervals, and the number of records without a score. `noun`: the word for a record,
+    such as "case"."""
     rate, mean, parts = figures.pass_rate, describe_mean(figures.mean), list[str]()
     if rate.value is not None:
         passed, of = round(rate.value * figures.verdicts), wording.count(figures.verdicts, noun)
@@ -199,8 +202,8 @@ def percents(low: float, high: float | None) -> str:
 def draw_aggregates(
     by_variant: Mapping[str, Aggregates], threshold: float | None = None
 ) -> list[Block]:
-    """Return a table of the variants; nothing for a single record. `threshold`: the score in [0, 1]
-    from which a record passes, if that is known."""
+    """Return a table with a row for each variant; no table for a single record. `threshold`: the
+    score in [0, 1] from which a record passes, if that is known."""
     if sum(figures.records for figures in by_variant.values()) < 2:
         return []
     several = len(by_variant) > 1

@@ -1,6 +1,8 @@
-"""Agreement: how far judges agree with people on labelled items, and which judge does better.
+"""The agreement study: it measures how far judges agree with people on labelled items, and which
+judge agrees better.
 
-`textevolve.bench.verdicts` gathers verdicts, and `textevolve.bench.agreement` sums them up.
+`textevolve.bench.verdicts` collects the judges' verdicts, and `textevolve.bench.agreement` computes
+the figures.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ class AgreementSpec(RepeatsSpec):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredJudges:
-    """The verdicts of all judges with their figures of agreement. `samples`: the number of samples
-    of each judge."""
+    """The verdicts of all judges on labelled items, with their figures of agreement with people.
+    `samples`: how many verdicts each judge gave on the same question, by the judge's name."""
 
     items: tuple[Item, ...]
     verdicts: tuple[Verdict, ...]

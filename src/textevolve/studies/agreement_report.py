@@ -1,4 +1,4 @@
-"""Judges compared with people, and with each other, as the blocks of a report.
+"""The report on judges that are compared with people, and with each other.
 
 Each text of an item is shown once, even if several judges differ from people on it.
 """
@@ -111,8 +111,8 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
 
 
 def _draw_responses(summary: AgreementSummary) -> Table:
-    """Draw the figures of judges on single responses, at their own threshold and at the best
-    one."""
+    """Draw the figures of judges on single responses: at the judge's own threshold, and at the
+    threshold at which it agrees best with people."""
     percents = [Column(name, "percent", 1) for name in ("accuracy", "precision", "recall")]
     numbers = [Column(name, "number") for name in ("kappa", "alpha", "AUC")]
     columns = [Column("judge"), *percents, *numbers, Column("covered", "percent", 0)]
@@ -207,8 +207,8 @@ def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
 def _draw_disagreements(
     items: Sequence[Item], verdicts: Sequence[Verdict], threshold: float | None
 ) -> Iterator[Matrix]:
-    """Yield the items on which a judge and people differ, the least credit first; among equals
-    the scores furthest from people's labels first."""
+    """Yield the items on which a judge and people differ: those with the lowest credit first; among
+    equals those whose scores are furthest from people's labels."""
     outcomes = gather_outcomes(items, verdicts, threshold)
     failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
     disputed: list[tuple[float, Item]] = []

@@ -1,9 +1,9 @@
-"""Assertions of tests: single texts, each with its own judge and its own minimum score; a record
-for each.
+"""The study of assertions in tests: each is a single text that a judge must give a minimum score,
+and has a record of its own.
 
-A test session writes its run itself, since its cases are not known in advance (`testing.judging`);
-this module judges one assertion, reports a run and resumes it. A case's parameters are the
-`Demand`.
+A test session writes its run itself, since its cases are not known in advance (`testing.judging`).
+This module judges one assertion, reports on a run and resumes it. The parameters of a case hold its
+`Demand`: the judge and the minimum score.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ class AssertionsSpec(StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The judge of a text, and the score that the text must reach.
+    """The judge of an assertion's text, and the score that the text must reach.
 
-    `model`: the model of a judge that names none; empty: the run's. `min_score`: in [0, 1]; None:
-    the judge's own verdict counts. `position`: the position in the test session. `given`: the
-    result of a user's evaluator, since the journal has no answers of it.
+    Attributes:
+        model: The model of a judge that names none; empty: the run's model.
+        min_score: The minimum score in [0, 1]; None: the judge's own verdict counts.
+        position: The position of the assertion in the test session.
+        given: The result, if a user's own evaluator has judged the text; it is stored because the
+            journal holds only answers of models.
     """
 
     judge: str
@@ -55,7 +58,8 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A case with the demand on its only candidate, and the result of the judge."""
+    """A judged assertion: a case whose only candidate is the text, what the text must reach, and
+    the judge's result."""
 
     case: Case
     demand: Demand
@@ -112,10 +116,10 @@ def write_demand(demand: Demand) -> dict[str, Any]:
 
 
 def read_cases(_spec: AssertionsSpec) -> list[Case]:
-    """Reject a run from the command line.
+    """Refuse to start such a run from the command line.
 
     Raises:
-        InputError: always: tests add the cases of such a run one by one.
+        InputError: always, since tests add the cases of such a run one by one.
     """
     raise InputError("assertions are made in tests with pytest: see textevolve.testing")
 
@@ -147,7 +151,8 @@ def find_row(assertion: Assertion) -> Row:
 
 @dataclass
 class Assertions:
-    """The result of a test session. `figures`: the mean of all scores, and the pass rate."""
+    """The result of a test session: its assertions with the mean of all scores and the pass rate
+    (`figures`), and the `usage` of the judges."""
 
     assertions: list[Assertion] = empty_default(list)
     figures: Aggregates = field(default_factory=Aggregates)

@@ -1,5 +1,6 @@
-"""The earlier run with which a gate compares. It is looked up before the first model call, so that
-a wrong name costs nothing."""
+"""The earlier runs that gates depend on: the run that scores are compared with, and the runs in
+which the judges' agreement with people was measured. Both are looked up before the first model
+call, so that a wrong name costs nothing."""
 
 from __future__ import annotations
 
@@ -32,17 +33,18 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
 
 MEASURES = "agreement"
-"""The kind of the runs that measure judges."""
+"""The kind of study that measures how far judges agree with people."""
 LOOKED_AT = 1000
-"""The number of newest runs that are searched."""
+"""The number of runs, the newest first, among which a name is looked up."""
 
 
 def find_baseline(
     store: Store, run: RunRecord, gates: Gates, settings: Settings
 ) -> RunRecord | None:
-    """Return the run that `no_worse_than` names, with its records in the store. If several runs of
-    the kind have the name, the newest counts; `last` is the newest except this run. None if the
-    name is that of a variant, if there is no `last` yet, or if there is no such gate.
+    """Return the run that the gate `no_worse_than` names, with its records in the store. If several
+    runs of the same kind have the name, the newest counts; the name `last` means the newest run
+    other than this one. Return None without such a gate, if the name is that of a variant, or if
+    there is no `last` run yet.
 
     Raises:
         InputError: there is neither a variant nor a run of the same kind and inputs of that name.
@@ -88,8 +90,9 @@ def find_baseline(
 
 
 def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome]:
-    """Check each judge of a run by the agreement run that `measured_on` names, before the first
-    model call. A judge is the same if its text, model, files and threshold are.
+    """Check for each judge of a run that it agreed with people often enough in the agreement run
+    that `measured_on` names. A measured judge is the same judge if its text, model, files and
+    threshold are the same. The check precedes the first model call.
 
     Raises:
         StoreError: the store cannot be read.
@@ -124,7 +127,8 @@ def _measures(run: RunRecord, name: str | None) -> bool:
 
 
 def _identify_judges(stored: StoredSpec) -> list[tuple[str, str]]:
-    """Return the judges of a run by name, each with all that its verdicts depend on, as JSON."""
+    """Return the name of each judge of a run, with everything that its verdicts depend on as
+    JSON."""
     study = find_study(stored.kind)
     spec = read_spec(study, stored)
     threshold, rubric = getattr(spec, "threshold", None), getattr(spec, "rubric", None)
@@ -165,8 +169,8 @@ def check_run(
     baseline: RunRecord | None = None,
     judges: Sequence[GateOutcome] = (),
 ) -> Gated:
-    """Check the gates of a run with these rows, with the same intervals as in the run's report.
-    `judges`: the outcomes of `check_judges`, made before the first model call."""
+    """Check the gates of a run with these rows, by the same intervals as in the run's report.
+    `judges`: the outcomes of `check_judges`."""
     earlier = None
     if baseline is not None:
         study = find_study(read_stored(baseline).kind)

@@ -1,6 +1,8 @@
-"""Calibrate (prompt optimisation): search for a better prompt template on rows of values for it.
+"""Calibrate (prompt optimisation): a study that searches for a better prompt template on the user's
+rows, each of which has values for the template.
 
-`textevolve.loops.calibration` has the search; the gain on held-out rows has an interval.
+`textevolve.loops.calibration` has the search. The gain on rows that the search never saw is
+reported with an interval.
 """
 
 from __future__ import annotations
@@ -169,13 +171,13 @@ def program_of(spec: CalibrateSpec) -> str | None:
 
 
 def judge_of(spec: CalibrateSpec) -> str | None:
-    """Return the judge that scores, if no metric does."""
+    """Return the judge whose score the search optimises; None if a metric scores."""
     judge = spec.judge if spec.judge or spec.metric else DEFAULT_JUDGE
     return judge and with_model(judge, spec.judge_model)
 
 
 def second_judge_of(spec: CalibrateSpec) -> str | None:
-    """Return the judge that the search never uses."""
+    """Return the judge that only checks the result: the search never uses it."""
     return spec.second_judge and with_model(spec.second_judge, spec.judge_model)
 
 
@@ -242,7 +244,7 @@ def _validation(result: CalibrationResult, gain: Gain) -> Table:
 
 
 def _grow(result: CalibrationResult, number: int) -> Branch:
-    """Return a template as a tree with all templates derived from it."""
+    """Return a template as the root of a tree with all templates that were derived from it."""
     node = result.nodes[number]
     leads = node.number == result.leader and node.number != 0
     notes = [_place(node, n) for n in range(len(node.placings))]
@@ -307,7 +309,7 @@ def cases_of(
     spec: CalibrateSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
 ) -> Iterator[Case]:
     """Yield rows as cases: the values as JSON, the label, and the names of all other columns.
-    `objects`: the user's Python objects by name.
+    `objects`: the caller's Python objects by name.
 
     Raises:
         InputError: the rows do not fit the template.
@@ -329,8 +331,8 @@ def cases_of(
 
 
 def take(spec: CalibrateSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:
-    """Return the rows of a program as cases, or the rows of the file that the specification names.
-    `objects`: the user's Python objects by name."""
+    """Return the rows that a Python program passes as cases, or those of the file that the
+    specification names. `objects`: the caller's Python objects by name."""
     if spec.data:
         return read_cases(spec, objects)
     return cases_of(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
@@ -341,7 +343,7 @@ def material_of(
     cases: Iterable[Case],
     program: OpenedProgram | None = None,
 ) -> Material:
-    """Return the material of the search, read back from its cases."""
+    """Return the inputs of the search (templates, rows, scorers), restored from its cases."""
     examples: list[Example] = []
     columns: tuple[str, ...] = ()
     for case in cases:
@@ -358,7 +360,7 @@ def material_of(
 async def run(
     spec: CalibrateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[CalibrationResult]:
-    """Yield the state of the search after each round, and at its end."""
+    """Yield the state of the search after each round, and the final state."""
     reject_rehearsal(program_of(spec), bench.mode)
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
@@ -399,7 +401,8 @@ async def run(
 
 
 def _describe_decision(result: CalibrationResult) -> dict[str, object]:
-    """Describe what was decided by held-out rows, for traces: the score is of these alone."""
+    """Describe the decision between the best template and the original for traces: its score comes
+    from the held-out rows alone."""
     facts: dict[str, object] = {"status": result.stopped, "reason": result.reason or None}
     facts |= {"accepted": result.accepted, "passed": result.accepted}
     if (gain := result.gain) is None:
@@ -409,7 +412,8 @@ def _describe_decision(result: CalibrationResult) -> dict[str, object]:
 
 
 def _foresee(spec: CalibrateSpec, material: Material) -> dict[str, str]:
-    """Return the limits of the search as facts for a cost estimate."""
+    """Return the limits of the search, such as its number of rounds, as facts for a cost
+    estimate."""
     held_out = len(material.validation)
     parts = {"rows": f"{len(material.training):,} for training, {held_out:,} for validation"}
     if spec.budget is None:
@@ -422,7 +426,8 @@ def _foresee(spec: CalibrateSpec, material: Material) -> dict[str, str]:
 
 
 def compare_scores(scores: Sequence[float], other_scores: Sequence[float], seed: int = 0) -> Gain:
-    """Return the mean difference over rows with both scores, with its paired interval; no test."""
+    """Return the mean difference over rows that have both scores, with its paired interval; no
+    significance test."""
     pairs = [(a, b) for a, b in zip(scores, other_scores, strict=True) if not math.isnan(a + b)]
     none, rows = math.nan, len(scores)
     scored = [sum(not math.isnan(score) for score in side) for side in (scores, other_scores)]

@@ -1,6 +1,7 @@
-"""The calibration of probabilities, as the blocks of a report.
+"""The report on how well probabilities are calibrated: how often the predicted event came true,
+compared with its predicted probability.
 
-The probabilities come from judges, signals or fits, which have names here.
+The probabilities come from judges, from signals of judges, or from fitted judges.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from textevolve.studies.cells import estimate, finite
 def draw_calibrations(
     calibrations: Mapping[str, Calibration], event: str, missing: str
 ) -> Iterator[Block]:
-    """Draw the figures of each judge, and its calibration curve. `event`: the event of the
-    probabilities; `missing`: a sentence on judges without probabilities."""
+    """Draw the calibration figures and the calibration curve of each judge. `event`: what the
+    probabilities predict, in words; `missing`: a sentence on judges that give no probabilities."""
     if not calibrations:
         return
     columns = (

@@ -1,4 +1,5 @@
-"""Cases from the user's rows: the options for reading rows, and the parameters of a case."""
+"""Reading the user's rows as cases: the options for column names, and the parameters that a row may
+set for its case."""
 
 from __future__ import annotations
 

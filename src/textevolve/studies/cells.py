@@ -1,4 +1,4 @@
-"""Statistics as cells of a report, with None for missing figures."""
+"""Conversion of statistics to cells of a report; a missing figure is None."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def finite(value: float) -> float | None:
 
 
 def estimate(figure: Statistic) -> Estimate:
-    """Return a statistic as a cell."""
+    """Return a statistic as a report cell with its interval."""
     return with_ends(figure.value, figure.interval)
 
 

@@ -1,5 +1,5 @@
-"""Chains that replace a model in a study: open them by name, describe them for the identity of a
-run, and call them with a text."""
+"""Chains (sequences of model calls) that stand in for a model in a study: they are opened by name,
+described so that a change of a chain makes another run, and called with a text."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 
 
 def chains_among(*models: str | None) -> tuple[str, ...]:
-    """Return the names among `models` that stand for a chain, without repetition."""
+    """Return those of the names that stand for a chain instead of a model, without repetition."""
     return tuple(
         dict.fromkeys(model for model in models if model is not None and names_chain(model))
     )
 
 
 def open_chain_named(name: str, objects: Mapping[str, object]) -> Chain:
-    """Open the chain that a specification names: a file, an import path, or a Python object.
+    """Open the chain that a specification names: a file, an import path, or one of the caller's
+    Python objects.
 
     Raises:
         InputError: there is no such chain.
@@ -64,7 +65,7 @@ def describe_chains(names: tuple[str, ...], objects: Mapping[str, object]) -> di
 
 
 def models_of_chains(chains: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the models that chains name, as `describe_chains` describes them."""
+    """Return the models that chains name. `chains`: the result of `describe_chains`."""
     return tuple(dict.fromkeys(model for chain in chains.values() for model in chain["models"]))
 
 
@@ -87,10 +88,10 @@ def reject_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
 
 
 def reject_rehearsal(model: str | None, mode: Mode) -> None:
-    """Reject an estimate of a search whose model is a chain.
+    """Reject the cost estimate of a search whose model is a chain.
 
     Raises:
-        InputError: the search is rehearsed, and a chain is its model.
+        InputError: the run is an estimate (a rehearsal), and a chain is its model.
     """
     if mode == "rehearsed" and chains_among(model):
         raise InputError(
@@ -109,8 +110,9 @@ async def ask_chain(
     spent: TraceRecorder | None,
     improve: ImproveStep | None = None,
 ) -> tuple[dict[str, Any], StepTrace]:
-    """Run a chain, and return its outputs and its trace. `values` may hold more than its inputs.
-    `spent` records the trace, also if the chain fails.
+    """Run a chain, and return its outputs and the trace of its steps. `values`: the chain's inputs,
+    and possibly more. `spent`: receives the trace, even if the chain fails, so that its usage is
+    counted.
 
     Raises:
         AnswerError: the outputs cannot be used, or the chain's own code raised an error.
@@ -139,9 +141,9 @@ async def ask_chain(
 
 
 class ChainWriter:
-    """A chain with the interface of a model: its only input is the text of the request, and its
-    only output is the answer. A request for another sample makes all of the chain's own requests
-    other samples."""
+    """A chain with the interface of a model: the text of the request is its only input, and its
+    only output is the answer. A request for another sample repeats all model calls of the chain
+    with other samples."""
 
     def __init__(self, chain: Chain, bench: Workbench, improve: ImproveStep | None = None) -> None:
         if len(chain.inputs) != 1:

@@ -1,7 +1,8 @@
-"""Chats with an agent, opened from a store and settings, with the agent's model, session and
-memories.
+"""Chats with a stored agent: its model, session and memories are looked up and opened here for the
+command line, Python and the server.
 
-The command line, Python and the server all open chats here. `agents/chat.py` holds the chat itself.
+`plan_chat` looks everything up before a model is called, and `Chats` opens chats by such plans.
+`agents/chat.py` holds the chat itself.
 """
 
 from __future__ import annotations
@@ -79,23 +80,25 @@ class ChatOptions(Frozen):
 
 
 MemoryUse: TypeAlias = Literal["on", "recall", "off"]
-"""Whether memories are recalled and made, only recalled, or neither."""
+"""`on`: memories are recalled and made; `recall`: they are only recalled; `off`: neither."""
 ALSO_TOLD = "For this conversation you are also told:"
-"""Stands between the persona and what a client adds to it."""
+"""The line that separates the agent's persona from further instructions of a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A request for a chat.
+    """A request to open a chat.
 
     Attributes:
-        keep: Store the session. A chat that is not stored begins with `history`.
-        text: The message; it names a chat that is not stored.
+        keep: Whether the session is stored. If not, the conversation so far is in `history`.
+        text: The user's message; it is part of the journal key of a chat that is not stored.
         instructions: Further instructions of the client, added to the agent's persona.
-        recall: Settings that override those of the agent's recall, by name.
+        recall: Settings of the memory recall that override the agent's, by name.
         schema: The JSON schema of the answer.
-        tools: As `ChatParts` has it, like `tool_choice` and `exchange`.
-        seed: The same request with the same seed gets the same answer again.
+        tools: The tools that the model may call, as JSON; `tool_choice` and `exchange` (the tool
+            calls so far) belong to them, as in `ChatParts`.
+        seed: A number that makes answers repeatable: an equal request with the same seed gets the
+            stored answer.
     """
 
     options: ChatOptions
@@ -117,9 +120,12 @@ class ChatPlan:
     """The agent, models and session of a chat, looked up before any model call.
 
     Attributes:
-        reason: The reason for the choice of the model.
-        collections: The collections that the agent recalls from.
-        embedders: The models that embed for them.
+        model: The model that answers, and `reason`: why it was chosen.
+        collections: The collections of memories that the agent recalls from.
+        embedders: The models that compute embeddings for these collections.
+        session: The id of the resumed session; empty for a new one.
+        messages: The earlier messages of the conversation.
+        persona: The agent's persona, with the user's name and description.
     """
 
     request: ChatRequest
@@ -140,7 +146,8 @@ class ChatPlan:
 async def plan_chat(
     request: ChatRequest, settings: Settings, resources: Store | None = None
 ) -> ChatPlan:
-    """Look up everything that a chat needs.
+    """Look up the agent, model, collections and session of a chat. `resources`: the open store of
+    agents; by default that of the settings is opened.
 
     Raises:
         InputError: there is no such agent, collection or session, or a setting cannot be used.
@@ -206,8 +213,8 @@ async def open_chat_run(
     limits: Limits = Limits(),
     listener: Listener = silence,
 ) -> AsyncGenerator[AgentChat]:
-    """Open a chat whose calls are stored as a run. Memories of unfinished turns are made when the
-    next chat with the agent begins.
+    """Open a chat whose model calls are stored as a run. If it ends before memories of its last
+    turns are made, the next chat with the agent makes them.
 
     Raises:
         StoreError: the store cannot be used.
@@ -228,8 +235,9 @@ async def open_chat_run(
 
 
 class Chats:
-    """The chats that share a workbench: the single chat of a command, or all of a server. Close it
-    at the end. Stored turns whose memories are not made by then are learned by a later chat."""
+    """The chats that share a workbench (the open models and stores): the single chat of a command,
+    or all chats of a server. Close it at the end. If memories of stored turns are not made by then,
+    a later chat makes them."""
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
@@ -237,8 +245,8 @@ class Chats:
         self._unkept: dict[str, _UnkeptKeeper] = {}
 
     async def plan(self, request: ChatRequest) -> ChatPlan:
-        """Plan a chat with an agent of the workbench's store. An agent without a model uses the
-        workbench's default model. Raises as `plan_chat`."""
+        """Plan a chat with an agent of the workbench's store. An agent without a model of its own
+        uses the workbench's default model. Raises the errors of `plan_chat`."""
         model = self._bench.default_model or self._bench.settings.model
         settings = self._bench.settings.model_copy(update={"model": model})
         return await plan_chat(request, settings, self._bench.resources)
@@ -289,8 +297,8 @@ class Chats:
         return self._bench.resources.sessions(plan.agent.namespace)
 
     async def _learn(self, plan: ChatPlan, collection: str, turn: FinishedTurn) -> tuple[str, ...]:
-        """Make memories of a turn, and return their ids. The earlier turns of the session are
-        context, and are not learned again."""
+        """Make memories of a turn (a message with its answer), and return their ids. The earlier
+        turns of the session are context; no memories are made of them again."""
         unkept = self._unkept.pop(turn.session, None)
         if unkept is not None:
             return await self._create(plan, collection, turn, *unkept.dialogue(turn))
@@ -315,7 +323,8 @@ class Chats:
         source: ChangeSource,
     ) -> tuple[str, ...]:
         """Create memories and return their ids. In a conversation that is not stored only the last
-        exchange is read: earlier ones were learned when they were new, or were to be ignored."""
+        exchange is read, since memories of earlier exchanges were made, or declined, when these
+        were new."""
         with span("part", "learn", self._bench.tracing, conversation=turn.session):
             created = await create_memories(
                 self._bench.resources.memories(plan.agent.namespace),
@@ -345,8 +354,8 @@ async def _condense(bench: Workbench, plan: ChatPlan, texts: Sequence[str], budg
 
 
 async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> Recalled:
-    """Recall memories for a message, up to the agent's budget of tokens, or else a quarter of the
-    context."""
+    """Recall memories for a message, up to the agent's budget of tokens; without a budget, up to a
+    quarter of the model's context."""
     memory_settings: RecallSettings = plan.agent.spec.memory
     budget = memory_settings.budget or max(SMALLEST_BUDGET, _context_of(plan, bench.settings) // 4)
     settings = memory_settings.model_copy(
@@ -359,7 +368,8 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
 
 
 def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[DialogueTurn]:
-    """Return the turns up to a position that may be remembered, each a message with its answer."""
+    """Return the exchanges up to a position of which memories may be made: each is a message and
+    its answer."""
     turns: list[DialogueTurn] = []
     for question, answer in pairwise(messages):
         if answer.role == "assistant" and answer.details.learning in ("pending", "done"):
@@ -375,7 +385,7 @@ def _turn(message: SessionMessage) -> DialogueTurn:
 
 
 class StoredKeeper(SessionKeeper):
-    """Stores the messages of a chat in the sessions of its agent and user."""
+    """A keeper that stores the messages of a chat in the sessions of its agent and user."""
 
     def __init__(self, sessions: StoredSessions, plan: ChatPlan) -> None:
         self._sessions, self._plan = sessions, plan
@@ -389,7 +399,8 @@ class StoredKeeper(SessionKeeper):
 
 
 class _UnkeptKeeper(SessionKeeper):
-    """Keeps a conversation in memory until memories are made of its last exchange."""
+    """A keeper for a chat that is not stored: it holds the conversation in memory until memories
+    are made of its last exchange."""
 
     def __init__(
         self, unkept: dict[str, _UnkeptKeeper], request: ChatRequest, *, learns: bool
@@ -397,8 +408,8 @@ class _UnkeptKeeper(SessionKeeper):
         self._unkept, self._request, self._learns = unkept, request, learns
 
     async def begin(self, title: str) -> str:
-        """Return the name of the conversation in the journal: it is new for each request without a
-        seed."""
+        """Return a name for the conversation in the journal. With a seed it is derived from the
+        request; without one it is new each time."""
         request = self._request
         if request.seed is None:
             return f"unkept {secrets.token_hex(16)}"
@@ -411,8 +422,8 @@ class _UnkeptKeeper(SessionKeeper):
             self._unkept[session] = self
 
     def dialogue(self, turn: FinishedTurn) -> tuple[list[DialogueTurn], ChangeSource]:
-        """Return the conversation with its last exchange, which is learned once, even if it is
-        answered several times."""
+        """Return the conversation with its last exchange, and a source key for its memories, which
+        are made only once even if the same message is answered several times."""
         when = datetime.datetime.fromtimestamp(turn.created, datetime.UTC)
         now = when.isoformat(timespec="seconds")
         before = [DialogueTurn(entry.role, entry.text) for entry in self._request.history]

@@ -1,8 +1,9 @@
-"""Compare prompts, models and outputs on your own rows: a matrix of rows and variants, each scored.
+"""The comparison of prompts, models and outputs on the user's rows: a matrix with a row for each
+row of data and a column for each variant, in which each cell is an output with its scores.
 
-`compare_spec` has the specification, `compare_cells` fills a cell, and `textevolve.bench.variants`
-has the arithmetic. Outputs are read again for the matrix, so that they are never in memory all at
-once.
+`compare_spec` has the specification, `compare_cells` fills one cell, and
+`textevolve.bench.variants` has the statistics. The report reads outputs from the store again for
+the matrix, so that they are never in memory all at once.
 """
 
 from __future__ import annotations
@@ -85,16 +86,25 @@ from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
 
 LISTED = 5
-"""The number of cells with the lowest scores, and of those without a score, that are listed."""
+"""The number of listed cells: of those with the lowest scores, and of those without a score."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariantSummary:
-    """The figures of one variant: `mean` score and `pass_rate` of its `scored` outputs, in [0, 1],
-    with 95 % intervals clustered by row. `scorers`: the mean of each metric and judge; `missing`:
-    the number of outputs without a score from it. `usage`: of the outputs, without judging;
-    `seconds`: the median of the model's time. `turns`: figures of conversations by turn;
-    `endings`: the number of conversations by how they ended."""
+    """The figures of one variant.
+
+    Attributes:
+        outputs: The number of outputs, `scored` of which have a score.
+        cut: The number of outputs that ended at the token limit.
+        mean: The mean score, and `pass_rate` the share of outputs that passed; both in [0, 1], with
+            95 % intervals clustered by row.
+        scorers: The mean score by each metric and judge.
+        missing: The number of outputs without a score, by metric and judge.
+        usage: The tokens and cost of the outputs, without those of judges.
+        seconds: The median time of the model for an output; None if it is unknown.
+        turns: For conversations, the figures of each turn.
+        endings: The number of conversations by the reason for which they ended.
+    """
 
     variant: str
     outputs: int
@@ -113,9 +123,15 @@ class VariantSummary:
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
     """The result of a comparison: the figures of each variant, and its difference to the baseline.
-    `decides`: the metric or judge whose score counts. `worst`: the outputs with the lowest scores.
-    `failed`: the number of outputs without a score; `failures`: the first of them. `judging`: the
-    usage of the judges. `outputs`: all cells, in the order of the rows."""
+
+    Attributes:
+        decides: The name of the metric or judge whose score counts.
+        rows: The number of rows of data.
+        worst: The outputs with the lowest scores.
+        failures: The first outputs without a score; `failed` is the number of all of them.
+        judging: The usage of the judges.
+        outputs: All cells, in the order of the rows.
+    """
 
     baseline: str
     decides: str
@@ -133,7 +149,7 @@ class Comparison(Shown):
 
     @property
     def sentence(self) -> str:
-        """The verdict in a sentence."""
+        """The result in a sentence: which variant is better, and by how much."""
         if not self.variants:
             return "There are no outputs."
         verdict = describe_differences(self.differences, self.baseline)
@@ -149,7 +165,7 @@ class Comparison(Shown):
 
 @dataclass
 class _Tally:
-    """Collects the figures of one variant while outputs are read."""
+    """The running figures of one variant, to which outputs are added as they are read."""
 
     grades: dict[str, dict[str, list[float]]] = empty_default(dict)
     scores: dict[str, list[float]] = empty_default(dict)
@@ -193,8 +209,8 @@ class _Tally:
 
 
 def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
-    """Compute the figures from the existing cells. An iterator of records becomes a list; other
-    iterables are read again for the matrix."""
+    """Compute the figures from the cells that exist. An iterator of records is read into a list;
+    another iterable is read a second time for the matrix."""
     records = tuple(records) if isinstance(records, Iterator) else records
     variants = variants_of(spec)
     tallies = {variant.name: _Tally() for variant in variants}
@@ -338,7 +354,8 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
 
 
 def _is_there(output: Output) -> bool:
-    """Tell whether a cell was filled: cells that an interrupted run skipped have not failed."""
+    """Tell whether a cell was filled. Cells that an interrupted run did not reach are skipped, not
+    failed."""
     return bool(output.text) or output.failure is None or output.failure.kind != "skipped"
 
 
@@ -480,8 +497,8 @@ def plan_rows(
     chains: Mapping[str, Chain],
     first_row: int,
 ) -> Iterator[list[Planned]]:
-    """Yield the cells of each row, sample by sample. `chains`: by their names. `first_row`: the
-    place of the first row in the run.
+    """Yield the cells of each row before they are filled, sample by sample. `chains`: the opened
+    chains by name. `first_row`: the position of the first row in the run.
 
     Raises:
         InputError: no variant has the name of the baseline.
@@ -602,7 +619,8 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
     """Open the metrics and judges of a comparison.
 
     Raises:
-        InputError: there is no such metric or judge, or the program did not pass it.
+        InputError: there is no such metric or judge, or the Python object that is named was not
+            passed.
     """
     together = together_of(spec)
     judges = {n: bench.whole_judge_of(text) for n, text in with_models(spec).items()}
@@ -645,8 +663,8 @@ def _count_cells(spec: CompareSpec, cases: int) -> int:
 
 
 def _groups(row: Sequence[Planned], *, together: bool) -> Iterator[list[Planned]]:
-    """Yield the cells that are filled together: one, or all of a row that are judged side by
-    side."""
+    """Yield the cells that are filled together: a single cell, or all cells of a row if its outputs
+    are judged side by side."""
     if not together:
         yield from ([planned] for planned in row)
         return

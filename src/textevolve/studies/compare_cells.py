@@ -1,7 +1,7 @@
-"""One cell of a comparison: generate its output or take it from the row, and grade it with metrics
-and judges. The rows of a comparison are read as cases.
+"""One cell of a comparison: its output is generated or taken from the row, and graded by metrics
+and judges. The module also reads the rows of a comparison as cases.
 
-`compare` plans the cells and sums them up.
+`compare` plans the cells and aggregates them.
 """
 
 from __future__ import annotations
@@ -76,13 +76,25 @@ TIME_IS_UP = "the time limit is reached; resume the run to go on"
 class Output:
     """One cell of the matrix: the output of a variant for a row, and its grades.
 
-    `score` in [0, 1], `passed` and `reason` are those of the deciding metric or judge; `grades` are
-    those of all, by name. `failure`: the reason for a missing output or score. `input`: the input
-    that judges see, with its `images`. `trajectory`: the retrieved passages, tool calls and steps
-    of a target. `cut`: the output ended at the token limit. `usage` and `seconds`: of the output
-    alone. `judging`: the usage of its judges, which for outputs judged side by side stands with the
-    first of them, and for conversations includes the simulated user. `turns`: those of a
-    conversation, which ended by `ending`; its `text` is the dialogue."""
+    Attributes:
+        position: The position of the cell in the run.
+        row: The id of the row.
+        prompt: The name of the variant's prompt; empty without one.
+        sample: The number of the output among those of the same variant and row, from 0.
+        input: The input that judges see, with its `images`.
+        reference: The right answer, if the row has one.
+        trajectory: The retrieved passages, tool calls and steps of an application.
+        text: The output; for a conversation the whole dialogue.
+        score: The score in [0, 1] by the metric or judge that decides; `passed` and `reason` are
+            also its.
+        grades: The grades by each metric and judge, by name.
+        failure: The reason for a missing output or score.
+        cut: Whether the output ended at the token limit.
+        usage: The usage of the output alone, like `seconds`, its time.
+        judging: The usage of the output's judges. For outputs judged side by side it is counted
+            with the first of them; for conversations it includes the simulated user.
+        turns: The messages and answers of a conversation; `ending`: why it ended.
+    """
 
     position: int
     row: str
@@ -111,10 +123,17 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A cell before it is filled. `request`: the request to its model or `target`; None if the
-    output exists already or a `chain` is called. `values`: the columns of its row, if known.
-    `user`: the simulated user of a conversation, or the user's messages; empty if there is no
-    conversation."""
+    """A cell before it is filled.
+
+    Attributes:
+        empty: The cell without an output, or with the existing output of a row.
+        request: The request to its model or `target`; None if the output exists already or a
+            `chain` is called.
+        at_turn: For conversations: makes the request from the messages so far.
+        values: The columns of its row, if known.
+        user: The simulated user of a conversation, or the user's messages; empty if there is no
+            conversation.
+    """
 
     empty: Output
     request: Request | None = None
@@ -127,10 +146,16 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Scorers:
-    """The metrics and judges of a comparison by name. `alone`: see one output; `together`: see all
-    outputs of a row. `decides`: the name whose score counts. `threshold`: the score in [0, 1] from
-    which an output passes; None: the scorer's own verdict. `each_turn`: the names of scorers that
-    grade each answer of a conversation."""
+    """The metrics and judges of a comparison by name.
+
+    Attributes:
+        alone: The judges that see one output at a time.
+        together: The judges that see all outputs of a row at once.
+        decides: The name of the metric or judge whose score counts.
+        threshold: The score in [0, 1] from which an output passes; None: the scorer's own verdict
+            counts.
+        each_turn: The names of the metrics and judges that grade each answer of a conversation.
+    """
 
     metrics: Mapping[str, LabelMetric]
     alone: Mapping[str, Evaluator]
@@ -143,8 +168,8 @@ class Scorers:
 async def fill_cells(
     bench: Workbench, scorers: Scorers, group: Sequence[Planned]
 ) -> Sequence[Output]:
-    """Fill the cells of a group; judges that compare see its outputs side by side. Failures are
-    recorded in the cell.
+    """Fill the cells of a group. Judges that compare see the outputs of the group side by side.
+    Failures are recorded in the cells.
 
     Raises:
         FatalModelError: no call can succeed.
@@ -181,7 +206,8 @@ async def _fill_cell(bench: Workbench, scorers: Scorers, planned: Planned) -> Ou
 async def _grade_output(
     scorers: Scorers, planned: Planned, output: Output, *, each_turn: bool
 ) -> Output:
-    """Return the output with the grades of scorers that see it alone: by turn, or as a whole."""
+    """Return the output with grades by the metrics and judges that see one output at a time: for
+    each turn of a conversation, or for the output as a whole."""
     grades, used = dict(output.grades), output.judging
     row, seen = _graded_row(planned, output), output
     with suppress(InputError):  # which judges of trajectories report as missing
@@ -200,15 +226,16 @@ async def _grade_output(
 
 
 def _graded_row(planned: Planned, output: Output) -> Mapping[str, Any]:
-    """Return the row that metrics see: recorded calls belong only to a recorded output."""
+    """Return the row that metrics see. Tool calls recorded in the row are left out unless the
+    output is the row's own."""
     is_recorded = planned.request is None and planned.chain is None
     row = {name: v for name, v in planned.values.items() if is_recorded or name not in RECORDED}
     return {**row, **(output.trajectory.as_row() if output.trajectory else {})}
 
 
 async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, list[Output]]:
-    """Hold the conversation of a user with a variant; return it and each answer. A failed turn ends
-    it."""
+    """Hold the conversation of a user with a variant. Return the cell, the chat, and each answer. A
+    failed turn ends the conversation."""
     user, judging, ending = planned.user, Usage(), ""
     chat, messages, answers = list[ChatTurn](), list[Message](), list[Output]()
     failure: Failure | None = None
@@ -261,8 +288,8 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
 async def _grade_turns(
     scorers: Scorers, planned: Planned, output: Output, chat: Chat, answers: Sequence[Output]
 ) -> Output:
-    """Return the output with a grade for each answer, whose input is the dialogue before it, and a
-    grade for the conversation: the mean, which passes if all answers pass."""
+    """Grade each answer of a conversation, with the dialogue before it as the input, and grade the
+    whole conversation by the mean; it passes if all answers pass."""
     replies = [(before, reply) for before, reply in replies_of(chat) if before]
     if not replies:
         reason = "--each-turn needs a chat, a list of messages with roles, with an answer"
@@ -352,7 +379,7 @@ def _require_time(bench: Workbench) -> None:
 async def _judge(
     judge: Evaluator, output: Output, texts: tuple[str, ...]
 ) -> tuple[Sequence[EvaluationResult | Failure], Usage]:
-    """Return a result for each text, and the usage of the judge."""
+    """Return a result for each text, and the judge's usage."""
     case = Case(
         output.input,
         texts,
@@ -369,7 +396,7 @@ async def _judge(
 
 
 async def _judge_together(name: str, judge: Evaluator, outputs: Sequence[Output]) -> list[Output]:
-    """Return the outputs with this judge's grade of each existing one."""
+    """Return the outputs, to each of which that exists this judge's grade is added."""
     present = [output for output in outputs if output.failure is None]
     if not present:
         return list(outputs)
@@ -398,8 +425,7 @@ def _grade(outcome: EvaluationResult | Failure) -> Grade:
 
 
 def _conclude(output: Output, scorers: Scorers) -> Output:
-    """Return the output with score, verdict and reason of the deciding scorer, whose grade comes
-    first."""
+    """Return the output with the score, verdict and reason of the metric or judge that decides."""
     decided = output.grades.get(scorers.decides)
     if output.failure is not None or decided is None:
         return output
@@ -417,7 +443,7 @@ def scorer_label(scorer: str) -> str:
 
 
 INPUTS = ("input", "prompt", "question", "instruction")
-"""Columns for the input if no prompt is compared; the first that exists counts."""
+"""The columns that may hold the input if no prompt is compared; the first that exists is used."""
 
 
 def read_cases(spec: CompareSpec) -> Iterator[Case]:
@@ -434,7 +460,7 @@ def read_cases(spec: CompareSpec) -> Iterator[Case]:
 
 
 def _with_images(where: str, row: Mapping[str, Any], folder: str = "") -> Placed:
-    """Return the row with data URLs in its column of images."""
+    """Return the row with the files or addresses in its column of images replaced by data URLs."""
     if IMAGES not in row:
         return where, row
     return where, {**row, IMAGES: read_images(row[IMAGES], f"{where}: '{IMAGES}'", folder)}
@@ -487,7 +513,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
 
 
 def row_values(case: Case) -> dict[str, Any]:
-    """Return the columns that prompts and targets may show, by their names."""
+    """Return the columns of a row, by name, that prompts and applications may use."""
     return json.loads(case.input)
 
 
@@ -499,10 +525,10 @@ def input_column(spec: CompareSpec, columns: Collection[str]) -> str:
 
 
 def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
-    """Check that options name all columns that the judges need.
+    """Check that the options name all columns that the judges need.
 
     Raises:
-        InputError: a judge could score no output without a column that is not named.
+        InputError: a judge needs a column that no option names, so it could score no output.
     """
     for judge in judges_of(spec):
         needs = parse_evaluator(judge).needs
@@ -517,8 +543,8 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
 
 
 def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) -> list[str]:
-    """Return the columns that prompts may show: all but the label and outputs. `talks`: rows are
-    conversations, which need no placeholder.
+    """Return the columns that prompts may use: all but the label and existing outputs. `talks`:
+    rows are conversations, whose prompts need no placeholder.
 
     Raises:
         InputError: a named column does not exist, or a prompt has no placeholder of a column.

@@ -1,6 +1,6 @@
-"""Compare quants: a comparison of a model with its quantised copies, on the user's rows.
+"""The comparison of a model with its quantised copies, on the user's rows.
 
-It is `compare` with the models for variants, and adds the size of each file and its speed.
+It is `compare` with the models as the variants, and adds the size of each file and its speed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CompareQuantsSpec(CompareSpec):
 
 
 def complete(spec: CompareQuantsSpec, settings: Settings) -> CompareQuantsSpec:
-    """Name files and local models as models are named everywhere, and note the files' sizes."""
+    """Return the specification with full model names, and with the size of each model file."""
     models = tuple(_full_name(name, settings) for name in (spec.original, *spec.quants))
     sizes: dict[str, int] = {}
     for model in models:
@@ -83,15 +83,16 @@ def _full_name(name: str, settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuantFigures:
-    """The size of a model's file in bytes, if known, and its `speed` in generated tokens per
-    second."""
+    """The size and speed of a model: the `bytes` of its file, and the tokens it generates per
+    second (`speed`); None if unknown."""
 
     bytes: int | None
     speed: float | None
 
 
 def quant_figures(spec: CompareQuantsSpec, comparison: Comparison) -> dict[str, QuantFigures]:
-    """Return size and speed by model, the original first; waiting for a slot is not counted."""
+    """Return size and speed by model, the original first. The time that calls waited for a free
+    slot is not counted."""
     tokens, seconds = dict[str, int](), dict[str, float]()
     for output in comparison.outputs:
         model = output.model

@@ -1,4 +1,5 @@
-"""The specification of a comparison: its prompts, variants, metrics and judges.
+"""The specification of a comparison: its prompts, variants, metrics and judges, as options that are
+read and checked.
 
 `compare` runs it.
 """
@@ -28,19 +29,20 @@ from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import OWN, names_chain
 
 CHATS = (".yaml", ".yml", ".json")
-"""Endings of files that hold a chat, each a list of messages; others hold a plain template."""
+"""The endings of prompt files that hold a chat (a list of messages); other files hold a plain
+template."""
 
 
 class ChatMessage(Frozen):
-    """One message of a chat; its content may have placeholders."""
+    """One message of a chat prompt. `content` may contain placeholders of columns."""
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
 class NamedPrompt(Frozen):
-    """A prompt with placeholders in braces, and its name in the results: a plain `text`, or the
-    `messages` of a chat."""
+    """A prompt template with the name under which results show it: either a plain `text` or the
+    `messages` of a chat. Placeholders are names of columns in braces."""
 
     name: str
     text: str = ""
@@ -49,7 +51,8 @@ class NamedPrompt(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        """Read the `file` that replaces text and messages, unless its text is given as well."""
+        """Replace the field `file` with the text or messages in that file, unless they are set as
+        well."""
         if not isinstance(value, dict) or "file" not in value:
             return cast(Any, value)
         fields = dict(cast("dict[str, Any]", value))
@@ -76,7 +79,7 @@ class NamedPrompt(Frozen):
 
     @property
     def templates(self) -> tuple[tuple[str, str], ...]:
-        """Roles and templates, in their order."""
+        """The role and template of each message, in order."""
         if not self.messages:
             return (("user", self.text),)
         return tuple((message.role, message.content) for message in self.messages)
@@ -99,8 +102,8 @@ class NamedPrompt(Frozen):
         )
 
     def fill_opening(self, values: Mapping[str, str], system: str) -> tuple[Message, ...]:
-        """Return the messages before a conversation: a plain text is the system message, unless it
-        is blank."""
+        """Return the messages that precede a conversation. A plain text becomes the system message,
+        unless it is blank."""
         if self.messages:
             return self.fill(values, system)
         return () if self.is_blank else (Message("system", (fill(self.text, values),)),)
@@ -134,8 +137,9 @@ def read_chat(text: str, source: str) -> list[Any]:
 
 
 def take_prompts(prompts: Any) -> Any:
-    """Convert prompts from Python or YAML: a list of templates, files or fields; or a mapping from
-    names to templates or lists of messages. A template may be @FILE."""
+    """Convert prompts from Python or YAML to fields of `NamedPrompt`. They are a list of templates,
+    files or fields, or a mapping from names to templates or lists of messages. A template may be
+    @FILE."""
     if isinstance(prompts, Mapping):
         return [
             _by_name(str(name), prompt)
@@ -346,8 +350,8 @@ def _require_absolute(judge: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A compared variant: a prompt with a model, a `column` of existing outputs, a `chain` by its
-    name, or a `target`, an application that is called."""
+    """A compared variant, which has one source of outputs: a `prompt` with a `model`, a `column` of
+    existing outputs, a `chain` by its name, or a `target` (an application that is called)."""
 
     name: str
     prompt: NamedPrompt | None = None
@@ -358,7 +362,8 @@ class Variant:
 
 
 def variants_of(spec: CompareSpec) -> tuple[Variant, ...]:
-    """Return the variants, named by the parts that differ: the prompt, the model, or both.
+    """Return the variants. Their names contain what differs between them: the prompt, the model, or
+    both.
 
     Raises:
         InputError: two have the same name.
@@ -400,8 +405,8 @@ def judges_of(spec: CompareSpec) -> tuple[str, ...]:
 
 
 def together_of(spec: CompareSpec) -> tuple[str, ...]:
-    """Return the judges that see all outputs of a row at once: debates, and judges that only
-    compare."""
+    """Return the judges that see all outputs of a row at once: debates, and judges that can only
+    compare outputs."""
     return tuple(judge for judge in judges_of(spec) if spec.side_by_side and _compares(judge))
 
 
@@ -415,6 +420,6 @@ def decides(spec: CompareSpec) -> str:
 
 
 def with_models(spec: CompareSpec) -> dict[str, str]:
-    """Return each judge by its name, with its model in its text."""
+    """Return the full text of each judge, with its model, by the judge's name."""
     first_model = next((m for m in spec.models if not names_chain(m)), None)
     return {judge: with_model(judge, spec.model or first_model) for judge in judges_of(spec)}

@@ -1,4 +1,5 @@
-"""Compare two runs of any kind over the same cases by the scores of their records."""
+"""The comparison of two runs of the same kind over the same cases, by the scores of their
+records."""
 
 from __future__ import annotations
 
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 20
-"""The number of cases in the report, with the largest differences."""
+"""The number of cases with the largest differences that the report shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """The difference between two runs. `scores`: the second run (`first` in it) compared with the
-    first, over the cases that both scored, by variant; the name is empty if each run has only one.
-    `cases`: each case's two scores by variant, the first run's first. `left_out`: the number of
-    scores that only one of the runs has.
+    """The difference between two runs.
+
+    Attributes:
+        scores: For each variant, the second run's scores compared with the first run's, over the
+            cases that both scored. Mind the order: `PairedDifference.first` is the second run. The
+            variant is named "" if each run has only one.
+        cases: The two scores of each case by variant, the first run's first.
+        left_out: The number of scores that only one of the runs has.
     """
 
     scores: Mapping[str, PairedDifference]
@@ -39,7 +44,8 @@ class RunComparison:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The comparison as JSON-ready data, with `first` and `second` in the order of the runs."""
+        """The comparison as JSON-ready data, in which `first` and `second` are the first and second
+        run."""
         scores = {
             variant: {
                 **asdict(paired),
@@ -55,8 +61,8 @@ class RunComparison:
 
 
 def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunComparison:
-    """Compare the variants of two runs by their names, or the only variant of each. If a case has
-    several records of a variant in a run, their mean counts.
+    """Compare the variants of the same name in two runs, or the only variant of each. If a run has
+    several records of a case and variant, their mean is compared.
 
     Raises:
         InputError: the runs share no case of a variant that both scored.
@@ -85,7 +91,7 @@ def _average(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
 
 
 def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Report:
-    """Return the report of a comparison; `names`: of the two runs."""
+    """Return the report of a comparison; `names` are those of the first and the second run."""
     first_name, second_name = names
     columns = (
         Column(""),
@@ -135,6 +141,8 @@ def _note(comparison: RunComparison) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredComparison:
+    """The comparison of two stored runs, with its report."""
+
     comparison: RunComparison
     report: Report
 

@@ -1,7 +1,7 @@
-"""Conversations in a comparison: the simulated user of a row, the grades of each turn, and the
-figures by turn.
+"""Conversations in a comparison, in which a user's messages alternate with a variant's answers: the
+simulated user of a row, the grades of each turn, and the figures by turn.
 
-`compare_cells` holds and grades conversations; `agents.simulated_user` has simulated users.
+`compare_cells` holds and grades conversations; `agents.simulated_user` defines simulated users.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from textevolve.trajectory import Trajectory
 from textevolve.user_code import OWN
 
 TURNS = "turns"
-"""The column with the messages that the user of a conversation sends, each in its turn."""
+"""The column with the list of messages that the user of a conversation sends, one for each turn."""
 TURN_COLUMNS = ("messages", "message")
-"""Columns that a target sees of a conversation: its messages so far, and the text of the last."""
+"""The columns that a called application receives at each turn: all messages so far, and the text of
+the last."""
 _OF_USER = (TURNS, "goal", "persona", "stop")
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The grade of an output by one metric or judge; `failure`: the reason for a missing score."""
+    """The grade of an output by one metric or judge. `score`: in [0, 1]; None if it is missing,
+    with the reason in `failure`. `passed`: the verdict, if there is one."""
 
     score: float | None = None
     passed: bool | None = None
@@ -46,8 +48,8 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
-    """A message of a conversation's user, the answer, and its grades by the metrics and judges of
-    each turn."""
+    """One turn of a conversation: the `user`'s message, the `answer`, and the answer's `grades` by
+    the name of each metric and judge that grades turns."""
 
     user: str
     answer: str
@@ -55,7 +57,8 @@ class ConversationTurn:
 
 
 def user_of(spec: CompareSpec, row: Mapping[str, Any]) -> SimulatedUser | tuple[str, ...]:
-    """Return the simulated user of a row's conversation, or its messages; empty for other rows."""
+    """Return the simulated user of a row's conversation, or the list of its messages; empty if the
+    row is no conversation."""
     script = read_texts(row.get(TURNS))
     if script and not any(prompt.placeholders((TURNS,)) for prompt in spec.prompts):
         return script
@@ -68,10 +71,10 @@ def user_of(spec: CompareSpec, row: Mapping[str, Any]) -> SimulatedUser | tuple[
 
 
 def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
-    """Check the conversations of rows, and tell whether there are any.
+    """Check that either all rows or none are conversations, and return whether they are.
 
     Raises:
-        InputError: some are and others are none, or options do not fit.
+        InputError: only some rows are conversations, or options do not fit.
     """
     users = [(where, row, user_of(spec, row)) for where, row in placed]
     needs = f"a column '{TURNS}' with a list of the user's messages, or 'goal' with --user-model"
@@ -107,16 +110,16 @@ def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
 def turn_row(
     row: Mapping[str, Any], messages: Sequence[Message], *, all_columns: bool
 ) -> dict[str, Any]:
-    """Return the row that a target receives at a turn. `all_columns`: the target has no body that
-    selects columns, so it receives all except those of the user."""
+    """Return the row that an application receives at a turn. `all_columns`: the application's
+    request template selects no columns, so it receives all except those that describe the user."""
     columns = {name: value for name, value in row.items() if not (all_columns and name in _OF_USER)}
     chat = [{"role": message.role, "content": message.text} for message in messages]
     return {**columns, **dict(zip(TURN_COLUMNS, (chat, messages[-1].text), strict=True))}
 
 
 def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
-    """Join the trajectories of a conversation's answers. Its calls are unknown if an answer reports
-    none."""
+    """Join the retrieved passages and tool calls of a conversation's answers. The tool calls are
+    unknown if an answer reports none."""
     trajectories = [trajectory or Trajectory() for trajectory in turns]
     calls = [trajectory.tool_calls for trajectory in trajectories]
     joined = Trajectory(
@@ -130,7 +133,7 @@ def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
 
 
 def join_grades(grades: Sequence[Grade]) -> Grade:
-    """Join the grades of a conversation's turns; there is no score if a turn has none."""
+    """Return the mean grade of a conversation's turns; it has no score if one of them has none."""
     missing = [(n, grade.failure) for n, grade in enumerate(grades, 1) if grade.failure is not None]
     if missing:
         number, failure = min(missing, key=lambda each: each[1].kind != "skipped")
@@ -143,8 +146,9 @@ def join_grades(grades: Sequence[Grade]) -> Grade:
 
 @dataclass(frozen=True, slots=True)
 class TurnFigures:
-    """The figures of one metric or judge for the answers at one turn of a variant's conversations:
-    their number, `mean` score and `pass_rate`, in [0, 1]."""
+    """The figures of one metric or judge (`scorer`) for the answers at one turn of a variant's
+    conversations. `turn`: its number; `answers`: the number of answers; `mean`: the mean score, and
+    `pass_rate`, both in [0, 1]."""
 
     scorer: str
     turn: int
@@ -155,7 +159,8 @@ class TurnFigures:
 
 @dataclass
 class TurnTally:
-    """Collects the turns of one variant's conversations while outputs are read."""
+    """The running figures of the turns of one variant's conversations, to which outputs are added
+    as they are read."""
 
     grades: dict[tuple[str, int], dict[str, list[Grade]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
@@ -194,8 +199,8 @@ class TurnTally:
 def turn_tables(
     variants: Mapping[str, tuple[Sequence[TurnFigures], Mapping[str, int]]],
 ) -> Iterator[Block]:
-    """Yield tables of each variant's figures by turn, and of how its conversations ended; none
-    without conversations."""
+    """Yield tables of each variant's figures by turn, and of the reasons for which its
+    conversations ended; none without conversations."""
     columns = (
         Column("variant"),
         Column("scorer"),

@@ -1,9 +1,11 @@
-"""Create memories: dialogues are read one after the other, and a collection learns from them.
+"""The study that makes memories of dialogues and stores them in a collection.
 
-`textevolve.memory.creation` extracts points and decides on them. Points are extracted from several
-dialogues at once, but decided in order, since each dialogue may change the memories that the next
-is compared with. Versions of the collection are not part of the run's identity, because the run
-makes them: each dialogue is compared with the current version, which the store keeps with its key.
+`textevolve.memory.creation` extracts points (facts worth remembering) from a dialogue, and decides
+for each whether to add it, merge it with a memory, replace one, or drop it. Points are extracted
+from several dialogues concurrently, but decided in order, since each dialogue may change the
+memories that the next is compared with. A dialogue is compared with the current version of the
+collection. Since the run itself makes new versions, they are not part of its identity; the store
+records which change came from which dialogue.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def ask(_spec: CreateMemoriesSpec) -> Asks:
 async def describe(
     spec: CreateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """Describe the collection by its id, so that another collection of the same name makes another
+    """Return the id of the collection, so that another collection of the same name makes another
     run."""
     with closing(Store(settings.memory_location)) as resources:
         collection = await find_collection(resources, spec.collection, settings.namespace)
@@ -95,7 +97,9 @@ def read_cases(spec: CreateMemoriesSpec) -> Iterator[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A dialogue with the points extracted from it, or the failure to extract them."""
+    """A dialogue with the points extracted from it, or the failure to extract them. `start`: the
+    state of the collection with regard to the dialogue, such as the turns of which memories were
+    made before."""
 
     position: int
     dialogue: GivenDialogue
@@ -106,7 +110,8 @@ class _Read:
 
 @dataclass
 class _Work:
-    """Extracts points from dialogues, and stores them as memories."""
+    """The work of a run: it extracts points from dialogues, and stores them as memories. `ground`:
+    the store, collection, models and settings of this work."""
 
     spec: CreateMemoriesSpec
     bench: Workbench
@@ -130,7 +135,7 @@ class _Work:
         return _Read(position, dialogue, start, points, meter.usage)
 
     async def keep(self, reading: _Read) -> DialogueRecord:
-        """Apply all changes of a dialogue, or none, and return its record."""
+        """Apply all changes of a dialogue in one transaction, or none, and return its record."""
         dialogue, turns = reading.dialogue, len(reading.dialogue.turns)
         created: CreatedMemories | Failure = CreatedMemories(())
         meter = UsageMeter(self.ground.model)
@@ -160,8 +165,8 @@ class _Work:
         return await keep_points(ground, points, now, source, write=self.bench.mode == "live")
 
     def _about(self, dialogue: GivenDialogue) -> Ground:
-        """Return the settings and store for this dialogue; the dialogue's user is the subject if
-        the specification names none."""
+        """Return the settings for this dialogue. If the specification does not name the person whom
+        memories are about, it is the dialogue's user."""
         about = self.spec.about or dialogue.user
         return replace(self.ground, settings=self.spec.model_copy(update={"about": about}))
 
@@ -203,13 +208,14 @@ ACTIONS: Mapping[Action, str] = {
     "drop": "dropped",
 }
 SHOWN = 200
-"""Decisions that a report lists; an export has all."""
+"""The number of decisions in a report; an export contains all."""
 REASONS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class DialogueRecord:
-    """The result of one dialogue: `created` memories, or a `failure` that stored none."""
+    """The result of one dialogue: the `created` memories, or the `failure` because of which none
+    were stored. `turns`: its number of messages."""
 
     id: str
     position: int
@@ -221,9 +227,16 @@ class DialogueRecord:
 
 @dataclass
 class Creation:
-    """The result of all dialogues. `dialogues`: the number of dialogues by outcome. `memories`: the
-    number of stored memories. `actions` and `deciders`: the number of decisions by action, and by
-    who decided. `decisions`: the first decisions, each with the id of its dialogue."""
+    """The result of all dialogues.
+
+    Attributes:
+        dialogues: The number of dialogues by outcome.
+        actions: The number of decisions by action, such as `add` or `drop`.
+        deciders: The number of decisions by who decided, such as the model or a rule.
+        memories: The number of stored memories.
+        failures: The number of failed dialogues by reason.
+        decisions: The first decisions, each with the id of its dialogue.
+    """
 
     dialogues: Counter[str] = empty_default(Counter)
     actions: Counter[Action] = empty_default(Counter)
