@@ -126,7 +126,8 @@ class Planned:
     """A cell before it is filled.
 
     Attributes:
-        empty: The cell without an output, or with the existing output of a row.
+        empty: The cell with its row, variant and input, to which the output is added; a column of
+            existing outputs has set it already.
         request: The request to its model or `target`; None if the output exists already or a
             `chain` is called.
         at_turn: For conversations: makes the request from the messages so far.
@@ -288,8 +289,9 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
 async def _grade_turns(
     scorers: Scorers, planned: Planned, output: Output, chat: Chat, answers: Sequence[Output]
 ) -> Output:
-    """Grade each answer of a conversation, with the dialogue before it as the input, and grade the
-    whole conversation by the mean; it passes if all answers pass."""
+    """Return the output with grades for each answer of a conversation, judged with the dialogue
+    before it as the input, and for the whole conversation: the mean of its answers, which passes if
+    all answers pass."""
     replies = [(before, reply) for before, reply in replies_of(chat) if before]
     if not replies:
         reason = "--each-turn needs a chat, a list of messages with roles, with an answer"

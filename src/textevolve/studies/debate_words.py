@@ -1,4 +1,4 @@
-"""Sentences that describe a debate, used while it runs and in its report.
+"""Sentences that describe a debate, for its display while it runs and for its report.
 
 The functions return plain text without markup or colour, which is safe to print or to escape.
 """
@@ -16,8 +16,8 @@ from textevolve.report.wording import count, letter, letters, number, percent, v
 
 
 def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
-    """Return the label number that an agent saw for each candidate in this turn, such as 2 for
-    "Response 2"; empty for a turn without an order."""
+    """Return the number under which an agent saw each candidate in this turn, such as 2 for
+    "Response 2"; empty if candidates were not reordered for the turn."""
     if not turn.order:
         return {}
     plain = tuple(range(1, len(turn.order) + 1))
@@ -27,7 +27,7 @@ def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
 
 
 def verdict(result: DebateResult) -> str:
-    """Return the winner in a sentence."""
+    """Describe the winner of a debate in a sentence."""
     if not result.scored:
         return f"no scores: {visible(reason(result))}"
     best = result.best
@@ -64,7 +64,8 @@ def failures(result: DebateResult) -> dict[Failure, list[Turn]]:
 
 
 def decided(by: DecidedBy) -> str:
-    """Describe in words which model scored a turn, for the readout `decide`."""
+    """Describe which model gave the scores of a turn, for debates whose scores are read by the
+    readout `decide` (answers to typed questions)."""
     sentence = f"scores decided by {by.model}" + (", emulated" if by.emulated else "")
     return sentence + (f", {by.cut:,} characters left out" if by.cut else "")
 
@@ -94,7 +95,7 @@ def _side(winner: int | None) -> str:
 
 
 def ending(result: DebateResult) -> str:
-    """Describe the number of rounds, and the reason for which they ended."""
+    """Describe the number of rounds, and the reason why the debate ended."""
     rounds, profile = len(result.convergence), result.profile
     cause = {
         "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
@@ -114,8 +115,10 @@ def _skip_reason(result: DebateResult) -> str:
 
 
 def round_text(profile: Profile, r: int, cv: float, certainty: float | None, voters: int) -> str:
-    """Describe the figures of round r, counted from 0, with the limits that end the debate.
-    `certainty`: the first round's. `voters`: the number of agents with scores in round r."""
+    """Describe the figures of round r, counted from 0, with the limits at which the debate ends.
+    `cv`: the coefficient of variation of the agents' scores. `certainty`: the certainty of the
+    first round's result; None if it is not used. `voters`: the number of agents with scores in
+    round r."""
     agents = len(profile.agents)
     parts = [f"CV {cv:.3f}" if math.isfinite(cv) else "no score above 0, so no CV"]
     parts += [f"{voters} of {agents} agents voted"] if voters < agents else []

@@ -1,8 +1,10 @@
-"""Dialogues from outside: files and folders of chats, data sets of the hub, standard input, Python.
+"""Dialogues to make memories of, from files and folders of chats, data sets of the Hugging Face
+hub, standard input, or Python.
 
-A row is a chat (`messages`, `conversation`, `dialogue`, ...), optionally with an id, a date and a
-user; or a user with `sessions`, each a chat, as in HaluMem's data; or a single message, and then a
-file is one chat. In the store a dialogue is a case, whose input is its JSON.
+A row is a chat (a list of messages under `messages`, `conversation`, `dialogue`, ...), optionally
+with an id, a date and a user; or a user with `sessions`, each of which is a chat, as in HaluMem's
+data; or a single message, in which case the whole file is one chat. In the store a dialogue is a
+case, whose input is the dialogue as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ DialogueLike: TypeAlias = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GivenDialogue:
-    """A dialogue with its id. `user`: its user, empty if unknown."""
+    """A dialogue from the user, with its id. `user`: the person who talks with the assistant; empty
+    if unknown."""
 
     id: str
     turns: tuple[DialogueTurn, ...]
@@ -43,7 +46,7 @@ class GivenDialogue:
 
 
 def dialogue_of(case: Case) -> GivenDialogue:
-    """Return the dialogue of a case."""
+    """Return the dialogue that a case was made from."""
     content = json.loads(case.input)
     return GivenDialogue(
         case.id, tuple(DialogueTurn(*turn) for turn in content["turns"]), content["user"]
@@ -71,10 +74,11 @@ def read_dialogues(path: str) -> Iterator[GivenDialogue]:
 
 
 def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[GivenDialogue]:
-    """Take dialogues from Python objects, by the same rules; a list of messages is one dialogue.
+    """Convert Python objects to dialogues, by the same rules as for files; a list of messages is
+    one dialogue.
 
     Raises:
-        InputError: one of them is no dialogue; names it.
+        InputError: an object is no dialogue; names it.
     """
     seen = set[str]()
     several = list(dialogues)
@@ -86,7 +90,8 @@ def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[GivenDialogue]
 def _take_row(
     row: Mapping[str, Any], where: str, number: str, seen: set[str]
 ) -> Iterator[GivenDialogue]:
-    """Yield the dialogue of a row, or those of its sessions. `seen`: the ids of earlier ones."""
+    """Yield the dialogue of a row, or the dialogues of its sessions. `seen`: the ids of earlier
+    dialogues, which may not be repeated."""
     id = _first(row, ("id", "uuid", "conversation_id")) or number
     user = _first(row, USERS).strip()
     parts: list[tuple[str, Mapping[str, Any]]] = [(id, row)]
@@ -109,7 +114,7 @@ def _take_row(
 
 
 def _find_chat(row: object) -> object:
-    """Return the value of a row's column of messages."""
+    """Return the value of the column that holds a row's messages."""
     if not isinstance(row, Mapping):
         return None
     by_name = {fold_name(name): value for name, value in cast("Mapping[str, Any]", row).items()}
@@ -117,7 +122,7 @@ def _find_chat(row: object) -> object:
 
 
 def _make_turn(message: Mapping[str, Any], time: str) -> DialogueTurn:
-    """Return the turn of a message. `time`: that of messages that have none."""
+    """Return a message as a turn of the dialogue. `time`: the time of messages that name none."""
     turn = read_message(message)
     text = "\n".join(filter(str.strip, (turn.text, *turn.calls)))
     role = str(message.get("role") or message.get("from"))
@@ -125,6 +130,6 @@ def _make_turn(message: Mapping[str, Any], time: str) -> DialogueTurn:
 
 
 def _first(row: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Return the first of some fields that holds a text or a number."""
+    """Return the value of the first of these fields that holds a text or a number."""
     value = next((row[name] for name in names if row.get(name)), "")
     return str(value) if isinstance(value, str | int | float) else ""

@@ -1,8 +1,9 @@
-"""Run the cases of a study on the nodes of a Ray cluster.
+"""Distribution of a study's cases over the nodes of a Ray cluster.
 
-This process, the driver, holds the state of the whole run: its limits, and the journal if that is a
-file, which only one process may write. Workers send their requests for both to the driver. A worker
-opens the same workbench as this machine would, and runs the study on one case after the other.
+This process, the driver, holds the state of the whole run: its limits, and the journal of answers
+if that is a file, which only one process may write. Workers on the nodes send it their requests to
+both. Each worker opens the same models and judges as this process would, and runs the study on one
+case after the other.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def is_spread(study: AnyStudy, spec: StudySpec, settings: Settings) -> bool:
-    """Return whether a cluster runs the cases: the settings name one, and the cases are
+    """Tell whether a cluster runs the cases: the settings name one, and the cases are
     independent."""
     return settings.on not in (None, "none") and study.independent(spec)
 
@@ -50,10 +51,11 @@ def check_spread(
     models: Sequence[str],
     described: Mapping[str, Any],
 ) -> None:
-    """Check that the cluster of the settings can perform a run; log if it will not be used.
+    """Check that the cluster of the settings can perform a run. If it will not be used, log the
+    reason.
 
     Raises:
-        CapabilityError: other processes cannot perform a part of the run.
+        CapabilityError: a part of the run works in this process only.
     """
     if settings.on in (None, "none"):
         return
@@ -87,7 +89,7 @@ def spread_run(
     salt: str,
     check: Callable[[Mapping[str, object]], None],
 ) -> SpreadRun:
-    """Describe a run to its workers.
+    """Return the description of a run that is sent to its workers.
 
     Raises:
         SettingsError: Ray is not installed.
@@ -116,11 +118,11 @@ def spread_run(
 async def spread_cases(
     run: SpreadRun, cases: Iterable[Case], journal: Journal, launch: Launch
 ) -> AsyncGenerator[Any]:
-    """Yield the records of the cases, as the study makes them. `journal`: that of the run, for
-    workers that cannot open the store.
+    """Run the cases on the cluster, and yield the records that the study makes. `journal`: the
+    run's journal, for workers that cannot open the store themselves.
 
     Raises:
-        SettingsError: there is no Ray, or no cluster at the address.
+        SettingsError: Ray is not installed, or there is no cluster at the address.
         ClusterError: its nodes keep failing.
     """
     driver = _Driver(journal, launch, run.cases)
@@ -150,8 +152,8 @@ async def spread_cases(
 
 
 class _Driver:
-    """The state of the whole run, in the driver's process: the journal and the budget. Workers send
-    their requests here."""
+    """The driver's side of the connection to workers: it answers their requests to the run's
+    journal and budget, and passes their events on."""
 
     def __init__(self, journal: Journal, launch: Launch, cases: int) -> None:
         self._journal, self._launch, self._cases = journal, launch, cases
@@ -180,7 +182,7 @@ class _Driver:
             self._launch.listener(RecordsExpected(news.number * self._cases))
 
     def lose(self, worker: str) -> None:
-        """Settle the calls in flight of a lost worker as failed calls."""
+        """Settle the unfinished calls of a lost worker in the budget, as failed calls."""
         lost_claims = [claim for name, claim in self._claims if name == worker]
         self._claims = [claimed for claimed in self._claims if claimed[0] != worker]
         for claim in lost_claims:
@@ -189,10 +191,18 @@ class _Driver:
 
 @dataclass(frozen=True)
 class SpreadRun:
-    """A run in the form that workers receive: specification, number of cases, parts of the
-    workbench, and the salt of its answers. `limits`: the limits that the driver enforces, if any.
-    `objects`: the user's Python objects, pickled. `check`: is called with the objects, and raises
-    an error if the files and prompts of the node differ from the run's."""
+    """A run in the form that workers receive.
+
+    Attributes:
+        version: The version of this package, which workers must have, too.
+        cases: The number of cases.
+        setting: The models and date with which workers open their models and judges.
+        salt: A text in the keys of the run's journal; another salt makes every call anew.
+        limits: The limits on cost, tokens and calls that the driver enforces; None without limits.
+        objects: The user's Python objects, pickled.
+        check: A function that is called with these objects on the node, and raises an error if the
+            files and prompts of the node differ from the run's.
+    """
 
     version: str
     spec: StudySpec
@@ -208,7 +218,8 @@ class SpreadRun:
 
 @asynccontextmanager
 async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenerator[ray.ItemWork]:
-    """Open the workbench of a worker. `workers`: the number that share the limits a minute.
+    """Open the models and judges of a worker, and yield the function that runs one case. `workers`:
+    the number of workers that share the limits on requests and tokens per minute.
 
     Raises:
         MismatchError: a node has another version, or other files, than the run was started with.
@@ -254,7 +265,8 @@ async def _open_journal(run: SpreadRun, line: ray.Line, stack: AsyncExitStack) -
 
 
 def _forward(line: ray.Line, event: Event) -> None:
-    """Send calls and expected records to the driver; steps of single cases stay here."""
+    """Send events of calls and of the number of expected records to the driver; drop events of the
+    steps of a case."""
     if isinstance(event, CallFinished):
         line.report(replace(event, cause=None))
     elif isinstance(event, CallRetried | CallHeld | RecordsExpected):
@@ -262,7 +274,8 @@ def _forward(line: ray.Line, event: Event) -> None:
 
 
 def share_limits(settings: Settings, workers: int) -> Settings:
-    """Return the settings of one worker, with its share of each limit a minute."""
+    """Return the settings of one worker, with its share of each limit on requests and tokens per
+    minute."""
 
     def part(endpoint: Any) -> Any:
         names = ("requests_per_minute", "tokens_per_minute")
@@ -279,8 +292,8 @@ def share_limits(settings: Settings, workers: int) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The message of a worker that a call has ended, so that its reserved part of the budget is
-    settled."""
+    """The message of a worker that a call has ended, so that the driver replaces its reserved part
+    of the budget (`claim`) by the actual usage."""
 
     claim: Claim
     usage: Usage
@@ -288,8 +301,8 @@ class Settled:
 
 
 class AskedJournal:
-    """The journal as workers see it: each request goes to the driver, which alone writes. An answer
-    is durable when `append` returns."""
+    """The journal in a worker: it sends each request to the driver, which alone writes. When
+    `append` returns, the answer is on disk."""
 
     def __init__(self, line: ray.Line) -> None:
         self._line = line
@@ -302,7 +315,7 @@ class AskedJournal:
 
 
 class AskedBudget(Budget):
-    """The budget as workers see it: each request goes to the driver, whose budget all workers
+    """The budget in a worker: it sends each request to the driver, whose budget all workers
     share."""
 
     def __init__(self, limits: Limits, line: ray.Line) -> None:

@@ -1,9 +1,10 @@
-"""The driver that runs any study: it registers runs, performs, resumes and finishes them, and
-restores their records.
+"""The driver of all studies: it registers runs in the store, performs, resumes and finishes them,
+and restores their records.
 
-The journal is the only checkpoint. A resumed run makes only the missing calls. Reports read the
-stored records, or restore them from the journal without a model. Nothing here knows a kind of study
-by name.
+The journal, which stores every answer of a model by its request, is the only checkpoint: a resumed
+run starts from the beginning and makes only the missing calls. Reports read the stored records, or
+restore them from the journal without a model. The driver does not depend on any particular kind of
+study.
 """
 
 from __future__ import annotations
@@ -75,11 +76,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The options with which a run is started; they are not part of its identity. `time_limit`: in
-    seconds. `objects`: the user's Python objects, by their names in the specification. `ordered`:
-    records come in the order of the cases, otherwise as they are finished. `ends`: all records are
-    read without delay, so that others who want the same run may wait for it. `halt`: is called
-    before each model call; the run stops as at a limit once it returns a reason."""
+    """The options with which a run is started. They are not part of its identity, so another launch
+    resumes the same run.
+
+    Attributes:
+        source: The caller, such as the command line.
+        time_limit: The longest time in seconds; None: no limit.
+        objects: The user's Python objects, by their names in the specification.
+        ordered: Whether records come in the order of the cases; if not, they come as they are
+            finished.
+        ends: Whether all records are read without delay, so that other callers may wait for the
+            same run.
+        halt: A function that is called before each model call. If it returns a reason, the run
+            stops as it does at a limit.
+    """
 
     name: str = ""
     source: str = ""
@@ -107,9 +117,10 @@ async def specify(
     *,
     asks_models: bool = True,
 ) -> StoredSpec:
-    """Complete a specification with everything it leaves open: the model, the content of the
-    judges' files, the date. `objects` are those of `Launch`; a study may add opened ones to them.
-    `asks_models` is False for an estimate, which needs no keys.
+    """Return the stored form of a specification, completed with everything that it leaves open: the
+    model, the content of the judges' files, the date. `objects`: the user's Python objects by name,
+    to which a study may add objects that it opens. `asks_models`: False for an estimate, which
+    needs no keys.
 
     Raises:
         InputError: a judge cannot be used. SettingsError: the model is not available.
@@ -166,19 +177,19 @@ async def specify(
 
 
 def _models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the models of the stored agents that a run pins."""
+    """Return the models of the stored agents whose versions a run has recorded."""
     return tuple(each["model"] for each in described.get("agents", {}).values() if each["model"])
 
 
 def _collections(asks: Asks) -> tuple[str, ...]:
-    """Return the collections of memories that debaters recall from."""
+    """Return the collections of memories that the agents of debates recall from."""
     of_judges = (name for judge in asks.judges for name in collections_of(judge))
     return tuple(dict.fromkeys([*asks.collections, *of_judges]))
 
 
 def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of the judges' files and the versions of all prompts, including the
-    prompts that show memories if any are recalled."""
+    """Return the content of the judges' files, and the versions of all prompts that the run may
+    use."""
     of_agents = any(agent["memory"] for agent in described.get("agents", {}).values())
     recalling = memory_prompts() if of_agents or _collections(asks) else {}
     judges = {judge: file for judge in asks.judges if (file := describe_judge(judge))}
@@ -186,8 +197,8 @@ def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_cases(study: Study[S, R, T], spec: S, settings: Settings) -> Iterable[Case]:
-    """Read the cases that a specification names, lazily: those in its files, or the labels of a
-    labelling task.
+    """Read the cases that a specification names, one after the other: those of its files, or the
+    labels of a labelling task.
 
     Raises:
         InputError: the specification names nothing that can be read.
@@ -197,7 +208,7 @@ def read_cases(study: Study[S, R, T], spec: S, settings: Settings) -> Iterable[C
 
 
 def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
-    """Return every model that a run may ask, each once; its own first."""
+    """Return every model that a run may call, without repetition; the run's own comes first."""
     chains: Mapping[str, Any] = stored.described.get("chains", {})
     study_models = [stored.model] if asks.writes or asks_default(chains) else []
     of_judges = [model for judge in asks.judges for model in judge_models(judge, stored.model)]
@@ -219,9 +230,9 @@ def register_run(
     cases: Iterable[Case],
     launch: Launch,
 ) -> RunRecord:
-    """Return the run of a specification and its cases: a new one, or the stored one.
+    """Return the stored run with this specification and these cases, or store a new one.
 
-    The cases are read once, lazily, into the store.
+    The cases are copied to the store one after the other, and are not held in memory.
     """
     digest = hashlib.sha256(_canonical(stored.identity(study)))
 
@@ -257,7 +268,7 @@ def register_run(
 
 
 def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
-    """Update a stored run whose files have been renamed or whose prices have another source."""
+    """Update a stored run whose files were renamed, or whose prices come from another source."""
     stored_sources = run.spec.get("prices", [])
     changed = {
         "spec": stored.model_dump(mode="json")["spec"],
@@ -318,7 +329,7 @@ def _make_setting(
 async def perform(
     store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
 ) -> AsyncGenerator[Any]:
-    """Perform the missing part of a run: yield its records as they come and store each.
+    """Perform the missing part of a run: yield its records as they come, and store each of them.
 
     Raises:
         InputError: a Python object that the specification names is missing.
@@ -362,7 +373,7 @@ def _work(
     settings: Settings,
     launch: Launch,
 ) -> AsyncGenerator[Any]:
-    """Return the records of a run, from this process or a cluster."""
+    """Yield the records of a run, which is performed in this process or on a cluster."""
     spec = read_spec(study, stored)
     setting = _make_setting(study.asks(spec), stored, run, launch, "live")
     journal, batches = store.journal(run.id), store.batches(run.id)
@@ -399,7 +410,7 @@ async def _run_at(
 async def replay(
     store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
 ) -> AsyncGenerator[Any]:
-    """Make the records of a run anew from the journal, without a model call.
+    """Compute the records of a run again from the answers in the journal, without a model call.
 
     Raises:
         MismatchError: the prompts have changed, so the journal has no answers to them.
@@ -424,12 +435,13 @@ async def replay(
 
 
 async def restore_records(store: Store, run: RunRecord, settings: Settings) -> str:
-    """Restore a run's records from its journal, if it was stopped before all were stored, or if
-    they were lost. A running run is left alone. Records that cannot be restored, as after a change
-    of prompts, stay as they are, and the reason is returned.
+    """Restore a run's records from its journal, if the run was stopped before all of them were
+    stored, or if they were lost. A run that is being performed is left alone. If records cannot be
+    restored, for instance because prompts have changed, those in the store stay, and the reason is
+    returned; the result is empty otherwise.
 
     Raises:
-        MismatchError, InputError: the records cannot be restored, and none were stored.
+        MismatchError, InputError: the records cannot be restored, and none are stored.
     """
     has_records = bool(store.count_records(run.id))
     complete = run.status == "finished" and has_records
@@ -456,6 +468,8 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> s
 
 @dataclass(frozen=True)
 class _Turn:
+    """The work of one caller on a run in this process. `done` ends the wait of other callers."""
+
     loop: asyncio.AbstractEventLoop
     done: Future[None] = field(default_factory=Future[None])
 
@@ -466,12 +480,13 @@ _guard = threading.Lock()
 
 @asynccontextmanager
 async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerator[None]:
-    """Hold the lease of a run within the block. `ends`: the work ends by itself, so that other
-    callers may wait for it; False if a caller reads results one by one, and may never read them to
-    the end.
+    """Hold the lease of a run, which only one process may have, within the block. `ends`: whether
+    the work ends by itself, so that other callers may wait for it; False for a caller that reads
+    results one by one, and may never read them to the end.
 
     Raises:
-        StoreError: another process works on the run, or work in this one that cannot be awaited.
+        StoreError: the run is being performed by another process, or by a caller in this process
+            that cannot be waited for.
     """
     key = store.place, run_id
     mine = _Turn(asyncio.get_running_loop())

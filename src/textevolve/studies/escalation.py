@@ -1,5 +1,6 @@
-"""Escalation: find the certainty from which a cheap judge's verdict is good enough, and the
-savings."""
+"""The escalation study: a cheap judge decides if it is certain, and otherwise an expensive judge
+does. The study selects the certainty from which the cheap judge's verdict is good enough, and
+reports the savings."""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ class EscalationSpec(OrdersSpec):
 
 
 def judges_of(spec: EscalationSpec) -> tuple[str, ...]:
-    """Return two judges, or one debate."""
+    """Return the cheap and the expensive judge; or one debate, whose first round is the cheap
+    judge."""
     return (spec.then,) if spec.first is None else (spec.first, spec.then)
 
 
@@ -102,7 +104,7 @@ def name_first(spec: EscalationSpec) -> str:
 
 
 def use_threshold(spec: EscalationSpec, threshold: float) -> str:
-    """Return the option of the command line that uses a threshold."""
+    """Return the option of the command line that applies a threshold."""
     if spec.first is None:
         return f"--protocol escalation --escalate-below {threshold:.6g}"
     return f"--judge {shlex.quote(f'cascade:{threshold:.6g}:{spec.first},{spec.then}')}"
@@ -127,7 +129,7 @@ def _share(figure: Statistic) -> str:
 
 
 def explain_selection(spec: EscalationSpec, result: Escalated) -> str:
-    """Describe the threshold and its use, or the reason why there is none."""
+    """Describe the selected threshold and how to use it, or the reason why there is none."""
     selection = result.selection
     aim = f"{selection.agreement:.0%} agreement with a confidence of {selection.confidence:.0%}"
     if selection.threshold is None or result.chosen is None:
@@ -225,8 +227,8 @@ def summarise(spec: EscalationSpec, records: Iterable[TwiceJudged]) -> Escalated
 
 
 def _thresholds_within(items: Sequence[TwiceJudged]) -> tuple[float, ...]:
-    """Return the thresholds from the highest one that lets the first judge decide all items. Lower
-    thresholds would decide no further items. The selection uses certainties, never credits."""
+    """Return the candidate thresholds, from the highest one that lets the cheap judge decide all
+    items: lower ones would decide no more. The selection uses certainties only, not the labels."""
     certainties = [item.certainty for item in items if not math.isnan(item.certainty)]
     below = [t for t in FINE_THRESHOLDS if certainties and t <= min(certainties)]
     least = max(below, default=0.0)

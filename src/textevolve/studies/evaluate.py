@@ -1,7 +1,8 @@
-"""Evaluate: judge cases by a debate, or by any other judge; a record for each case.
+"""The `evaluate` study: it judges cases by a debate, or by any other judge, and has a record for
+each case.
 
-A debate is the profile's, with parameters that override it. A stored run holds the complete
-profile, so that it is resumed unchanged even if the file has changed.
+The settings of a debate come from a profile, which parameters override. A stored run holds the
+complete profile, so that it is resumed unchanged even if the profile's file has changed.
 """
 
 from __future__ import annotations
@@ -85,14 +86,23 @@ from textevolve.user_code import load_user_object
 from textevolve.wiring import Workbench
 
 IN_FULL = 1000
-"""The number of cases whose texts and arguments are shown."""
+"""The number of cases that the report shows with all texts and arguments."""
 
 
 @dataclass
 class Evaluations:
-    """The figures of all cases. `scores`: the scores of the best candidate of each case. `turned`:
-    the number of debates whose winner changed after the first round. `decided`: the number of cases
-    that each judge of a cascade decided. `chosen`: the first cases, which the report shows."""
+    """The figures of all cases.
+
+    Attributes:
+        total: The number of cases.
+        scores: The aggregated scores of the best candidate of each case.
+        debates: The number of debates.
+        turned: The number of debates whose winner changed after the first round.
+        failed_turns: The number of turns of agents that failed.
+        candidates: The number of candidates of all cases.
+        decided: The number of cases that each judge of a cascade decided.
+        chosen: The first cases, which the report shows.
+    """
 
     total: int = 0
     scores: Aggregates = field(default_factory=Aggregates)
@@ -128,7 +138,8 @@ def _is_turned(result: DebateResult) -> bool:
 
 
 def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Report:
-    """Report one case in full, or the aggregates of many and their matrix."""
+    """Return the report: of one case in full, or of many cases with their aggregates and a
+    matrix."""
     if evaluations.total == 1:
         (judged,) = evaluations.chosen
         title = wording.shorten(str(judged.case.input), 90)
@@ -168,19 +179,19 @@ def _rows(evaluations: Evaluations, columns: int) -> Iterator[MatrixRow]:
 
 
 OF_ANY_JUDGE = ("seed", "threshold")
-"""Parameters of debates that other judges have, too."""
+"""The parameters of debates that judges of other kinds have, too."""
 
 TIME_IS_UP = "the time limit is reached; resume the run to go on"
 
 
 def debates(spec: EvaluateSpec) -> bool:
-    """Tell whether the judge is a debate, which is stored completely."""
+    """Tell whether the judge of a specification is a debate, whose complete result is stored."""
     return spec.judge is None or parse_evaluator(spec.judge).is_debate
 
 
 def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
-    """Return a debate's specification with the complete profile, overridden by parameters and
-    rubric."""
+    """Return the specification with the complete profile of its debate, overridden by the
+    parameters and the rubric."""
     if spec.judge is not None and spec.profile is not None:
         raise InputError("judge and profile both say who judges: write --judge debate:PROFILE")
     parameters = explicit_parameters(spec)
@@ -246,7 +257,7 @@ def _profile_of(spec: EvaluateSpec) -> Profile:
 
 
 def read_given(spec: EvaluateSpec) -> Iterator[Case]:
-    """Read the case in the arguments, or the cases of the file that they name."""
+    """Yield the case that the arguments contain, or the cases of the file that they name."""
     texts = spec.cases
     if len(texts) != 1 or not (texts[0] == "-" or names_rows(texts[0])):
         yield _read_case(spec)
@@ -269,7 +280,7 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
 
 
 def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
-    """Report once, after the cases were read, how their columns were interpreted."""
+    """Log once, after the cases were read, which columns of the file were used for what."""
     columns.tell(reference=bool(spec.judge) and parse_evaluator(spec.judge or "").reads_reference)
 
 
@@ -298,7 +309,8 @@ def _read_case(spec: EvaluateSpec) -> Case:
 
 
 def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Judged]:
-    """Yield each case as soon as it is judged; a case that cannot be judged fails alone."""
+    """Judge the cases, and yield each as soon as it is judged. If a case cannot be judged, the
+    others are not affected."""
     judge = open_judge(spec, bench)
     judge_parameters = {} if debates(spec) else explicit_parameters(spec)
     target, version = spec.target, spec.target_version
@@ -399,7 +411,7 @@ def find_row(judged: Judged) -> Row:
 
 _JUDGED = TypeAdapter(JudgedCase)
 _OTHER = b'{"judged":'
-"""The beginning of the record of a case that was judged without a debate."""
+"""The beginning of the stored record of a case that another judge than a debate has judged."""
 
 
 def encode(judged: Judged) -> bytes:
@@ -416,7 +428,8 @@ def decode(body: bytes) -> Judged:
 
 
 def _storable(case: Case) -> Case:
-    """Return the case as JSON can hold it: fields of an invalid case may be no texts."""
+    """Return the case in a form that JSON can hold: the fields of an invalid case may not be
+    texts."""
     return replace(
         case,
         id=plain_text(str(case.id)),
@@ -467,7 +480,7 @@ def data(spec: EvaluateSpec, evaluations: Evaluations) -> Mapping[str, Any]:
 
 
 def _draw(judged: Judged) -> str:
-    """Return the HTML of one case for notebooks."""
+    """Return the HTML of a judged case for notebooks."""
     return html_fragment(report_evaluations(summarise_all([judged]), {}))
 
 

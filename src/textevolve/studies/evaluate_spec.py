@@ -23,7 +23,8 @@ from textevolve.texts.numbers import read_number, reject_odd_number
 
 GROUP = "Debate"
 NONE = "none"
-"""Stands for None as a value, in contrast to a parameter that is not set."""
+"""The text that stands for None as a value of a parameter, whereas None means that the parameter is
+not set."""
 
 N = TypeVar("N", int, float)
 Plain: TypeAlias = Annotated[N, BeforeValidator(reject_odd_number)]
@@ -68,7 +69,7 @@ def _join_names(names: object) -> object:
 
 
 AgentNames: TypeAlias = Annotated[str, BeforeValidator(_join_names)]
-"""Names of stored agents with commas between them; Python may give them as a list."""
+"""The names of stored agents, separated by commas; Python may pass them as a list."""
 
 
 class DebateParameters(Frozen):
@@ -174,17 +175,18 @@ CAN_BE_NONE = (
     "argument_words",
     "decider",
 )
-"""Parameters that have None among their values."""
+"""The parameters that may have None as their value."""
 
 
 def explicit_parameters(parameters: DebateParameters) -> dict[str, Any]:
-    """Return the parameters that are set, in the form that a profile takes."""
+    """Return the parameters that are set, in the form in which a profile has them."""
     every = {name: getattr(parameters, name) for name in DebateParameters.model_fields}
     return {name: value for name, value in every.items() if value is not None}
 
 
 def name_none(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert keywords of a program to those of a specification: None as a value becomes NONE."""
+    """Convert keyword arguments of a Python program to fields of a specification: None as a value
+    becomes NONE."""
     return {
         name: NONE if value is None and name in CAN_BE_NONE else value
         for name, value in keywords.items()
@@ -200,7 +202,8 @@ def _take_profile(profile: object) -> object:
 
 
 def _expand(rubric: str | None) -> str | None:
-    """Replace the name of a shipped rubric with its text, so that a resumed run uses the same."""
+    """Replace the name of a shipped rubric by its text, so that a resumed run uses the same
+    text."""
     return None if rubric is None else expand_rubric(rubric)
 
 

@@ -1,7 +1,7 @@
-"""Evolve a persona: an agent's memories change its persona by a few small edits, each with the
-memories behind it.
+"""The study that revises an agent's persona by its memories, in a few small edits, each of which
+cites the memories that support it.
 
-`textevolve.agents.persona` proposes, chooses and composes changes.
+`textevolve.agents.persona` proposes and chooses edits, and applies them to the text.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class EvolvePersonaSpec(PersonaPlan, StudySpec):
 
 
 class PersonaSnapshot(BaseModel):
-    """The inputs of a run: the agent, its persona, and the versions of its collections."""
+    """The inputs of a run: the agent, its persona with its `version`, and the version of each of
+    its collections of memories."""
 
     agent: str
     version: int
@@ -78,11 +79,18 @@ class PersonaSnapshot(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EvolutionStep:
-    """The changes that one batch of memories proposes (`number` from 1), or the new persona (0).
+    """One step of a run: the edits that a batch of memories proposes, or, in the last step, the new
+    persona.
 
-    `changes`: proposed by the batch, or applied. `cited`: the texts of the memories behind applied
-    changes, by id. `text`: the new persona, empty without changes; `version`: its stored version,
-    None if it was not stored.
+    Attributes:
+        number: The number of the batch, from 1; 0 for the step with the new persona.
+        memories: The number of memories that were read.
+        changes: The edits that the batch proposes, or that were applied to the persona.
+        refused: The proposed edits that were not taken, with the reason.
+        cited: The texts of the memories that support applied edits, by id.
+        before: The earlier persona.
+        text: The new persona; empty if it did not change.
+        version: The stored version of the new persona; None if it was not stored.
     """
 
     number: int
@@ -99,8 +107,8 @@ class EvolutionStep:
 
 @dataclass(frozen=True, slots=True)
 class EvolvedPersona:
-    """The result of a run. `batches`: the steps with proposed changes; `made`: the step with the
-    new persona, None if the run stopped before it."""
+    """The result of a run. `batches`: the steps with proposed edits; `made`: the step with the new
+    persona, or None if the run stopped before it."""
 
     batches: tuple[EvolutionStep, ...]
     made: EvolutionStep | None
@@ -223,10 +231,11 @@ async def _evolve(
 async def _keep(
     snapshot: PersonaSnapshot, bench: Workbench, text: str, changes: Sequence[PersonaChange]
 ) -> int | None:
-    """Store the new version, unless this run stored it before; return its number.
+    """Store the new persona as a new version, unless this run stored it before, and return its
+    number.
 
     Raises:
-        ConflictError: the agent's persona has changed meanwhile.
+        ConflictError: the agent's persona has been changed in the meantime.
     """
     if bench.mode == "rehearsed":
         return None

@@ -1,7 +1,9 @@
-"""Files that carry namespaces, agents, collections and users from one store to another.
+"""Export and import: files that carry namespaces, agents, collections and users from one store to
+another.
 
-Each line is a JSON object. The first says what the file is; then come users, collections, each
-with its memories behind it, and agents, all as they are now. Embeddings are computed again.
+Each line is a JSON object. The first line is a header; then come users, collections, each followed
+by its memories, and agents, all in their current version. Embeddings are not exported; an import
+computes them again.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ _MEMORY = TypeAdapter(MemoryRecord)
 async def export_lines(
     desk: MemoryDesk, kind: Kind[Any, Any], name: str
 ) -> AsyncGenerator[dict[str, Any]]:
-    """Write the lines of a file that holds one resource, or a namespace with everything in it.
+    """Yield the lines of a file that holds one resource, or a namespace with everything in it.
 
     Raises:
-        InputError: there is none of this name.
+        InputError: there is no resource of this name.
     """
 
     async def read(query: Callable[..., T], *args: Any) -> T:
@@ -63,7 +65,7 @@ async def export_lines(
 
 
 def read_content(path: str, kind: Kind[Any, Any]) -> list[Exported]:
-    """Read an exported file of one kind of resource; `-` is standard input.
+    """Read an exported file that holds one kind of resource; `-` is standard input.
 
     Raises:
         InputError: the file is no such export, or a line cannot be used; names the line.
@@ -100,7 +102,7 @@ def take_content(
 
 
 def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
-    """Add a resource, or a memory of the collection before it."""
+    """Read a line, and add its resource to the list, or its memory to the collection before it."""
     for kind in KINDS.values():
         if kind.noun in row:
             stored = _STORED[kind.noun].validate_python(row[kind.noun])
@@ -114,8 +116,8 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
 
 
 async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: str | None) -> None:
-    """Store the resources of a file in the desk's namespace, or a complete namespace, in one
-    transaction. Texts are embedded first. `name`: the new name of the file's resource.
+    """Store the resources of an exported file in the desk's namespace (or a complete namespace) in
+    one transaction. Texts are embedded first. `name`: another name for the resource.
 
     Raises:
         InputError: the name is taken. ModelError: a text cannot be embedded.
@@ -137,8 +139,8 @@ async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: s
 
 
 def _bring_home(value: Any, prefix: str) -> Any:
-    """Return an agent's fields, with the prefix of the former namespace removed from the names of
-    its collections."""
+    """Return an agent's fields with the former namespace removed from the names of its
+    collections."""
     if isinstance(value, Mapping):
         fields = cast(Mapping[str, Any], value)
         names = ("memory", "collections", "memories", "insights")

@@ -1,7 +1,8 @@
-"""Fit: a judge that combines several, weighted so that it agrees with people's labels.
+"""The study that fits a judge: it combines several judges (signals) with weights chosen so that the
+result agrees with people's labels.
 
-`textevolve.bench.fit_summary` has the weighting and its figures, `textevolve.judges.fitted_file`
-the file of the judge.
+`textevolve.bench.fit_summary` computes the weights and their figures, and
+`textevolve.judges.fitted_file` defines the file of a fitted judge.
 """
 
 from __future__ import annotations
@@ -165,8 +166,13 @@ def names_of(spec: FitSpec, items: Iterable[Item] = ()) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SignalVerdict:
-    """The verdict of one signal on one item. `model`: the model that judged, if the signal names
-    none; `date`: of the run."""
+    """The verdict of one signal, a judge whose scores the fit combines, on one labelled item.
+
+    Attributes:
+        found: The verdict with its item.
+        model: The model that judged if the signal names none of its own.
+        date: The date of the run, as prompts state it.
+    """
 
     found: ItemVerdict
     model: str | None
@@ -175,8 +181,14 @@ class SignalVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FittedSignals:
-    """The result of a fit: its figures and the file of the judge, or the `reason` why nothing was
-    fitted."""
+    """The result of a fit.
+
+    Attributes:
+        labelled: The number of labelled items.
+        fit: The weights of the signals and their figures; None if nothing was fitted.
+        file: The fitted judge, which can be saved; None if nothing was fitted.
+        reason: The reason why nothing was fitted.
+    """
 
     labelled: int
     fit: Fit | None = None
@@ -184,7 +196,7 @@ class FittedSignals:
     reason: str = ""
 
     def require(self) -> FittedFile:
-        """Return the file.
+        """Return the fitted judge.
 
         Raises:
             InputError: nothing was fitted; has the reason.
@@ -212,7 +224,7 @@ def read_cases(spec: FitSpec) -> list[Case]:
 
 
 def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]], _objects: object) -> list[Case]:
-    """Take labelled items from Python rows."""
+    """Convert rows of a Python program to labelled items."""
     items = items_of(rows, spec.good)[: spec.limit]
     return _check_enough(list(map(labelled_items.as_case, items)))
 

@@ -1,6 +1,7 @@
-"""Gates: limits on the scores of a run, so that a build fails if quality falls.
+"""Gates: limits on the scores of a run, which make a build fail if quality falls.
 
-Pure functions over the rows of any study. `baseline.py` finds the earlier run to compare with.
+The functions check the rows of any kind of study, without a store. `baseline.py` looks up the
+earlier run that scores are compared with.
 """
 
 from __future__ import annotations
@@ -98,9 +99,15 @@ class Gates(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class GateOutcome:
-    """The outcome of a gate, for one of the variants if there are several. `holds`: whether the
-    gate passes; `found`: a sentence with the figure, its 95 % interval and its limit; `value`: the
-    figure, None if it is missing."""
+    """The outcome of one gate, for one variant if the run compares several.
+
+    Attributes:
+        gate: The name of the gate, such as "min mean".
+        holds: Whether the gate passes.
+        found: A sentence with the figure, its 95 % interval and its limit.
+        value: The figure; None if it is missing.
+        variant: The variant; empty if there is only one.
+    """
 
     gate: str
     holds: bool
@@ -115,7 +122,7 @@ class GateOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """The gates of a run with their outcomes; both empty if the run has none."""
+    """The gates of a run with their outcomes; there are neither if the run has no gates."""
 
     gates: Gates = field(default_factory=Gates)
     outcomes: Sequence[GateOutcome] = ()
@@ -126,6 +133,7 @@ class Gated:
 
 
 UNGATED = Gated()
+"""The value for a run without gates."""
 
 
 def check_gates(
@@ -136,12 +144,12 @@ def check_gates(
     itself: bool = False,
     judges: Sequence[GateOutcome] = (),
 ) -> list[GateOutcome]:
-    """Return the outcome of each gate. A record without a score counts against it, and so does a
-    missing record of the baseline.
+    """Return the outcome of each gate. A record without a score counts against a gate, as does a
+    record of the baseline that this run lacks.
 
-    `rows`: those of a run, with unique keys. `earlier`: those of the run that `no_worse_than`
-    names, unless it names a variant; `itself`: that run is this one. `judges`: the outcomes of
-    `min_agreement` from `baseline.check_judges`, which reads the store; without them it fails.
+    `rows`: the rows of a run, with unique keys. `earlier`: the rows of the run that `no_worse_than`
+    names, unless it names a variant. `itself`: whether that run is this one. `judges`: the outcomes
+    of `baseline.check_judges`, which reads the store; without them the gate `min_agreement` fails.
     """
     if not gates.any:
         return []
@@ -168,13 +176,15 @@ def check_gates(
 
 
 _Found: TypeAlias = tuple[bool, str, float | None]
+"""The outcome of a check: whether it holds, the sentence about it, and the figure."""
 
 
 def _check(
     figures: Aggregates, gates: Gates, baseline: Aggregates | None, excuse: str, has_rows: bool
 ) -> Iterable[tuple[str, _Found]]:
-    """Yield the gates of one variant with their outcomes. `excuse`: the reason why nothing is
-    compared; `has_rows`: whether the run has rows, maybe of other variants."""
+    """Yield the gates of one variant with their outcomes. `excuse`: the reason why there is no
+    baseline to compare with. `has_rows`: whether the run has rows, possibly of other variants
+    only."""
     name, missing = gates.no_worse_than, figures.count_missing(baseline) if baseline else 0
     absent = missing > 0 and not figures.records
     coverage = _check_coverage(figures, gates.max_failed or 0, missing, absent and has_rows)
@@ -203,8 +213,8 @@ def _check(
 
 
 def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool) -> _Found:
-    """Check the number of records without a score. `missing`: rows of the baseline without a
-    record; `absent`: all of the variant's are missing."""
+    """Check that at most `most` records lack a score. `missing`: the number of rows of the baseline
+    that have no record; `absent`: whether the variant has no records at all."""
     share, records, lacking = 0 < most < 1, figures.records + missing, figures.unscored + missing
     allowed = most * records if share else most
     limit = wording.percent(most, 1) if share else f"{most:,g}"
@@ -264,7 +274,8 @@ def _check_difference(
 
 
 def _check_regressions(figures: Aggregates, baseline: Aggregates, name: str, most: int) -> _Found:
-    """Count the cases that passed in the baseline, in all their records, and do not pass now."""
+    """Check the number of cases that passed in all their records of the baseline, and do not pass
+    now."""
     ours, theirs = figures.case_passes(), baseline.case_passes()
     shared = [case for case in ours if case in theirs]
     if unknown := sum(math.isnan(ours[case] + theirs[case]) for case in shared):
@@ -282,9 +293,10 @@ def _check_regressions(figures: Aggregates, baseline: Aggregates, name: str, mos
 def check_agreement(
     judge: str, figure: Estimate | None, blind: tuple[str, float], gates: Gates
 ) -> GateOutcome:
-    """Check whether a judge agrees with people often enough: the lower end of the interval counts,
-    so that a few labels do not suffice. `blind`: the best answer that reads nothing, with its
-    agreement, which the judge must surpass. Without a figure the judge was not measured."""
+    """Check whether a judge agrees with people often enough. The lower end of the interval counts,
+    so that a few labels do not suffice. `figure`: the judge's agreement; None if it was not
+    measured. `blind`: the best rule that does not read the texts, with its agreement, which the
+    judge must exceed."""
     if figure is None or figure.value is None:
         statement = (
             f"{judge} was not measured on {gates.measured_on}; see textevolve bench agreement"

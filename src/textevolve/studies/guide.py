@@ -1,6 +1,7 @@
-"""Guide: an answer with a debate as its chain of thought, compared with one without.
+"""The guide study: a model answers a question with a debate as its chain of thought, and once
+without.
 
-`textevolve.loops.guidance` has the order of calls; this module opens the debate.
+`textevolve.loops.guidance` defines the order of the calls; this module opens the debate.
 """
 
 from __future__ import annotations
@@ -102,15 +103,15 @@ def read_profile(spec: GuideSpec, otherwise: str = "general") -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class GuidedAnswer:
-    """The answers of a model with and without a debate (`made`), and the debate; None if the run
-    stopped before the debate."""
+    """The answers of a model with and without a debate (`made`), and the result of the debate; None
+    if the run stopped before it."""
 
     made: Guided
     debate: DebateResult | None
 
     @property
     def answer(self) -> str | None:
-        """The answer with the debate as reasoning; None if there is none."""
+        """The answer with the debate as its reasoning; None if there is none."""
         return self.made.guided.text if self.made.guided is not None else None
 
     @property
@@ -182,8 +183,8 @@ async def run(
 
 
 def write_transcript(result: DebateResult) -> str:
-    """Write the arguments of a debate as plain text, with the responses under the labels by which
-    the agents knew them. Scores are left out: they are no reasons."""
+    """Write the arguments of a debate as plain text, in which responses have the labels that the
+    agents saw. Scores are left out, since they are not reasons."""
     order = sorted(range(len(result.labels)), key=result.labels.__getitem__)
     parts = [f"Response {result.labels[j]}:\n{result.case.candidates[j]}" for j in order]
     parts += [

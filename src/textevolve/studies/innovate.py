@@ -1,5 +1,5 @@
-"""Innovate: search for a better input for a model, without labels. Its gain is reported with an
-interval, on fresh outputs that nothing was tuned on.
+"""The innovate study: it searches for a better input for a model without labels, by a judge's
+feedback. The gain is measured on fresh outputs that the search did not use, and has an interval.
 
 The loop is in `textevolve.loops.innovation`.
 """
@@ -89,8 +89,9 @@ class InnovateSpec(InnovationPlan, StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class Innovated:
-    """The result of an innovation: the mean scores of fresh outputs `before` and `after`, and the
-    difference `gain`. They are NaN if no fresh outputs were drawn or judged."""
+    """The result of the study: the search (`innovation`), the mean scores of fresh outputs for the
+    original input (`before`) and the best one (`after`), and their difference (`gain`). Figures are
+    NaN if no fresh outputs were drawn or judged."""
 
     innovation: Innovation
     before: Statistic
@@ -164,8 +165,8 @@ def _mean(scores: list[float], seed: int) -> Statistic:
 
 
 def difference(before: list[float], after: list[float], seed: int = 0) -> Statistic:
-    """Return the mean of `after` minus that of `before`, two independent samples, with its
-    interval."""
+    """Return the mean of `after` minus that of `before` with its interval; the samples are
+    independent."""
     if not before or not after:
         return Statistic()
     rows = [(score, 1.0, 0.0, 0.0) for score in before] + [(0.0, 0.0, s, 1.0) for s in after]
@@ -303,7 +304,7 @@ def _figure(figure: Statistic) -> dict[str, Any]:
 
 
 def flatten(innovation: Innovation) -> Iterator[Mapping[str, Any]]:
-    """Yield a row for each input, which contains the outputs it was tuned on."""
+    """Yield a row for each input, with the outputs by which it was judged in the search."""
     for attempt in innovation.attempts:
         yield {
             "iteration": attempt.iteration,

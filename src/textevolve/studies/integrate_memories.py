@@ -1,8 +1,9 @@
-"""Integrate memories (reflection): an agent's newest memories give insights, when enough importance
-has gathered.
+"""The study that integrates memories (reflection): a model draws insights from an agent's newest
+memories, once the sum of their importance is large enough.
 
-`textevolve.memory.integration` asks for questions and insights. The collection of insights records
-the versions of the collections that were integrated.
+`textevolve.memory.integration` has the model raise questions and draw insights. Each agent has a
+collection of insights, whose change log records which versions of the other collections were
+integrated.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, 
 from textevolve.wiring import Workbench
 
 NEAR = 0.7
-"""The least similarity of a known insight with which a new one is compared."""
+"""The least cosine similarity at which a new insight is compared with an existing one."""
 MARK = "integrated "
-"""The prefix of labels with integrated versions; see `_write_mark`."""
+"""The prefix of the labels that record integrated versions; see `_write_mark`."""
 
 
 class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
@@ -75,9 +76,14 @@ class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
 
 
 class Snapshot(BaseModel):
-    """The collections of a run. `sources`: the version of each collection that is read; `since`:
-    the version up to which each was integrated before. `into`: the collection of insights; `known`:
-    its version for recall, 0 for none."""
+    """The versions of collections that a run reads.
+
+    Attributes:
+        sources: The version of each collection of memories.
+        since: The version up to which each collection was integrated before.
+        into: The name of the collection of insights.
+        known: The version of the collection of insights that recall searches; 0 for none.
+    """
 
     sources: dict[str, int]
     since: dict[str, int]
@@ -96,9 +102,9 @@ def read_cases(spec: IntegrateMemoriesSpec) -> list[Case]:
 async def describe(
     spec: IntegrateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """Describe the versions that are read, and the ones already integrated. The version of
-    the collection of insights is not among them, since the run itself changes it: a resumed run
-    must be the same."""
+    """Return the versions of the collections that are read, and those that were integrated before.
+    The version of the collection of insights is left out, since the run itself changes it, and a
+    resumed run must have the same description."""
     with closing(Store(settings.memory_location)) as resources:
         agent = await find_agent(resources, spec.agent, settings.namespace)
         if agent.spec.insights is None:
@@ -137,8 +143,8 @@ def _write_mark(sources: Mapping[str, int]) -> str:
 def _read_marks(
     marks: Sequence[tuple[str, int]], collections: Sequence[Collection]
 ) -> tuple[dict[str, int], int]:
-    """Read the integrated version of each collection from labels, the newest first, and the version
-    of the collection of insights that the newest of them made."""
+    """Return the integrated version of each collection, as read from labels, the newest first, and
+    the version of the collection of insights that the newest label made."""
     names, since, insights_version = (
         {collection.full_name for collection in collections},
         dict[str, int](),
@@ -155,7 +161,8 @@ def _read_marks(
 async def run(
     spec: IntegrateMemoriesSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[IntegrationRecord]:
-    """Yield the gathered memories; and, if they are enough, the insights of each question."""
+    """Yield the new memories, and if they are important enough, the insights for each question that
+    they raise."""
     list(cases)
     snapshot = Snapshot.model_validate(bench.described)
     work = _Integrating(spec, bench, snapshot)
@@ -184,6 +191,9 @@ async def run(
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
+    """The insights that a model drew for one question, before they are stored. `memories`: the
+    memories that were recalled for it; `meter`: the usage so far."""
+
     number: int
     question: str
     memories: tuple[Memory, ...]
@@ -192,7 +202,7 @@ class _Drawn:
 
 
 class _Integrating:
-    """The state of one run: draws insights, and stores them."""
+    """The work of one run: it draws insights, and stores them."""
 
     def __init__(self, spec: IntegrateMemoriesSpec, bench: Workbench, snapshot: Snapshot) -> None:
         self._spec, self._bench, self._snapshot = spec, bench, snapshot
@@ -269,9 +279,14 @@ class _Integrating:
 
 @dataclass(frozen=True, slots=True)
 class GatheredMemories:
-    """The memories that are new since the last integration. `memories`: their number; `importance`:
-    the sum of their importance. Integration is `due` if that reaches the `threshold`. `questions`:
-    the questions that the memories raise, if it is due."""
+    """The memories that are new since the last integration.
+
+    Attributes:
+        memories: Their number.
+        importance: The sum of their importance.
+        threshold: The sum from which an integration is `due`.
+        questions: The questions that the memories raise, if an integration is due.
+    """
 
     memories: int
     importance: float
@@ -285,8 +300,15 @@ class GatheredMemories:
 
 @dataclass(frozen=True, slots=True)
 class QuestionInsights:
-    """The insights of one question. `recalled`: the number of recalled memories; `cited`: the texts
-    of the memories that insights cite, by id."""
+    """The insights for one question.
+
+    Attributes:
+        recalled: The number of memories that were recalled for it.
+        insights: The insights, with the decision on each: added, replacing an earlier one, or
+            dropped.
+        refused: The insights that were rejected, with the reason.
+        cited: The texts of the memories that insights cite, by id.
+    """
 
     number: int
     question: str
@@ -301,14 +323,15 @@ class QuestionInsights:
 
 @dataclass(frozen=True, slots=True)
 class IntegrationRecord:
-    """A record of the run: the gathered memories, or the insights of one question."""
+    """A record of the run: the new memories, or the insights for one question."""
 
     made: GatheredMemories | QuestionInsights
 
 
 @dataclass(frozen=True, slots=True)
 class Integration:
-    """The result of a run: the gathered memories, and the insights of each question."""
+    """The result of a run: the new memories (`gathered`; None if the run stopped before they were
+    read), and the insights for each question."""
 
     gathered: GatheredMemories | None
     questions: tuple[QuestionInsights, ...]

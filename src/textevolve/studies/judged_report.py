@@ -1,8 +1,8 @@
-"""A judged case for readers and programs: the report of a debate with all arguments, or of another
-judgement; a line of JSON; rows of tables; a row of a matrix.
+"""A judged case for readers and programs: as blocks of a report, with all arguments of a debate; as
+a line of JSON; as rows of tables; and as a row of a matrix.
 
-A debate's line is complete (`DebateResult.from_json` reads it back). Tables are in long form: a row
-for each candidate. Missing values are None, never 0. `evaluate.py` reports on many cases together.
+The JSON line of a debate is complete (`DebateResult.from_json` reads it). Tables have a row for
+each candidate. Missing values are None, never 0. `evaluate.py` reports on many cases together.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ from textevolve.studies.debate_words import reason, round_text, turn_labels
 from textevolve.trajectory import Trajectory
 
 Judged: TypeAlias = DebateResult | JudgedCase
-"""A case with its judgement: of a debate, which has more details, or of any other judge."""
+"""A case with its judgement: the result of a debate, which has more details, or that of any other
+judge."""
 
 ResultRow: TypeAlias = dict[str, Any]
 COMPONENT = "component_"
 OF_CASCADES = (DECIDED_BY, "certainty", "first_failed")
-"""The metadata of a cascade's result: see `judges.cascade`."""
+"""The metadata in the result of a cascade, which passes a case from a cheap judge to a better one;
+see `judges.cascade`."""
 
 
 def write_line(judged: Judged) -> str:
@@ -57,12 +59,13 @@ def write_line(judged: Judged) -> str:
 
 
 def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
-    """Yield a row for each candidate; one without a candidate for a case that has none."""
+    """Yield a table row for each candidate; a case without candidates has one row."""
     return _debate_rows(judged) if isinstance(judged, DebateResult) else _judged_rows(judged)
 
 
 def plain_text(text: str) -> str:
-    """Write out half surrogate pairs, which no file format can hold."""
+    """Return the text with half surrogate pairs, which no file format can hold, written as
+    escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -162,7 +165,8 @@ def _judged_rows(judged: JudgedCase) -> Iterator[ResultRow]:
 
 
 def image_fields(case: Case, candidate: int | None = None) -> ResultRow:
-    """Return the images of a case by their short names, with those of a candidate, if any."""
+    """Return the images of a case, and those of a candidate if its number is set, as fields with
+    short names."""
     fields: ResultRow = {"images": list(map(image_reference, case.images))} if case.images else {}
     if candidate is not None and (candidate_fields := _candidate_images(case, candidate)):
         fields["candidate_images"] = candidate_fields["images"]
@@ -201,7 +205,8 @@ def describe_verdict(judged: Judged) -> str:
 
 
 def show_case(judged: Judged) -> Iterator[Block]:
-    """Yield the blocks of one case. A terminal leaves out the sections that a page folds."""
+    """Yield the blocks of a report on one case. A terminal leaves out the sections that a page
+    folds."""
     if isinstance(judged, DebateResult):
         yield from _show_debate(judged)
     else:
@@ -209,7 +214,7 @@ def show_case(judged: Judged) -> Iterator[Block]:
 
 
 def facts_of(judged: Judged) -> dict[str, str]:
-    """Return further facts about the judgement of one case, by heading."""
+    """Return further facts about the judgement of one case, such as its cost, by their headings."""
     images = "; ".join(
         f"{name}: {describe_image(url)}" for name, url in images_by_name(judged.case)
     )
@@ -234,7 +239,7 @@ def facts_of(judged: Judged) -> dict[str, str]:
 
 
 def count_decided(judged: Judged) -> Counter[str]:
-    """Count the judge of a cascade that decided on the case; empty without a cascade."""
+    """Return a counter of the judge that decided this case in a cascade; empty for other judges."""
     scored = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
     judges = {
         str(outcome.metadata[DECIDED_BY]) for outcome in scored if DECIDED_BY in outcome.metadata
@@ -243,7 +248,7 @@ def count_decided(judged: Judged) -> Counter[str]:
 
 
 def describe_deciders(counts: Counter[str]) -> str:
-    """Describe the deciding judges of a cascade, with their shares if there are several."""
+    """Describe which judges of a cascade decided, with their shares if there are several."""
     shares = counts.most_common()
     if len(shares) < 2:
         return "".join(counts)
@@ -251,7 +256,8 @@ def describe_deciders(counts: Counter[str]) -> str:
 
 
 def _describe_marks(result: DebateResult) -> str:
-    """Describe the forged marks that were disarmed, in the texts and in the agents' answers."""
+    """Describe how many forged marks (imitations of the marks that separate the texts in a prompt)
+    were neutralised in the texts and in the agents' answers."""
     marks = result.sanitized + sum(turn.sanitized for turn in result.turns)
     return f"{wording.count(marks, 'forged mark')} in the texts, made harmless" if marks else ""
 
@@ -283,8 +289,8 @@ def _texts(judged: Judged) -> Section:
 
 
 def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
-    """Return the passages that an application retrieved, and the tools that it called, as texts
-    under names."""
+    """Return the passages that an application retrieved, and its tool calls, as texts with
+    headings."""
     if trajectory is None:
         return []
     texts = [(f"Passage {n}", text) for n, text in enumerate(trajectory.contexts, 1)]
@@ -297,7 +303,8 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
 
 
 def images_by_name(case: Case) -> list[tuple[str, str]]:
-    """Return all images of a case, each named by its input or candidate."""
+    """Return all images of a case, each with the name of the input or candidate that it belongs
+    to."""
 
     def named(whose: str, urls: Sequence[str]) -> list[tuple[str, str]]:
         return [(f"{whose}, image {n}", url) for n, url in enumerate(urls, 1)]
@@ -309,7 +316,7 @@ def images_by_name(case: Case) -> list[tuple[str, str]]:
 
 
 def describe_images(urls: Sequence[str]) -> dict[str, str]:
-    """Return the images of a text as a fact in one line; empty without images."""
+    """Return a fact that lists the images of a text in one line; empty without images."""
     return {"images": "; ".join(map(describe_image, urls))} if urls else {}
 
 
@@ -382,8 +389,9 @@ def _note(turn: Turn) -> str:
 
 
 def turn_table(turn: Turn, profile: Profile, labels: Mapping[int, int]) -> Table:
-    """Return a turn's scores, candidates x components, and each candidate's score from this turn.
-    `labels`: the number by which the agents know each candidate."""
+    """Return the scores of an agent's turn as a table of candidates and components, with the total
+    score of each candidate in this turn. `labels`: the number under which the agents know each
+    candidate."""
     scores = np.array(turn.scores)
     weighted = arithmetic.turn_scores(scores, np.array(profile.weight_list))
     names = [wording.shorten(component.name, NAME_SHOWN) for component in profile.components]
@@ -453,7 +461,7 @@ def case_matrix_rows(
 
 
 def case_matrix_row(judged: Judged) -> MatrixRow:
-    """Return the matrix row of a case, with its texts and all arguments, which open in place."""
+    """Return the matrix row of a case; its texts and all arguments unfold in their cells."""
     case = judged.case
     texts = tuple(case.candidates) or ("",) * max(1, len(judged.result))
     parts = result_metrics(judged)["components"] if isinstance(judged, DebateResult) else ()
@@ -489,8 +497,8 @@ def _winner_in_line(judged: Judged) -> dict[str, str]:
 
 
 class LiveDebate:
-    """Describes the events of a debate while it runs: a status line when a step starts, a report
-    when it ends. The final result is in the report of the run."""
+    """A listener that describes the events of a debate while it runs: a status line when a step
+    starts, and a report when it ends. The final result is in the report of the run."""
 
     def __init__(self) -> None:
         self._profile: Profile | None = None

@@ -19,7 +19,8 @@ GATES = "gates"
 def junit_suites(
     study: AnyStudy, records: Callable[[], Iterable[Any]], gated: Gated
 ) -> list[JUnitSuite]:
-    """Return a suite of the records with a score or a missing one, and a suite of the gates."""
+    """Return two JUnit suites: one of the records, in which a missing score is an error or a
+    skipped test, and one of the gates, if there are any."""
     suites = [JUnitSuite(study.kind, lambda: _record_cases(study, records(), gated))]
     if gated.outcomes:
         suites.append(JUnitSuite(GATES, lambda: _gate_cases(gated)))
@@ -63,8 +64,9 @@ def _case(
 
 
 def _is_allowed(row: Row, gated: Gated, gate: str = "") -> bool:
-    """Tell whether the gates hold in spite of this record, so that a build server does not fail the
-    build: all gates of the row's variant, or the named one. A baseline has none."""
+    """Tell whether a failing record is reported as skipped, since the gates of its variant hold, so
+    that it does not fail the build. `gate`: "max failed" to regard that gate alone, for a record
+    without a score. The records of a baseline have no gates."""
     of_variant = (outcome for outcome in gated.outcomes if outcome.variant == row.variant)
     relevant = [
         outcome

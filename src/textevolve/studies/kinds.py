@@ -1,4 +1,4 @@
-"""The registry of kinds of studies. Other packages add theirs by an entry point of the group
+"""The registry of all kinds of studies. Other packages add theirs by an entry point in the group
 `textevolve.studies` that names a `Study`."""
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ KINDS: Mapping[str, str] = {
     "read-corpus": "textevolve.studies.read_corpus",
     "evolve-persona": "textevolve.studies.evolve_persona",
 }
-"""For each kind the module that holds its `STUDY`. Modules are loaded when their kind is asked
-for."""
+"""The module that holds the `STUDY` of each kind. A module is loaded only when its kind is used."""
 
 
 def kinds() -> tuple[str, ...]:
-    """Return the names of all kinds of studies, those of TextEvolve first."""
+    """Return the names of all kinds of studies, this package's own first."""
     external = {point.name for point in entry_points(group=GROUP)} - set(KINDS)
     return (*KINDS, *sorted(external))
 

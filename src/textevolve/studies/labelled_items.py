@@ -1,6 +1,7 @@
-"""Options and steps that all studies on labelled items share: reading items, and calling judges.
+"""The options and steps that all studies on labelled items share: items (pairs of texts, or single
+texts, with people's labels) are read, and judges are called on them.
 
-Labels are stored with the cases, so that a run can be resumed, and summarised, from the store.
+Labels are stored with the cases, so that a run can be resumed and summarised from the store alone.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from textevolve.wiring import Workbench
 
 Orders = Literal["both", "given"]
 GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str)]
-"""A label, or a grade as text, of single responses."""
+"""The label of single responses that means "good", or the least good grade, as a text."""
 
 
 class LabelledItemsSpec(MappedSpec):
@@ -105,7 +106,8 @@ class RepeatsSpec(OrdersSpec):
 
 
 def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
-    """Return a judge's text, which does not name the default profile."""
+    """Return the text of a judge with the profile of the specification, unless that is the
+    default."""
     judge = kind if spec.profile == "general" else f"{kind}:{spec.profile}"
     return "+".join([judge, *spec.judge_option, *more])
 
@@ -145,7 +147,8 @@ def item_of(case: Case) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class ItemVerdict:
-    """A judge's verdict together with its item. `position`: its position in the run."""
+    """A judge's verdict with the item that it concerns. `position`: the number of the verdict in
+    the run."""
 
     position: int
     item: Item
@@ -162,8 +165,13 @@ async def ask_judges(
     equal_tokens: bool = False,
     views: Mapping[str, View] | None = None,
 ) -> AsyncGenerator[ItemVerdict]:
-    """Yield every judge's verdicts on every item; `views` as in `stream_verdicts`. With
-    `equal_tokens` further samples follow, unless a limit skipped some of the first."""
+    """Yield the verdicts of every judge on every item.
+
+    `orders`: whether a pair is shown in both orders. `samples`: the number of verdicts of a judge
+    on the same question. `equal_tokens`: afterwards cheap judges give further samples until each
+    judge has used about as many tokens, unless a limit skipped some of the first. `views`: as in
+    `stream_verdicts`.
+    """
     items = {case.id: item_of(case) for case in cases}
     require_absolute_judges(items.values(), judges)
     opened = {judge: bench.whole_judge_of(judge) for judge in judges}
@@ -194,15 +202,15 @@ async def ask_judges(
 
 
 def require_absolute_judges(items: Iterable[Item], judges: Iterable[str]) -> None:
-    """Raise InputError if a judge only compares candidates, and the items are single responses."""
+    """Raise InputError if items are single responses and a judge can only compare candidates."""
     if any(item.is_single for item in items):
         for judge in judges:
             check_absolute(judge)
 
 
 def find_row(record: ItemVerdict) -> Row:
-    """Return the row of a verdict. Its score is its credit: 1 if the judge agrees with people, 0.5
-    for a tie."""
+    """Return the store columns of a verdict. Its score is the credit: 1 if the judge agrees with
+    people, 0.5 for a tie."""
     verdict = record.verdict
     failure = verdict.failure
     return Row(

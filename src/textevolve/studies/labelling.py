@@ -1,6 +1,6 @@
-"""Labelling tasks from rows, or from the texts of a run, and the report on a task: labels of each
-person, and agreement. `textevolve.labelling` plans the order and computes agreement.
-"""
+"""Labelling tasks: they are made from rows, or from the texts of a run, and their report shows each
+person's labels and the agreement. `textevolve.labelling` plans the order of items and computes
+agreement."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
 
 
 def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, list[LabelItem]]:
-    """Return each text of the cases, or each pair of texts of a case, as items; no blank texts.
+    """Return the items to label: each text of the cases, or each pair of texts of a case. Blank
+    texts are left out.
 
     Raises:
         InputError: there is nothing to label.
@@ -127,8 +128,8 @@ def _make_item(case: Case, chosen: Sequence[int]) -> LabelItem:
 
 
 def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
-    """Return the texts of a run: a case of several candidates, or for each row the texts of its
-    variants.
+    """Return the cases of a run to label, each with several texts: the candidates of a case, or the
+    outputs of all variants for a row.
 
     Raises:
         InputError: there is no such run, or it has no texts.
@@ -197,7 +198,7 @@ DISPUTED_SHOWN = 50
 def report_task(
     task: StoredTask, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
 ) -> Report:
-    """Report all figures of a task, and the items on which people differ."""
+    """Report the figures of a task, and the items on which people disagree."""
     figures = agree(task.spec, items, labels)
     facts = {
         "Items": f"{figures.items:,}; {figures.labelled:,} labelled,"
@@ -268,8 +269,8 @@ T = TypeVar("T")
 
 
 def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list[Case] | None:
-    """Return the cases of a study whose specification names a labelling task as one of the files
-    that it reads, or None.
+    """Return the cases of a study that reads a labelling task instead of a file; None if its
+    specification names no task.
 
     Raises:
         InputError: there is no such task, or it has no labels.

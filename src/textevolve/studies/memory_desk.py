@@ -1,5 +1,5 @@
-"""Access to the memories of a namespace outside a study: the store, and embedders, which are opened
-when the first text is embedded."""
+"""Access to the memories of a namespace outside a study. It combines the store with the embedders
+(embedding models), which are opened when the first text is embedded."""
 
 from __future__ import annotations
 
@@ -27,8 +27,16 @@ EMBEDDED_AT_ONCE = 32
 
 @dataclass
 class MemoryDesk:
-    """The store of memories and its embedders. `source`: the caller, such as the command line.
-    `opened`: the workbench of the models, once it is open, or if the caller has opened it."""
+    """The memories of a namespace, and the models that embed texts for them.
+
+    Attributes:
+        resources: The store of memories.
+        stack: Closes the models at the end.
+        source: The caller, such as the command line.
+        limits: The limits of the model calls.
+        opened: The workbench (the open models); None until it is needed, unless the caller has
+            opened one.
+    """
 
     settings: Settings
     namespace: str
@@ -45,8 +53,8 @@ class MemoryDesk:
         return self.resources.memories(self.namespace)
 
     async def bench(self, embedder: str) -> Workbench:
-        """Return the workbench of the models, whose answers are stored as a run. `embedder`: the
-        first model.
+        """Return the workbench, whose model calls are stored as a run; the first call opens it.
+        `embedder`: the first model.
 
         Raises:
             StoreError: the store of runs cannot be used.
@@ -68,10 +76,10 @@ class MemoryDesk:
             return self.opened
 
     async def embed(self, collection: Collection, text: str) -> Vector:
-        """Embed a text like the memories of a collection.
+        """Embed a text with the model that embedded the memories of a collection.
 
         Raises:
-            InputError: the embedder's dimension has changed. ModelError: there is no answer.
+            InputError: the dimension of its embeddings has changed. ModelError: there is no answer.
         """
         return await (await self.bench(collection.embedder)).embed(collection, text)
 
@@ -82,8 +90,8 @@ class MemoryDesk:
 
     @asynccontextmanager
     async def erasing(self, texts: Sequence[str]) -> AsyncGenerator[None]:
-        """Erase texts from the journal and everything derived from it; the body deletes their
-        memories. At the end no page of a store contains them.
+        """Erase texts from the journal and from everything derived from it; the caller deletes
+        their memories within the block. Afterwards no page of a store's file contains them.
 
         Raises:
             StoreError: a store cannot be written.
@@ -95,17 +103,17 @@ class MemoryDesk:
             await self._visit_stores(scrub_store)
 
     async def _visit_stores(self, visit: Callable[[StoreLocation], None]) -> None:
-        """Visit the store of runs, if it exists, and that of memories."""
+        """Call a function with the store of runs, if it exists, and with the store of memories."""
         for location in dict.fromkeys((self.settings.store, self.settings.memory_location)):
             if not isinstance(location, Path) or location.expanduser().is_file():
                 await asyncio.to_thread(visit, location)
 
     async def settle(self, embedder: str | None, dimension: int | None) -> tuple[str, int]:
-        """Return the full spec of an embedder, by default that of the settings, and its dimension,
-        which is measured if it is None.
+        """Return the full name of an embedder, and the dimension of its embeddings. `embedder`:
+        None means the settings' own. `dimension`: None means that it is measured by a call.
 
         Raises:
-            SettingsError: there is no such model. ModelError: it gives no embedding.
+            SettingsError: there is no such model. ModelError: it returns no embedding.
         """
         requested_model = embedder or self.settings.embedder
         model, _ = await choose_model(self.settings, requested_model, asks=dimension is None)

@@ -1,8 +1,8 @@
-"""Memory evaluation: extraction, hallucination, updates and answers of a memory system.
+"""The evaluation of a memory system: its extraction of memories, hallucinations, updates, and
+answers to questions, after HaluMem (arXiv 2511.03506).
 
-After HaluMem (arXiv 2511.03506). `textevolve.memory_eval` feeds and judges a system;
-`memory_report.py` has the report. Feeding and judging run concurrently, as one stream over all
-users.
+`textevolve.memory_eval` feeds dialogues to a system and judges its memories; `memory_report.py` has
+the report. Feeding and judging run concurrently, in one stream over all users.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ from textevolve.wiring import Workbench, choose_model
 
 USERS_IN_FLIGHT = 8
 BASELINES = ("none", "context")
-"""Systems without cost, which an estimate runs unchanged."""
+"""The systems that make no model calls; an estimate uses them as they are."""
 OPENED = "opened system"
-"""The name, among the objects of a run, of the memory system opened to describe it."""
+"""The name, among the Python objects of a run, of the memory system that was opened to describe
+it."""
 
 
 class MemoryEvaluationSpec(StudySpec):
@@ -149,7 +150,7 @@ def ask(spec: MemoryEvaluationSpec) -> Asks:
 async def describe(
     spec: MemoryEvaluationSpec, settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """Describe the system: its own name, which may include its configuration, and its
+    """Return the name of the memory system, which may include its configuration, and its
     capabilities."""
     described: dict[str, Any] = {}
     if spec.answer_model is not None:
@@ -180,7 +181,7 @@ def _open_system(
 
 def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
     """Yield a case for each user of the data. Its input is the hash of the user's line, which the
-    run reads again."""
+    run reads again and checks."""
     survey = Survey()
     for line in read_data(spec.data, spec.users, spec.sessions):
         survey.note(line)
@@ -191,7 +192,8 @@ def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
 
 
 def _survey(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Survey:
-    """Return a survey of the users with these hashes, and of the malformed lines of the data."""
+    """Count the users with these hashes, with their sessions and questions, and the malformed lines
+    of the data."""
     survey = Survey()
     for line in read_data(spec.data, spec.users, spec.sessions):
         if isinstance(line, Malformed) or line.id in hashes:
@@ -200,10 +202,10 @@ def _survey(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Survey:
 
 
 def _users(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Iterator[tuple[int, User]]:
-    """Yield the users of a run, numbered; `hashes` has the hash of each by id.
+    """Yield the users of a run with their numbers. `hashes`: the hash of each user's line, by id.
 
     Raises:
-        InputError: the users have changed since the run was started.
+        InputError: the data of a user has changed since the run was started.
     """
     lines = read_data(spec.data, None, spec.sessions)
     users = (line for line in lines if isinstance(line, User))
@@ -219,8 +221,8 @@ def _users(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Iterator[tu
 async def run(
     spec: MemoryEvaluationSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[EvaluationRecord]:
-    """Yield first the scope and the lines that are no users, then judgements and times as they
-    come, in no order."""
+    """Yield the scope of the data and its malformed lines, then judgements and times in the order
+    in which they are finished."""
     hashes = {case.id: case.input for case in cases}
     survey = _survey(spec, hashes)
     can = None if spec.system == RECORDED else Capabilities(**bench.described["capabilities"])
@@ -260,7 +262,8 @@ async def run(
 
 
 def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | None:
-    """Open the system; None in a replay, and in an estimate if it would cost something."""
+    """Open the memory system; None in a replay, and in an estimate if the system would cost
+    something."""
     is_baseline = spec.system.partition(":")[0] in BASELINES
     if bench.mode != "live" and (bench.mode == "replay" or not is_baseline):
         return None
@@ -271,7 +274,7 @@ def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | N
 
 
 async def _close_system(system: MemorySystem) -> None:
-    """Close a system; errors are logged, since all judgements are made."""
+    """Close a memory system. An error is only logged, since all judgements are made by then."""
     try:
         await system.aclose()
     except Exception as error:  # noqa: BLE001  it is logged, and nothing depends on it
@@ -280,8 +283,8 @@ async def _close_system(system: MemorySystem) -> None:
 
 
 def find_row(record: EvaluationRecord) -> Row:
-    """Return the row of a record. A judgement belongs to its user; a point has one key for all its
-    tasks, so that a repeated judgement replaces a failed one."""
+    """Return the store columns of a record. The case of a judgement is its user. A judged point has
+    the same key in every attempt, so that a repeated judgement replaces a failed one."""
     match record:
         case Scope():
             return Row("data", -1)
@@ -310,7 +313,7 @@ _RECORDS: Mapping[str, type[EvaluationRecord]] = {
     "Scope": Scope,
     "Malformed": Malformed,
 }
-"""The records by their names in stores, which stay if a class is renamed."""
+"""The types of records by their names in stores, which do not change if a class is renamed."""
 _NAMES = {kind: name for name, kind in _RECORDS.items()}
 _CODECS: Mapping[str, TypeAdapter[Any]] = {n: TypeAdapter(kind) for n, kind in _RECORDS.items()}
 
@@ -361,7 +364,8 @@ FOLDER = "memory-eval"
 
 
 def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
-    """Open the system that a spec names, with the models of a run.
+    """Open this package's memory system, with the options that its text names and the models of a
+    run.
 
     Raises:
         InputError: an option cannot be used.
@@ -404,10 +408,21 @@ async def _create(resources: Store, embedder: str, user: str, bench: Workbench) 
 
 @dataclass
 class Stages:
-    """The state of the two concurrent stages of a run: feeding the memory system, and judging it.
-    `name`: the system's name. `can`: its capabilities, None for recorded results. `system`: None
-    for recorded results, in a replay, and if an estimate uses a made-up system. `judge`: None if
-    each judgement is one structured call. `expected`: the number of records, as far as known."""
+    """The two concurrent stages of a run: one feeds the memory system, the other judges its
+    memories and answers.
+
+    Attributes:
+        survey: The counts of the data set.
+        name: The name of the memory system.
+        can: The system's capabilities; None if results were recorded earlier.
+        system: The memory system; None for recorded results, in a replay, and if an estimate uses a
+            made-up system.
+        judge: The user's judge; None if a structured call of the model makes each judgement.
+        answering: The model that answers questions from memories.
+        expected: The number of records, as far as it is known.
+        health: The count of the system's operations that failed in a row.
+        stopped: Set when a limit is reached, so that nothing more is fed.
+    """
 
     bench: Workbench
     survey: Survey
@@ -422,8 +437,8 @@ class Stages:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def produce(self, numbered: tuple[int, User]) -> AsyncGenerator[PieceToJudge]:
-        """Yield the pieces of a user to judge until a limit is reached; the rest is not fed. A
-        replay ends with the journal."""
+        """Feed a user's dialogues to the system, and yield what is to be judged. It ends when a
+        limit is reached, and in a replay where the journal ends."""
         number, user = numbered
         pieces = self._read(user) if self.can is None else self._feed(user, number, self.can)
         async with aclosing(pieces):
@@ -453,7 +468,7 @@ class Stages:
                 yield piece
 
     async def settle(self, piece: PieceToJudge) -> EvaluationRecord:
-        """Return the record of a piece; its question is answered first."""
+        """Judge one piece, and return its record. A question is answered first."""
         if isinstance(piece, SessionTimes):
             if piece.stopped:
                 self.stopped.set()

@@ -1,7 +1,7 @@
-"""Read and draw memories: files of memories as rows (our exports, and tables of texts), and
-reports.
+"""Files of memories, and reports on them: reads memories as rows (files exported by this package,
+or tables with a text in each row), and draws reports.
 
-Documents and chat logs become memories by their own studies, which messages here name.
+Documents and chat logs become memories by studies of their own, which the error messages name.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from textevolve.rows import STANDARD_INPUT, Placed, Row, read_rows
 from textevolve.rows.columns import CHATS
 
 TEXTS = ("text", "source", "author", "created", "valid_from", "valid_to", "reason", "id")
-"""Columns of tables that are never read as JSON."""
+"""The columns of tables that are always read as text, never as JSON."""
 KEPT = (
     *("id", "collection", "last_used", "times_used", "supersedes", "superseded_by"),
     *("superseded_at", "added", "closed", "forgotten"),
 )
-"""Fields of an exported memory that belong to its former collection. Memories that were closed
-there are skipped."""
+"""The fields of an exported memory that describe its place in its former collection, and are not
+imported. Memories that were closed there are skipped."""
 
 
 def read_memory_rows(path: str) -> Iterator[MemorySpec]:
-    """Read the memories of a file of rows, such as {"text": "...", "importance": 0.7}; `-` is JSON
-    lines from standard input.
+    """Read the memories of a file of rows, such as {"text": "...", "importance": 0.7}; `-` reads
+    JSON lines from standard input.
 
     Raises:
         InputError: it cannot be read, or a row is no memory; names the place.
@@ -71,7 +71,7 @@ def _rows(path: str) -> Iterator[Placed]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """Read a cell of a table. Columns with lists hold JSON."""
+    """Parse a cell of a table: columns with lists hold JSON."""
     lists = name in ("entities", "relations", "cites")
     if lists and isinstance(value, str) and value.startswith("["):
         return json.loads(value)
@@ -79,7 +79,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 SHOWN = 1000
-"""Characters of a memory in a list."""
+"""The number of characters of a memory that a list shows."""
 
 
 def recalled_data(memory: Memory) -> dict[str, Any]:
@@ -135,7 +135,8 @@ def draw_memory(memory: MemoryRecord) -> Report:
 
 
 def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
-    """Draw a row for each entity, with the entities that are mentioned together with it."""
+    """Draw the entities that a collection's memories mention: a row for each, with the entities
+    that are mentioned together with it."""
     columns = [Column("entity"), Column("memories", "count"), Column("mentioned together with")]
     rows = [
         (
@@ -150,7 +151,7 @@ def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
 
 
 def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
-    """Draw the memories that mention an entity, with date, source and further entities."""
+    """Draw the memories that mention an entity, with date, source and the other entities."""
     texts = [
         (
             f"{memory.id}  {write_time(memory.valid_from or memory.created)[:10]}"

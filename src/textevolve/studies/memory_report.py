@@ -1,4 +1,5 @@
-"""The report on an evaluation of a memory system."""
+"""The report on the evaluation of a memory system: its metrics by memory type and question type,
+with intervals."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ TITLES: Mapping[str, str] = {
     "memory_accuracy": "memory accuracy",
 }
 TYPE_SHOWN = ("recall", "fmr", "update_correct", "memory_accuracy")
-"""The metrics for each memory type: false memory resistance always next to recall."""
+"""The metrics for each memory type. False memory resistance (fmr) is always shown next to
+recall."""
 QUESTION_SHOWN = ("question_correct", "question_hallucination", "question_omission")
 """The metrics for each question type."""
 HEADLINES = ("recall", "fmr", "accuracy", "update_correct", "question_correct")

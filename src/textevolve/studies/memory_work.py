@@ -1,5 +1,6 @@
-"""Steps that studies on memories share: find agents and collections, and read a collection in one
-of its versions. `memory` has the work on memories itself."""
+"""Steps that studies on memories share: agents and collections are looked up by name, and the
+memories of a collection are read in one of its versions. The package `memory` works on memories
+itself."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from textevolve.store import Store, kinds
 from textevolve.wiring import Workbench
 
 PAGE = 500
-"""Memories that are read at once."""
+"""The number of memories that are read from the store at once."""
 
 
 async def find_agent(resources: Store, name: str, namespace: str) -> StoredAgent:
@@ -46,19 +47,19 @@ async def find_collection(resources: Store, name: str, namespace: str) -> Collec
 
 
 def memories_of(bench: Workbench, name: str) -> tuple[MemoryStore, str]:
-    """Return the store of a collection, and the collection's own name; `name` as NAMESPACE/NAME, or
+    """Return the store of a collection, and the collection's name in it. `name`: NAMESPACE/NAME, or
     NAME in the namespace of the settings. The collection need not exist.
 
     Raises:
-        InputError: it is no name.
+        InputError: the name is not valid.
     """
     namespace, collection = split_name(name, bench.settings.namespace)
     return bench.resources.memories(namespace), collection
 
 
 def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
-    """Return the full names of the collections that an agent recalls from and writes into, except
-    its insights.
+    """Return the full names of the collections that an agent recalls from and writes to, except its
+    collection of insights.
 
     Raises:
         InputError: the agent has no collection.
@@ -79,8 +80,9 @@ def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
 async def stream_memories(
     store: MemoryStore, collection: str, version: int | None, *, closed: bool = False
 ) -> AsyncGenerator[MemoryRecord]:
-    """Yield all memories of a collection, now or in a version, in the order in which they were
-    stored."""
+    """Yield all memories of a collection in the order in which they were stored. `version`: an
+    earlier version of the collection; None: the current one. `closed`: include memories that were
+    superseded or forgotten."""
     after = None
     while page := await store.page(
         collection, after=after, limit=PAGE, version=version, closed=closed
@@ -91,16 +93,17 @@ async def stream_memories(
 
 
 def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
-    """Return the key of the change that a run makes. A collection applies a change with the same
-    key only once; the key is the same in every process and every run of the same specification."""
+    """Return the key of a change that a run makes to a collection. A collection applies a change of
+    the same key only once; the key is the same in every process and every run of the same
+    specification."""
     identity = [type(spec).__name__, dict(bench.described), identity_of(spec), bench.default_model]
     return hashlib.sha256(to_json([*identity, *parts])).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class NewestMemories:
-    """The newest memories of an agent, oldest first. `number` and `importance`: the count and the
-    sum of importance of all new memories, also of older ones that are not held here."""
+    """The newest memories of an agent, oldest first. `number` and `importance`: the count of all
+    new memories and the sum of their importance, including those that are not in `memories`."""
 
     memories: Sequence[MemoryRecord]
     number: int
@@ -114,8 +117,9 @@ async def read_newest(
     least_trust: float,
     since: Mapping[str, int] | None = None,
 ) -> NewestMemories:
-    """Read the memories of collections, each in a version, that have at least `least_trust` and
-    were stored after the version in `since`. Only the `most` newest are held in memory."""
+    """Read the memories of collections that were stored after the version in `since`, and whose
+    trust is at least `least_trust`. `versions`: the version of each collection to read. Only the
+    `most` newest memories are held."""
     newest, number, importance = list[MemoryRecord](), 0, 0.0
     for name, version in versions.items():
         store, collection = memories_of(bench, name)

@@ -1,6 +1,8 @@
-"""Evaluators of recorded nodes from a specification: checks and judges.
+"""Evaluators of recorded nodes (steps of an agent), built from a specification: checks in code, and
+judges.
 
-A state with a `text` is judged by it, any other as a whole, unless fields are named.
+A judge sees the field `text` of a node's state if there is one, otherwise the whole state, unless
+the specification names a field.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class NodeChecks(Frozen):
 
 
 def read_type(option: str, text: str) -> Instruction:
-    """Read a type of nodes; `option` names the option in messages.
+    """Parse a type of nodes. `option`: the option's name for error messages.
 
     Raises:
         InputError: there is no such type of nodes.
@@ -72,7 +74,7 @@ def read_type(option: str, text: str) -> Instruction:
 
 
 def read_pair(option: str, text: str) -> tuple[str, float]:
-    """Read a name and its number from a text such as `confidence=0.5`."""
+    """Parse a name and its number from a text such as `confidence=0.5`."""
     name, equals, value = text.rpartition("=")
     try:
         return name, read_number(value if equals and name else "")
@@ -85,8 +87,8 @@ def targets_of(spec: NodeChecks) -> Targets:
 
 
 def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
-    """Return a judge as an evaluator of nodes, named by its spec; rules need no input. Judges of
-    trajectories judge complete runs, of all types of nodes."""
+    """Return a judge as an evaluator of nodes, named by its text. Judges of trajectories judge
+    complete runs, and all types of nodes."""
     fields, needs_input = (spec.input_key, spec.output_key), not name.startswith("rules:")
     if (judge_spec := parse_evaluator(name)).reads_trajectory:
         return RunEvaluator(name, judge, *fields, needs_input=judge_spec.kind.asks)
@@ -94,7 +96,7 @@ def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
 
 
 def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
-    """Open the evaluators that need only the specification.
+    """Return the evaluators that call no model.
 
     Raises:
         InputError: a text or a number cannot be used.

@@ -1,4 +1,5 @@
-"""The records of a study of nodes: each node with its results, and the unusable lines."""
+"""The records of a study of nodes (steps of an agent): each node with its results, and the unusable
+lines of the trace."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ from textevolve.studies.study import Row
 
 @dataclass(frozen=True, slots=True)
 class JudgedNode(PlacedNode):
-    """A node with the results of its evaluators. `number`: its place in the run, from 1. `unasked`:
-    the reason why a judge has not judged it yet, if a limit was reached."""
+    """A node with the results of its evaluators. `number`: its position in the run, from 1.
+    `unasked`: the reason why a judge has not judged it yet, such as a limit that was reached; empty
+    otherwise."""
 
     number: int
     unasked: str = ""
@@ -34,7 +36,8 @@ class JudgedNode(PlacedNode):
 
 @dataclass(frozen=True, slots=True)
 class UnusedLine:
-    """An unusable line of a trace, with the reason. `number`: its place after the nodes."""
+    """A line of a trace that could not be read, with the reason. `number`: its position in the run,
+    after all nodes; `place`: its position in the file."""
 
     number: int
     place: str
@@ -68,8 +71,9 @@ def parse_line(name: str, line: str) -> NodeLine:
 
 
 def find_row(record: Record) -> Row:
-    """Return the row of a node. Its score is the mean of its scores; if one is missing it has none,
-    since the mean of the others is not comparable. It passed if it passed all evaluators."""
+    """Return the store columns of a node. Its score is the mean of the scores of all evaluators, or
+    missing if one of them is missing, since a mean of the others would not be comparable. A node
+    passes if it passes all evaluators."""
     if isinstance(record, UnusedLine):
         key = f"line {record.number}"
         return Row(key, record.number, record.place, None, "failed", record.reason)
@@ -89,7 +93,8 @@ def find_row(record: Record) -> Row:
 
 
 def as_case(record: Record | PlacedNode) -> Case | None:
-    """Return a node as a case to judge; the input is its line in our format."""
+    """Return a node as a case to judge, whose input is the node as a line of JSON; None for an
+    unusable line."""
     if isinstance(record, UnusedLine):
         return None
     line = encode_line(describe_node(record.episode, record.step, record.item))
@@ -97,7 +102,7 @@ def as_case(record: Record | PlacedNode) -> Case | None:
 
 
 def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
-    """Yield the row of a node: its line in our format, and further columns for tables."""
+    """Yield the node as a row: the fields of its JSON line, and further columns for tables."""
     if isinstance(record, UnusedLine):
         return
     line = describe_node(record.episode, record.step, record.item)
@@ -115,7 +120,8 @@ def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
 
 
 def encode(record: Record) -> bytes:
-    """Encode a record as JSON; an unusable line looks like a header to readers."""
+    """Encode a record as JSON. An unusable line is encoded like a header, which readers of traces
+    skip."""
     unused = isinstance(record, UnusedLine)
     data = {**HEADER, "unused": asdict(record)} if unused else next(flatten(record))
     return encode_line(data).rstrip(b"\n")

@@ -1,5 +1,5 @@
-"""The report of judged nodes: figures by evaluator, the episodes as a tree, and on a page each node
-in full."""
+"""The report on judged nodes (steps of an agent): figures by evaluator, the episodes (runs of the
+agent) as a tree, and on a page each node in full."""
 
 from __future__ import annotations
 
@@ -38,8 +38,13 @@ WHOLE_STATE = 4000
 
 @dataclass(frozen=True, slots=True)
 class NodesResult:
-    """The figures of a run over recorded nodes. `statistics`: of all nodes; `shown`: the first
-    nodes, which the report shows in full; `unused`: the unusable lines of the trace."""
+    """The figures of a run over recorded nodes.
+
+    Attributes:
+        statistics: The figures of all nodes.
+        shown: The first nodes, which the report shows in full.
+        unused: The lines of the trace that could not be read.
+    """
 
     statistics: NodeStatistics
     shown: Sequence[JudgedNode]
@@ -59,8 +64,8 @@ def summarise(records: Iterable[Record], most: int) -> NodesResult:
 
 
 def report(result: NodesResult, *, most: int, states: bool) -> Report:
-    """Report on nodes. `most`: the number of nodes in the tree; `states`: with the beginning of
-    inputs and outputs."""
+    """Report on nodes. `most`: the number of nodes in the tree; `states`: whether the tree shows
+    the beginning of inputs and outputs."""
     return Report("Nodes of an agent", _sentence(result.statistics), _blocks(result, most, states))
 
 
@@ -77,7 +82,8 @@ def _sentence(statistics: NodeStatistics) -> str:
 
 
 def count_nodes(statistics: NodeStatistics) -> Mapping[str, int]:
-    """Count the nodes with a score, without one, not judged yet, and without an output."""
+    """Return the number of nodes with a score, without one, not judged yet, and without an
+    output."""
     names = ("judged", "failed", "skipped", "without_output")
     return {name: getattr(statistics, name) for name in names}
 
@@ -132,7 +138,8 @@ def _tree(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
 
 
 def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
-    """Nest nodes by the nodes that they ran in, which ended later; sorted by start."""
+    """Return the nodes as a tree: each node is below the node that it ran in. Nodes are sorted by
+    their start."""
     roots: list[tuple[JudgedNode, Branch]] = []
     for node in nodes:
         inner = [root for root in roots if _ran_in(root[0].item, node.item)]
@@ -179,7 +186,7 @@ def _about(item: HistoryItem) -> str:
 
 
 def _judged(outcome: EvaluationResult | Failure) -> tuple[str, Tone]:
-    """Describe the outcome of an evaluator in one line, with its colour (tone)."""
+    """Describe the outcome of an evaluator in one line, and return its colour."""
     if isinstance(outcome, Failure):
         return f"{_grade(outcome)}: {outcome.reason}", "warning"
     feedback = wording.shorten(outcome.feedback, FEEDBACK_SHOWN)

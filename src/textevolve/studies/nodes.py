@@ -1,7 +1,7 @@
-"""Nodes: each recorded step of an agent, judged in its state right after it ran.
+"""The study of nodes: each recorded step of an agent is judged in the state in which it ran.
 
-A node is a case, and a record with its results; `textevolve.node_eval` judges nodes, and
-`node_report.py` reports on them.
+A node is a case; its record has the results of all evaluators. `textevolve.node_eval` judges nodes,
+and `node_report.py` reports on them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from textevolve.studies.study import Asks, Study, StudySpec
 from textevolve.wiring import Workbench
 
 READ = "trace read"
-"""The step that ends with the faults of the trace."""
+"""The name of the step that announces which parts of a trace could not be read or were left out."""
 
 
 class NodesSpec(NodeChecks, StudySpec):
@@ -125,8 +125,8 @@ def read_trace(spec: NodesSpec, reading: Reading) -> Iterator[Episode]:
 
 
 def node_cases(episodes: Iterable[Episode], reading: Reading | None = None) -> Iterator[Case]:
-    """Yield a case for each node. The parameters of the last case hold the faults of reading the
-    trace.
+    """Yield a case for each node. The parameters of the last case hold the errors met in reading
+    the trace.
 
     Raises:
         InputError: two episodes have the same id, or there is no node.
@@ -195,7 +195,7 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
 
 
 def _find_unasked(item: HistoryItem, judges: Sequence[str]) -> str:
-    """Return the reason why a judge has not judged a node yet; empty if all have."""
+    """Return the reason why one of the judges has not judged a node yet; empty if all have."""
     if item.error is not None:
         return ""
     for judge in judges:
@@ -208,7 +208,7 @@ def _find_unasked(item: HistoryItem, judges: Sequence[str]) -> str:
 
 
 def recorded(spec: NodesSpec, reading: Reading) -> Iterator[Record]:
-    """Yield the records of a trace without judging or storing them."""
+    """Yield the records of a trace as it was recorded, without judging or storing them."""
     number = 0
     for number, node in enumerate(place_nodes(require_unique_ids(read_trace(spec, reading))), 1):
         yield as_record(node, number)
@@ -223,7 +223,7 @@ def summarise(
 
 
 def note(event: Event) -> str | None:
-    """Describe the spans of a trace that were left out because they are no steps of an agent."""
+    """Describe how many spans of a trace were left out because they are not steps of an agent."""
     if isinstance(event, StepFinished) and event.step == READ and event.value.others:
         return f"{wording.count(event.value.others, 'span')} left out: no steps of an agent"
     return None
@@ -236,7 +236,8 @@ def report(
     most: int = node_report.TREE_NODES,
     states: bool = False,
 ) -> Report:
-    """Report with a tree of at most `most` nodes; `states`: with their inputs and outputs."""
+    """Report on nodes, with a tree of at most `most` nodes. `states`: whether the tree shows inputs
+    and outputs."""
     return node_report.report(result, most=most, states=states)
 
 

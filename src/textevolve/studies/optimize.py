@@ -1,5 +1,5 @@
-"""Optimize (self-refine): write a text for a task, revise it by a judge's feedback, and return the
-best version.
+"""The optimize study (self-refine): a model writes a text for a task, and revises it by a judge's
+feedback; the best version is the result.
 
 The loop is in `textevolve.loops.optimization`.
 """
@@ -123,7 +123,7 @@ def judges_of(spec: OptimizeSpec) -> tuple[str, ...]:
 
 
 def step_judges(spec: OptimizeSpec) -> dict[str, str]:
-    """Return the judges of a chain's steps, by the names of steps."""
+    """Return the judges of a chain's steps by the step's name."""
     return {step: with_model(judge, spec.judge_model) for step, judge in spec.step_judge.items()}
 
 
@@ -197,7 +197,7 @@ def task_case(task: str, id: str = "1", where: str = "the task") -> Case:
 def run(
     spec: OptimizeSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Optimization]:
-    """Yield the result of each task, as they finish."""
+    """Optimise each task, and yield the results in the order in which they are finished."""
     first_cases = list(islice(source := iter(cases), 2))
     listener = bench.listener if len(first_cases) < 2 else _ends_only(bench.listener)
     judge, *second_judges = (bench.whole_judge_of(name) for name in judges_of(spec))
@@ -219,7 +219,8 @@ def run(
 
 
 def _ends_only(listener: Listener) -> Listener:
-    """Return a listener that shows only the end of each task, since many run at once."""
+    """Return a listener that passes on only the end of each task, since many tasks run
+    concurrently."""
 
     def hear(event: Event) -> None:
         if isinstance(event, StepStarted | StepFinished) and event.step != DONE:
@@ -281,7 +282,7 @@ def find_row(optimization: Optimization) -> Row:
 
 
 def encode(optimization: Optimization) -> bytes:
-    """Encode the fields of the record, and figures derived from them."""
+    """Encode the fields of the record, with figures derived from them, as JSON."""
     best = optimization.best
     fields = {name: getattr(optimization, name) for name in optimization.__dataclass_fields__}
     content = {
@@ -295,7 +296,7 @@ def encode(optimization: Optimization) -> bytes:
 
 
 def flatten(optimization: Optimization) -> Iterator[Mapping[str, Any]]:
-    """Yield the row of a task, which contains its attempts."""
+    """Yield the table row of a task, with all its attempts."""
     yield cast("Mapping[str, Any]", from_json(encode(optimization)))
 
 
@@ -389,7 +390,8 @@ def _draw_all(optimizations: Sequence[Optimization]) -> Iterator[Block]:
 
 
 def _draw(optimization: Optimization) -> Iterator[Block]:
-    """Yield the blocks of a task: its attempts with their feedback, the changes, and the best."""
+    """Yield the blocks of a task: its attempts with their feedback, the changes, and the best
+    version."""
     if not optimization.attempts:
         return
     yield _table(optimization)
@@ -451,7 +453,8 @@ def _failure_reasons(outcome: EvaluationResult | Failure | None) -> list[str]:
 
 
 def _utter(attempt: Attempt) -> Utterance:
-    """Return an attempt with the instructions of the judge."""
+    """Return an attempt, with the judge's instructions for the next one, as a message of the
+    transcript."""
     outcome = attempt.evaluation
     points = [("wanted", line) for line in attempt.instructions]
     return Utterance(

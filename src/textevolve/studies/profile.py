@@ -1,6 +1,7 @@
-"""Profile: a model writes the profile of a debate for a subject.
+"""The profile study: a model writes the profile of a debate (its agents, and the components of
+their scores) for a subject.
 
-`textevolve.loops.profile_writing` requests and repairs drafts.
+`textevolve.loops.profile_writing` requests drafts, and has them repaired.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class ProfileSpec(ProfilePlan, StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class GeneratedProfile:
-    """A profile that a model wrote, or the failure to write one. `text`: the profile as YAML."""
+    """The profile that a model wrote (`written`), or the `failure` to write one."""
 
     model: str
     written: WrittenProfile | None

@@ -1,8 +1,8 @@
-"""Programs whose templates are improved: a chain, a function, a LangGraph graph, a DSPy module.
-None of the packages is imported: an object is recognised by its methods.
+"""Programs whose prompt templates are improved: a chain, a Python function, a LangGraph graph, or a
+DSPy module. Their packages are not imported; an object is recognised by its methods.
 
-Calls through our client are journaled, limited and counted like those of a chain; calls by a
-program's own client are not. `llm.chains` runs chains.
+Model calls through this package's client are journaled, limited and counted like those of a chain;
+calls by a program's own client are not. `llm.chains` runs chains.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from textevolve.wiring import Workbench
 
 @dataclass(frozen=True)
 class ChainProgram:
-    """A chain with templates to improve. The text of a template is the last user message of its
-    step; its placeholders must stay.
+    """A chain with templates to improve. A step's template is its last user message, whose
+    placeholders must remain.
 
     Attributes:
         steps: The names of the steps whose templates are improved.
-        is_plain: Whether the template of a single step stands for a plain prompt.
-        bench: The workbench on which the chain runs; None if it only shows its templates.
+        is_plain: Whether only one template is improved, which is then named like a plain prompt.
+        bench: The open models with which the chain runs; None if only its templates are shown.
     """
 
     chain: Chain
@@ -73,7 +73,8 @@ class ChainProgram:
 
     @property
     def _messages(self) -> Iterator[tuple[str, str, int, TemplateMessage]]:
-        """Yield for each step the name of its template, its own name, and its message."""
+        """Yield for each step the name of its template, the name of the step, the position of the
+        message, and the message."""
         for step in self.steps:
             messages = enumerate(self.chain.templates[step].messages)
             users = [(n, message) for n, message in messages if message.role == "user"]
@@ -124,8 +125,15 @@ def _slots(message: TemplateMessage) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class CodeProgram:
-    """User code with named templates to improve. `run` is called with the templates' texts and a
-    row. `answer`: the name of the value that is scored, if the code returns several values."""
+    """User code with named templates to improve.
+
+    Attributes:
+        templates: The initial templates.
+        run: The function that runs the code with the templates' texts and a row.
+        bench: The open models; None if only the templates are shown.
+        answer: The name of the value that is scored, if the code returns several.
+        hidden: The columns of a row that the code does not receive.
+    """
 
     name: str
     templates: Templates
@@ -166,10 +174,11 @@ async def run_traced(
     case: str,
     count: Callable[[Usage], None],
 ) -> ProgramOutput:
-    """Run a chain with these templates; return its output, and the uses of each template, if any.
+    """Run a chain with these templates, and return its output with the uses of each template, if
+    any. `texts`: the templates by name; `count`: is called with the usage.
 
     Raises:
-        ProgramError: there is no usable output. ModelError, BudgetError: as its models.
+        ProgramError: there is no usable output. ModelError, BudgetError: raised by its models.
     """
     assert bench is not None
     spent = TraceRecorder(chain.name, "chain")
@@ -193,8 +202,9 @@ def show_values(example: Example) -> str:
 
 
 def choose_answer(result: Any, row: Mapping[str, Any], answer: str | None, name: str) -> str:
-    """Return the text that is scored of a program's result: the value `answer`, or without a name
-    all values that are not the row's. For a list of messages it is the text of the last.
+    """Return the text of a program's result that is scored. That is the value named `answer`, or
+    without a name all values that are not columns of the row. From a list of messages the last
+    one's text is taken.
 
     Raises:
         AnswerError: there is no such value, or no result.
@@ -228,9 +238,11 @@ def open_program(
     answer: str | None = None,
     hidden: tuple[str, ...] = (),
 ) -> OpenedProgram:
-    """Open the program of this name with all its templates; a chain with that of the `step`, or
-    with its only one. `text`: the initial templates, several as `read_prompts` takes them; empty:
-    the program's own. `hidden`: columns that the program does not see.
+    """Open a program with all its templates; for a chain the template of one step, named by `step`,
+    or its only one.
+
+    `text`: the initial templates (several as `read_prompts` takes them); empty: those of the
+    program itself. `hidden`: columns that the program does not receive.
 
     Raises:
         InputError: there is no such program, it has no templates, or no template of that name.
@@ -256,7 +268,7 @@ def open_program(
 
 
 def find_object(name: str, objects: Mapping[str, object]) -> object:
-    """Load the object that a file, an import path, or a name in `objects` refers to.
+    """Return the object that a name refers to: a file, an import path, or a key of `objects`.
 
     Raises:
         InputError: there is no such object.
@@ -300,7 +312,7 @@ def _begin(templates: Mapping[str, str], texts: Mapping[str, str], name: str) ->
 def keeps_rows(
     program: OpenedProgram | None, metric: str | None, objects: Mapping[str, object]
 ) -> bool:
-    """Tell whether the program or the metric takes complete rows."""
+    """Tell whether the program or the metric receives complete rows."""
     if isinstance(program, CodeProgram):
         return True
     if metric is None:
@@ -310,12 +322,12 @@ def keeps_rows(
 
 
 ProgramRun: TypeAlias = Callable[[Mapping[str, str], Mapping[str, Any], Trying], Awaitable[Any]]
-"""Runs a program with its templates' texts on a row."""
+"""A function that runs a program with its templates' texts on a row."""
 
 
 def run_function(function: Any, name: str, texts: Mapping[str, str]) -> ProgramRun:
-    """Return a runner of a function of prompts and a row, or of the row alone if it has its own
-    `PromptSet`.
+    """Return a function that calls the user's function with prompts and a row, or with the row
+    alone if the function holds a `PromptSet`.
 
     Raises:
         InputError: the function has other parameters.
@@ -342,9 +354,9 @@ def run_function(function: Any, name: str, texts: Mapping[str, str]) -> ProgramR
 
 
 def run_graph(graph: Any) -> ProgramRun:
-    """Return a runner of a LangGraph graph, or another Runnable. It finds the texts in
-    `config["configurable"]`, in the runtime's context if its schema names them, and in every
-    `PromptSet` that it holds."""
+    """Return a function that runs a LangGraph graph, or another Runnable. The graph receives the
+    templates' texts in `config["configurable"]`, in the runtime's context if its schema names them,
+    and in every `PromptSet` that it holds."""
     takes = take_callee(graph).takes
     context_fields = _field_names(getattr(graph, "context_schema", None))
 
@@ -369,15 +381,15 @@ def _field_names(schema: Any) -> frozenset[str]:
 
 
 def module_prompts(module: Any) -> dict[str, str]:
-    """Return the instructions of a DSPy module's predictors, by the predictors' names."""
+    """Return the instructions of a DSPy module's predictors by the predictors' names."""
     return {
         name: str(predictor.signature.instructions) for name, predictor in module.named_predictors()
     }
 
 
 def run_module(module: Any) -> ProgramRun:
-    """Return a function that runs a DSPy module. It runs a copy of the module, whose signatures
-    have the texts as instructions."""
+    """Return a function that runs a copy of a DSPy module, whose signatures have the templates'
+    texts as instructions."""
 
     async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: Trying) -> Any:
         copy = module.deepcopy()

@@ -1,8 +1,10 @@
-"""Rates: a judge's rate or mean over many texts, corrected by the few that people judged too.
+"""The rates study: a judge's pass rate or mean score over many texts, corrected by the few texts
+that people judged as well.
 
-No model is called: the verdicts are read from tables that `textevolve evaluate -o results.csv`
-writes, or from rows with `id` and `judged`. Labelled rows have `human` as well; a missing verdict
-is looked up by `id` (and `candidate`). `textevolve.bench.rates` has the estimator.
+No model is called. The judge's verdicts are read from tables that `textevolve evaluate -o
+results.csv` writes, or from rows with `id` and `judged`. Labelled rows also have `human`; if their
+verdict is missing, it is looked up by `id` (and `candidate`). `textevolve.bench.rates` has the
+estimator.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from textevolve.wiring import Workbench
 FIELDS = ("judged", "passed")
 
 TextKey: TypeAlias = tuple[str, str]
-"""The id of a row, and the number of its candidate from 1 on."""
+"""The id of a row, and the number of its candidate, from 1."""
 
 
 class RatesSpec(StudySpec):
@@ -63,8 +65,8 @@ class RatesSpec(StudySpec):
 
 
 def read_cases(spec: RatesSpec) -> Iterator[Case]:
-    """Yield a case for each text: the judge's verdict, and people's for labelled texts. The first
-    case has facts about all texts."""
+    """Yield a case for each text, with the judge's verdict, and people's for labelled texts. The
+    parameters of the first case hold facts about all texts."""
     field, verdicts = _read_judged(spec)
     labelled, moved = list[tuple[float | None, float]](), set[TextKey]()
     rows = list(read_rows(spec.labelled, "row", _is_column))
@@ -94,7 +96,8 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
 
 
 def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
-    """Return the field of the judge's verdicts, and the verdicts by id, or by place without one."""
+    """Return the name of the field with the judge's verdicts, and the verdicts by id, or by
+    position for rows without an id."""
     verdicts: dict[TextKey, float | None] = {}
     field = spec.field
     for where, row in read_rows(spec.judged, "row", _is_column):
@@ -124,7 +127,8 @@ def _key_of(row: FileRow, where: str) -> TextKey:
 
 
 def _take_verdict(row: FileRow, names: Iterable[str], where: str) -> float | None:
-    """Return the mean of verdicts or labels: a pass is 1, a failure 0. None without any."""
+    """Return the mean of the verdicts or labels in a row's fields, where a pass is 1 and a failure
+    0; None without any."""
     grades = [grade for name in names if (grade := take_label(row, name, where)) is not None]
     verdicts = [float(grade > 0) if math.isinf(grade) else grade for grade in grades]
     if any(not 0 <= verdict <= 1 for verdict in verdicts):

@@ -1,6 +1,7 @@
-"""Read a corpus: documents become semantic memories, one for each chunk.
+"""The study that reads a corpus: documents are split into chunks, each of which becomes a semantic
+memory.
 
-`textevolve.memory.corpus` splits documents, and compares chunks with known ones.
+`textevolve.memory.corpus` splits documents, and compares chunks with those stored before.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from textevolve.wiring import Workbench
 
 EMBEDDINGS_AT_ONCE = 16
 MARKDOWN = (".md", ".markdown")
-"""Endings of files with headings."""
+"""The endings of files whose headings are recognised."""
 MARKUP = (".html", ".htm", ".xhtml", ".xml")
 
 
@@ -113,7 +114,7 @@ def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
 
 
 def name_document(path: str) -> str:
-    """Return the name of a document in memories: its normalised path, as given."""
+    """Return the name of a document in memories: its path, normalised."""
     return "standard input" if path == STANDARD_INPUT else Path(os.path.normpath(path)).as_posix()
 
 
@@ -133,7 +134,7 @@ def _read_document(path: str, name: str) -> str:
 async def describe(
     spec: ReadCorpusSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """Describe the version of the collection that documents are compared with."""
+    """Return the version of the collection with which documents are compared."""
     with closing(Store(settings.memory_location)) as resources:
         collection = await find_collection(resources, spec.collection, settings.namespace)
         described: dict[str, Any] = {
@@ -146,7 +147,7 @@ async def describe(
 async def run(
     spec: ReadCorpusSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[DocumentReading]:
-    """Read the documents, and yield the record of each, in their order."""
+    """Read the documents, and yield a record of each in their order."""
     work = _Reading(spec, bench)
     await work.begin(frozenset(name_document(path) for path in spec.files))
     for position, case in enumerate(cases):
@@ -155,7 +156,7 @@ async def run(
 
 
 class _Reading:
-    """The state of one run: finds the changed chunks of documents, and stores them as memories."""
+    """The work of a run: it finds the changed chunks of documents, and stores them as memories."""
 
     def __init__(self, spec: ReadCorpusSpec, bench: Workbench) -> None:
         self._spec, self._bench = spec, bench
@@ -165,7 +166,8 @@ class _Reading:
         self._known: Mapping[str, list[KeptChunk]] = {}
 
     async def begin(self, documents: frozenset[str]) -> None:
-        """Find the chunks of these documents in the collection's version of the run."""
+        """Find the earlier chunks of these documents in the version of the collection that the run
+        compares with."""
         chunks = defaultdict[str, list[KeptChunk]](list)
         async for record in stream_memories(self._store, self._name, self._base):
             parts = record.origin.source.split(BETWEEN)
@@ -191,7 +193,8 @@ class _Reading:
     async def _change(
         self, steps: Sequence[ChunkStep], document: str, meter: UsageMeter | None
     ) -> tuple[ReadChunk, ...]:
-        """Retell the changed chunks, embed and store them."""
+        """Embed and store the changed chunks, after a model has retold them if the specification
+        names a role."""
         bench, role, seed = self._bench, self._role, self._spec.seed
         retold_chunks = [ToldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
         if meter is not None:
@@ -215,7 +218,8 @@ class _Reading:
         vectors: Sequence[Vector],
         document: str,
     ) -> Sequence[str]:
-        """Apply the document's changes in one transaction, once; return the ids of new memories."""
+        """Apply the changes of a document in one transaction, only once, and return the ids of new
+        memories."""
         changes = change_chunks(steps, retold_chunks, vectors, document, self._spec)
         if not changes:
             return ()
@@ -249,15 +253,22 @@ def _list_chunks(
 
 
 SHOWN = 120
-"""Characters of a chunk in a record; the collection has the full text."""
+"""The number of characters of a chunk in a record; the collection has the full text."""
 ROWS_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """The change of one chunk of a document. `source`: the document with the headings above the
-    chunk; `text`: the beginning of the chunk; `id`: the id of its memory; `failure`: the reason why
-    it was not retold."""
+    """The change of one chunk of a document.
+
+    Attributes:
+        action: Whether the chunk was added, replaced or closed.
+        source: The document, with the headings above the chunk.
+        position: The number of the chunk in the document.
+        text: The beginning of the chunk.
+        id: The id of its memory.
+        failure: The reason why a model did not retell it; empty otherwise.
+    """
 
     action: str
     source: str

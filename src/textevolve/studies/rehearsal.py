@@ -1,5 +1,5 @@
-"""Cost estimates before a run: the study's own code runs several times with a model that makes up
-answers of typical lengths."""
+"""Cost estimates before a run. The study's own code runs several times (rehearsals) with a model
+that makes up answers of typical lengths; the usage of these runs is the estimate."""
 
 from __future__ import annotations
 
@@ -41,28 +41,29 @@ from textevolve.studies.study import OUTLOOK, AnyStudy
 from textevolve.wiring import Setting, open_workbench
 
 DRAWS, MOST_CASES = 5, 24
-"""How many rehearsals there are, and over how many cases, evenly spread, which stand for all."""
+"""The number of rehearsals, and the largest number of cases in one; these are spread evenly over
+all cases and stand for them."""
 
 SENTENCE, TEXT_WRITTEN = 110, 900
-"""Characters of a text in a structured answer, and of one without a form, as models write them."""
+"""The typical number of characters of a text field in a structured answer, and of a free answer."""
 
 WORDINESS, UNEVENNESS = 0.35, 0.3
-"""By how much models differ in length, and the answers of one model: standard deviations of the
-logarithm."""
+"""The standard deviation of the logarithm of answer lengths: between models, and between the
+answers of one model."""
 
 DEFAULT_TOKENS = 1024
-"""Of an answer whose length is left to the endpoint."""
+"""The largest number of tokens of an answer if the request leaves it to the endpoint."""
 
 DIMENSION = 384
-"""The dimension of embeddings by an unknown model."""
+"""The dimension of embeddings by a model that is not in the catalogue."""
 
 FIGURES = ("calls", "tokens", "prompt_tokens", "completion_tokens", "cost")
 
 
 @dataclass
 class Rehearsed:
-    """The result of one rehearsal: its usage, and further facts that the study announced, by
-    heading."""
+    """The result of one rehearsal: its usage, and further facts that the study announced, by their
+    headings (`outlook`)."""
 
     usage: Usage = Usage()
     outlook: Mapping[str, str] = empty_default(dict)
@@ -71,14 +72,14 @@ class Rehearsed:
 async def forecast(
     study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings
 ) -> dict[str, Any]:
-    """Estimate the calls, tokens and money of a study over these cases, as JSON-ready data.
+    """Estimate the calls, tokens and cost of a study over these cases, as JSON-ready data.
 
-    `expected` has for each figure the median, the lowest and the highest of several rehearsals; the
-    cost is left out if a price is unknown. `parts`: further facts by heading. A repeated request
-    counts once, since the journal answers it the second time.
+    `expected` has for each figure the median, the lowest and the highest value of several
+    rehearsals; the cost is left out if a price is unknown. `parts` has further facts by their
+    headings. An equal request counts only once, since the journal answers it the second time.
 
     Raises:
-        InputError: the study ends with an error on made-up answers, so it cannot be estimated.
+        InputError: the study fails on made-up answers, so it cannot be estimated.
     """
     spec = read_spec(study, stored)
     models = models_asked(study.asks(spec), stored)
@@ -116,7 +117,7 @@ def summarise_draws(draws: Sequence[Usage]) -> dict[str, dict[str, float]]:
 
 
 def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
-    """Return the settings with the prices of batch jobs for models that have one."""
+    """Return the settings in which models that run batch jobs have their lower batch prices."""
     ends = [resolve(name, settings, asks=False) for name in models]
     cut = {end.spec: batch_price(end) for end in ends if takes_batches(end)}
     prices = {name: price for name, price in cut.items() if price is not None}
@@ -126,8 +127,8 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
 async def rehearse(
     study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings, draw: int
 ) -> Rehearsed:
-    """Run the study once with a model that makes up answers, and return the usage. `draw`: the seed
-    of the answers' lengths."""
+    """Run the study once with a model that makes up answers, and return the usage. `draw`: the
+    number of the rehearsal, which seeds the lengths of answers."""
     spec: Any = read_spec(study, stored)
     setting = Setting(
         default_model=stored.model,
@@ -169,7 +170,7 @@ def _scale(usage: Usage, share: float) -> Usage:
 
 
 class _Memory:
-    """A journal in memory, for one rehearsal."""
+    """A journal of answers in memory, for one rehearsal."""
 
     def __init__(self) -> None:
         self._known: dict[str, Response] = {}
@@ -185,7 +186,8 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _Actor:
-    """A model that makes up answers, of lengths drawn with the seed `draw`."""
+    """A model that makes up answers and counts their usage. The random lengths of answers are
+    seeded with `draw`, the number of the rehearsal."""
 
     name: str
     price: Price | None
@@ -239,8 +241,9 @@ class _Actor:
 
 @dataclass(frozen=True, slots=True)
 class UsableEdits:
-    """A model whose made-up answers are usable edits of a text: the value of `key` contains the
-    text, differs from all earlier edits, and is not much longer."""
+    """A model for estimates of searches that edit a text: in its made-up answers the field `key` is
+    a usable edit of `text`, which contains the text, differs from all earlier edits, and is not
+    much longer."""
 
     model: Model
     key: str
@@ -262,7 +265,8 @@ class UsableEdits:
 
 
 def _decided(questions: str, yes: float) -> str:
-    """Make up answers to typed questions for a model that answers them as text."""
+    """Make up answers to typed questions, for a model that answers them as text. `yes`: the
+    probability of a yes."""
     negatives = {question.name: len(question.options) - 1 for question in load_questions(questions)}
     return dump_answers(
         {name: [(1 - yes) / number] * number + [yes] for name, number in negatives.items()}, {}
@@ -270,7 +274,8 @@ def _decided(questions: str, yes: float) -> str:
 
 
 def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return the value with its made-up texts changed; they are known by the mark at their end."""
+    """Return the value with a function applied to its made-up texts, which are recognised by the
+    mark at their end."""
     if isinstance(value, dict):
         parts = cast("dict[str, Any]", value)
         return {name: _change_texts(part, change) for name, part in parts.items()}
@@ -280,7 +285,7 @@ def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _prose(length: int, seed: int) -> str:
-    """Write a text of `length` characters that depends on the seed, so that the journal does not
-    answer a call about one text with the answer about another."""
+    """Write a text of `length` characters that depends on the seed, so that requests about
+    different made-up texts have different keys in the journal."""
     words = Random(seed).sample(WORDS, len(WORDS))
     return (f"{' '.join(words)} " * (length // len(TEXT) + 1))[:length]

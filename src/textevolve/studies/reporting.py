@@ -1,4 +1,4 @@
-"""The report of a run for readers, and as data for programs.
+"""Reports on stored runs: for readers, as data for programs, and as output files.
 
 `driver.py` makes and stores the records.
 """
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Again:
-    """Records that can be iterated several times without holding all of them in memory."""
+    """An iterable of records that reads them anew in each iteration, so that they are never in
+    memory all at once."""
 
     records: Records
 
@@ -44,8 +45,8 @@ class _Again:
 def make_report(
     study: AnyStudy, store: Store, run: RunRecord, records: Records, gated: Gated = UNGATED
 ) -> Report:
-    """Return the report of a run: the study's verdict, gates, results, further blocks of the study,
-    and the facts of the run before the matrix, which may be long."""
+    """Return the report of a run: the verdict in a sentence, gates, results, the study's own
+    blocks, and the facts of the run. The facts precede the matrix, which may be long."""
     spec = read_spec(study, read_stored(run))
     result, sums = _summarise(study, spec, records, gated)
     study_report = study.report(spec, result)
@@ -70,7 +71,7 @@ def make_report(
 
 
 def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord) -> dict[str, str]:
-    """Describe a run: its models, settings, cost, and its store. Facts may be empty."""
+    """Return facts about a run: its models, settings, cost and store. Some may be empty."""
     stored = read_stored(run)
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
@@ -90,8 +91,8 @@ def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord)
 
 
 def _describe_settings(spec: StudySpec) -> str:
-    """Describe the options that differ from their defaults, except models, which are facts of their
-    own."""
+    """Describe the options that differ from their defaults, except models, which are separate
+    facts."""
     options = spec.model_dump(mode="json", exclude_defaults=True, exclude={"model", "models"})
     texts = {
         name: str(value) if isinstance(value, int | float) else ", ".join(field_names(value))
@@ -105,7 +106,8 @@ def _describe_settings(spec: StudySpec) -> str:
 
 
 def _list_other_models(study: AnyStudy, spec: StudySpec, stored: StoredSpec) -> list[str]:
-    """Return the models that the run calls besides its own; none if a judge's file is missing."""
+    """Return the models that the run calls besides its main one; empty if a judge's file is
+    missing."""
     same = (stored.model, stored.model.partition("/")[0])
     try:
         return [model for model in models_asked(study.asks(spec), stored) if model not in same]
@@ -135,7 +137,8 @@ def make_data(
 def _summarise(
     study: AnyStudy, spec: StudySpec, records: Records, gated: Gated
 ) -> tuple[Any, dict[str, Aggregates]]:
-    """Return the study's summary of the records and their aggregates by variant, in one pass."""
+    """Return the study's summary of the records, and their aggregates by variant; the records are
+    read only once."""
     sums: dict[str, Aggregates] = {}
 
     def added() -> Iterator[Any]:
@@ -150,7 +153,8 @@ def _summarise(
 
 ROWS = (".jsonl", ".csv", ".parquet")
 WHOLE = (".json", ".html", ".md")
-"""The endings of formats that are written row by row, and of those written as a whole."""
+"""The endings of output formats: those in `ROWS` are written row by row, those in `WHOLE` as one
+document."""
 
 
 def check_format(ending: str) -> None:

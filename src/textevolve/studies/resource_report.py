@@ -1,4 +1,5 @@
-"""Reports on namespaces, agents, collections and users: as data, in tables, and in full."""
+"""Reports on resources (namespaces, agents, collections and users): as data, in tables, and in
+full."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ def describe(
     versions: Sequence[SpecVersion] = (),
     counts: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Describe a resource as JSON-ready data, with times as ISO 8601. `counts`: the number of
-    memories in each collection, by its name."""
+    """Return a resource as JSON-ready data, with times in ISO 8601. `versions`: its versions;
+    `counts`: the number of memories in each collection, by its name."""
     data: dict[str, Any] = {}
     for name, value in asdict(stored).items():
         data |= value.model_dump(mode="json") if isinstance(value, Frozen) else {name: value}
@@ -43,7 +44,7 @@ def describe_versions(versions: Sequence[SpecVersion]) -> list[dict[str, Any]]:
 
 
 def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report:
-    """Draw a table with a row for each described resource."""
+    """Draw a table with a row for each resource. `data`: as `describe` returns it."""
     rows = [_flatten(row) for row in data]
     numbers = ("spec_version", "memories") if kind is COLLECTIONS else ("spec_version",)
     columns = [
@@ -57,7 +58,8 @@ def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report
 def draw_one(
     kind: Kind[Any, Any], described: Mapping[str, Any], versions: Sequence[SpecVersion]
 ) -> Report:
-    """Draw all fields of a described resource, and the changes of each version."""
+    """Draw all fields of a resource, and what changed in each version. `described`: the result of
+    `describe`."""
     data = _flatten(described)
     facts = {
         name.replace("_", " "): _write(value)
@@ -73,7 +75,7 @@ def draw_one(
 
 
 def draw_difference(earlier: SpecVersion, later: SpecVersion) -> list[Block]:
-    """Draw the difference of each field that two versions have."""
+    """Draw the differences between two versions, field by field."""
     title = f"From version {earlier.version} to version {later.version}"
     title += f", {later.source}" if later.source else ""
     before, after = _flatten(earlier.spec), _flatten(later.spec)
@@ -86,7 +88,7 @@ def draw_difference(earlier: SpecVersion, later: SpecVersion) -> list[Block]:
 
 
 def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data with the fields of its specifications at the top level."""
+    """Return the data of a resource with the fields of its specification at the top level."""
     flat: dict[str, Any] = {}
     for name, value in data.items():
         flat |= value if isinstance(value, dict) else {name: value}

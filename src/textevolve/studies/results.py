@@ -1,8 +1,8 @@
-"""The results that every report and page of a run begins with: the verdict in a sentence, the
-variants with their intervals, the rows to look at first, and two outputs that differ.
+"""The results at the beginning of every report and page of a run: the verdict in a sentence, the
+variants with their intervals, the rows to look at first, and two outputs that differ most.
 
-Figures come from the columns of the records, which are read without their bodies, so that a run of
-any size opens at once; only the few records that are shown are read completely.
+Figures come from the columns of the records in the store. The records' bodies are read only for the
+few that are shown, so that a run of any size opens at once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from textevolve.store.repository import Store
 
 FIRST = 5
-"""The number of records without a score, and of those with the lowest scores, that are shown."""
+"""The number of shown records without a score, and of those with the lowest scores."""
 
 
 def read_columns(store: Store, run_id: str) -> Iterator[Row]:
-    """Read the rows of a run's records, in their order, without their reasons."""
+    """Read the rows of a run's records, in their order, without the reasons for missing scores."""
     for record in store.read(records.read_columns, run_id):
         status = cast(RecordStatus, record.status)
         row = Row(record.key, record.position, record.case, record.score, status)
@@ -42,13 +42,14 @@ def read_columns(store: Store, run_id: str) -> Iterator[Row]:
 def read_figures(
     store: Store, run_id: str, threshold: float | None = None
 ) -> dict[str, Aggregates]:
-    """Sum up the records of a run by variant. `threshold`: the score in [0, 1] from which a record
-    passes, even if its own verdict differs."""
+    """Aggregate the records of a run by variant. `threshold`: the score in [0, 1] from which a
+    record passes; None: its own verdict counts."""
     return aggregate(read_columns(store, run_id), threshold)
 
 
 def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
-    """Return the result in a sentence: which variant wins and by how much, or the pass rate."""
+    """Describe the result in a sentence: which variant is best and by how much, or the pass
+    rate."""
     if len(figures) < 2:
         name, aggregates = next(iter(figures.items()), ("", Aggregates()))
         sentence = describe_scores(aggregates, "output" if name else "case")
@@ -65,13 +66,14 @@ def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
 
 
 def baseline_name(spec: StudySpec, variants: Mapping[str, object]) -> str:
-    """Return the variant that others are compared with: the specification's, or the first."""
+    """Return the variant that the others are compared with: the one that the specification names,
+    or else the first."""
     return getattr(spec, "baseline", None) or next(iter(variants), "")
 
 
 def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
-    """Return the score from which records pass: the specification's own, the debate's or that of
-    the judge that decides; None if a metric decides, or if the judge's file is missing."""
+    """Return the score from which records pass: that of the specification, of the debate, or of the
+    judge that decides; None if a metric decides, or if the judge's file is missing."""
     threshold, profile = getattr(spec, "threshold", None), getattr(spec, "profile", None)
     if isinstance(threshold, tuple):  # a limit of a number in a node's state each
         return None
@@ -95,9 +97,10 @@ def draw_results(
     figures: Mapping[str, Aggregates],
     place: str = "",
 ) -> list[Block]:
-    """Return the variants with their intervals, the cells to look at first, and the outputs of the
-    case on which the two best variants differ most. `place`: the address of the pages of cases,
-    which have their numbers; without it links lead to rows of the report's matrix."""
+    """Return the variants with their intervals, the records to look at first, and the outputs of
+    the case on which the two best variants differ most. `place`: the address of the pages of cases,
+    to which links append a case's number; if it is empty, links lead to rows of the matrix in the
+    same report."""
     blocks = draw_aggregates(figures, find_threshold(study, spec))
     if not blocks:
         return []
@@ -127,7 +130,7 @@ def _find_first(store: Store, run_id: str) -> Iterator[Kept]:
 
 
 def _only_best(row: MatrixRow) -> MatrixRow:
-    """Return the row with only its best entry, whose score is that of the record."""
+    """Return the row with its best entry alone, whose score is the record's score."""
     entries = [entry for entry in row.entries if entry is not None]
     return replace(row, entries=[max(entries, key=lambda entry: main_score(entry) or 0.0)])
 

@@ -1,6 +1,7 @@
-"""Robustness: irrelevant influences on a judge, as a card of figures.
+"""The robustness study: it measures how far irrelevant properties of texts and prompts change a
+judge's verdicts, as a card of figures.
 
-`textevolve.bench.card` makes the questions and the figures.
+`textevolve.bench.card` makes the questions, and computes the figures.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def as_case(card_case: CardCase) -> Case:
 
 
 def card_case_of(case: Case) -> CardCase:
-    """Return the card's case that a case was built from."""
+    """Return the question of the card that a case was made from."""
     good, bad = case.candidates
     return CardCase(id=case.id, input=case.input, good=good, bad=bad, **case.parameters)
 
@@ -97,8 +98,8 @@ def run(
 
 
 def find_row(judgement: CardJudgement) -> Row:
-    """Return the row of a judgement. The score is 1 if the better response won, 0 if the worse one
-    did, 0.5 for a tie. A case that the judge refuses is neither failed nor scored low."""
+    """Return the store columns of a judgement. The score is 1 if the better response won, 0.5 for a
+    tie, 0 otherwise. If the judge refuses a case, it has no score but is not failed either."""
     outcome, question = judgement.outcome, judgement.question
     answered = isinstance(outcome, CardAnswer)
     return Row(

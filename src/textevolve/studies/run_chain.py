@@ -1,4 +1,5 @@
-"""Run a chain, once or on each row of a file, with its outputs and the trace of its steps.
+"""The chain study: it runs a chain (a sequence of model calls and functions) once, or on each row
+of a file, and stores its outputs and the trace of its steps.
 
 `textevolve.llm.chains.chain` runs the chain itself.
 """
@@ -53,8 +54,13 @@ class ChainSpec(MappedSpec):
 
 @dataclass(frozen=True, slots=True)
 class ChainRun:
-    """The result of a chain on one row. `outputs`: JSON-ready values; empty if there is a
-    `failure`. `trace`: the trace of all steps that started."""
+    """The result of a chain on one row.
+
+    Attributes:
+        inputs: The values of the row that the chain received.
+        outputs: The outputs as JSON-ready values; empty if there is a `failure`.
+        trace: The trace of all steps that were started.
+    """
 
     position: int
     id: str
@@ -108,10 +114,11 @@ def read_cases(spec: ChainSpec) -> Iterator[Case]:
 def chain_cases(
     spec: ChainSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
 ) -> Iterator[Case]:
-    """Yield a case for each row: its columns as JSON. `objects`: the program's own, by name.
+    """Yield a case for each row, with its columns as JSON. `objects`: the caller's Python objects
+    by name, one of which may be the chain.
 
     Raises:
-        InputError: there is no row, an input is missing, or JSON has no such value.
+        InputError: there is no row, an input is missing, or a value cannot be written as JSON.
     """
     chain = open_chain_named(spec.chain, objects)
     seen = dict[str, int]()
@@ -133,15 +140,15 @@ def chain_cases(
 
 
 def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:
-    """Return the rows of a program as cases, or the rows of the file that the specification names.
-    The chain may be one of the program's objects."""
+    """Return the rows of a Python program as cases, or the rows of the file that the specification
+    names. The chain may be one of the program's `objects`."""
     if spec.data:
         return chain_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map), objects)
     return chain_cases(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
 
 
 def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
-    """Run the chain on each row, and yield the runs as they finish."""
+    """Run the chain on each row, and yield the results in the order in which they are finished."""
     chain, listed_cases = open_chain_named(spec.chain, bench.objects), list(cases)
 
     async def work(placed: tuple[int, Case]) -> ChainRun:
@@ -215,7 +222,7 @@ def data(_spec: ChainSpec, result: ChainRuns) -> Mapping[str, Any]:
 
 
 def flatten(chain_run: ChainRun) -> Iterator[Mapping[str, Any]]:
-    """Return the row of a run in a table."""
+    """Yield the table row of a run."""
     used = chain_run.trace.usage
     yield {
         "id": chain_run.id,

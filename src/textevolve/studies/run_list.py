@@ -1,8 +1,8 @@
-"""The list of runs: each with data set, subject, main figure, and the change since the last run of
-the same study.
+"""The list of runs: each with its data set, its subject (what was measured), its main figure, and
+the change since the previous run of the same study.
 
-Runs belong to one study if kind, data set and judges are the same; prompts, models and rows may
-have changed.
+Runs belong to the same study if their kind, data set and judges are the same; prompts, models and
+rows may have changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from textevolve.studies.aggregates import Aggregates
 from textevolve.studies.results import read_figures
 
 ROWS_FROM = ("data", "cases", "items", "labelled", "documents", "trace", "source")
-"""Fields of specifications that name files of rows."""
+"""The fields of specifications that name files of rows."""
 SUBJECTS = (
     "prompts",
     "outputs",
@@ -34,17 +34,28 @@ SUBJECTS = (
     "template",
     "quants",
 )
+"""The fields of specifications that name what a run measures."""
 JUDGES = ("metric", "judge", "judges", "profile")
+"""The fields of specifications that name metrics and judges."""
 SHOWN = 60
 HISTORY = 12
-"""The number of runs of a study in its history."""
+"""The number of runs in the history of a study."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A run with its main figures, for a list. `subject`: prompts, models or agents, and the
-    judges. `result`: the pass rate, or the mean score, of the best variant; `results`: of each
-    variant. `change`: the change of the best variant's figure since the run `earlier`."""
+    """A run with its main figures, for a list.
+
+    Attributes:
+        standing: The counts and mean scores of its records so far.
+        data: The names of its files of rows.
+        subject: The measured prompts, models or agents, and the judges.
+        result: The pass rate of the best variant, or its mean score if records have no verdicts.
+        results: The same figure of each variant.
+        change: The change of the best variant's figure since the earlier run.
+        earlier: The id of the previous run of the same study; empty if there is none.
+        tags: The labels that users gave the run.
+    """
 
     run: RunRecord
     standing: Standing
@@ -60,8 +71,8 @@ class ListedRun:
 def list_studies(
     store: Store, visible_runs: Sequence[RunRecord], every: Sequence[RunRecord]
 ) -> list[ListedRun]:
-    """Describe the visible runs, each compared with the one before it among all runs (`every`, the
-    newest first)."""
+    """Describe the visible runs, each compared with the previous run of its study. `every`: all
+    runs, newest first, among which previous ones are searched."""
     earlier = {run.id: _find_earlier(run, every) for run in visible_runs}
     ids = {run.id for run in (*visible_runs, *filter(None, earlier.values()))}
     standings = store.read(records.count_standing, sorted(ids))
@@ -115,7 +126,7 @@ def _find_earlier(run: RunRecord, every: Sequence[RunRecord]) -> RunRecord | Non
 
 
 def find_history(run: RunRecord, every: Sequence[RunRecord]) -> list[RunRecord]:
-    """Find the finished runs of the same study, the newest first."""
+    """Return the finished runs of the same study, newest first."""
     key = study_key(run)
     return [
         other for other in every if key and other.status == "finished" and study_key(other) == key
@@ -125,9 +136,8 @@ def find_history(run: RunRecord, every: Sequence[RunRecord]) -> list[RunRecord]:
 def read_history(
     store: Store, runs: Sequence[RunRecord], variants: Iterable[str]
 ) -> list[IntervalChart]:
-    """Read the history of each variant: a chart of its pass rate, or of its mean score if records
-    have no verdicts, whose rows are the last of these runs, the oldest first. `runs`: the newest
-    first."""
+    """Return for each variant a chart of its pass rate, or of its mean score if records have no
+    verdicts, over the last of these runs, oldest first. `runs`: newest first."""
     figures = {run.id: read_figures(store, run.id) for run in runs[:HISTORY][::-1]}
     judged = all(
         aggregates.verdicts
@@ -147,15 +157,15 @@ def read_history(
 
 
 def study_key(run: RunRecord) -> tuple[str, ...]:
-    """Return the key that all runs of one study share; empty for a run without a data set."""
+    """Return the key that all runs of a study share; empty for a run without a data set."""
     spec = _spec(run)
     judges = [str(spec.get(name)) for name in ("metric", "judge", "judges")]
     return (str(run.spec.get("kind")), data, *judges) if (data := data_of(run)) else ()
 
 
 def data_of(run: RunRecord) -> str:
-    """Describe the data of a run: the names of its files of rows, or the beginning of its only
-    case."""
+    """Describe the data of a run: the names of its files of rows; or, if it has only one case, the
+    beginning of that."""
     for name in ROWS_FROM:
         if names := field_names(_spec(run).get(name)):
             return ", ".join(names) if name != "cases" else names[0]
@@ -176,7 +186,8 @@ def _spec(run: RunRecord) -> Mapping[str, Any]:
 
 
 def field_names(value: Any) -> list[str]:
-    """Return the names in a field: the text itself, its `name`, or those of its members."""
+    """Return the names in a field's value: the text itself, its `name`, or those of its members if
+    it is a list."""
     if isinstance(value, Mapping):
         fields = cast(Mapping[str, Any], value)
         return field_names(fields.get("name") or fields.get("target"))

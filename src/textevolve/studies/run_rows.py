@@ -1,5 +1,5 @@
-"""Records of a run as rows of a matrix. Each kind of study makes them; for kinds without a matrix
-they are made from the rows of its tables."""
+"""The records of a run as rows of a matrix. A kind of study converts its own records, or else the
+rows of its tables are used."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TEXT_SHOWN = 20_000
 FACTS_SHOWN = 8
 FACT_LENGTH = 120
 SAID = ("score", "passed", "status", "reason", "index", "id", "position")
-"""Fields that an entry shows elsewhere."""
+"""The fields that an entry of the matrix does not list, since it shows them in other places."""
 
 
 def show_rows(
     study: AnyStudy, run_id: str, variants: Sequence[str], stored_records: Sequence[Kept]
 ) -> list[MatrixRow]:
-    """Return the records of a case, or a single record, as a row of a matrix (rows, if there are
-    several samples). With variants, a row has an entry for each.
+    """Return the records of a case, or a single record, as rows of a matrix. There are several rows
+    if there are several samples. With variants, a row has an entry for each variant.
 
     Raises:
         StoreError: a record cannot be read.
@@ -52,8 +52,8 @@ def show_rows(
 def show_alone(
     study: AnyStudy, spec: StudySpec, run_id: str, stored_records: Sequence[Kept]
 ) -> list[Block]:
-    """Return the report of a record that is a result by itself; empty if records are parts of a
-    result, or if the rows of a matrix show everything.
+    """Return the report on a record that is a result by itself. It is empty if records are only
+    parts of a result, or if the rows of a matrix show everything already.
 
     Raises:
         StoreError: the record cannot be read.
@@ -65,7 +65,8 @@ def show_alone(
 
 
 def name_entries(rows: Iterable[MatrixRow], variants: Sequence[str]) -> Sequence[str]:
-    """Return the heads of the columns: the variants, or letters for the candidates of a case."""
+    """Return the headings of the matrix columns: the variants, or letters for the candidates of a
+    case."""
     number = max((len(row.entries) for row in rows), default=1)
     if variants:
         return variants
@@ -73,7 +74,8 @@ def name_entries(rows: Iterable[MatrixRow], variants: Sequence[str]) -> Sequence
 
 
 def _spread(stored_records: Sequence[Kept], entries: Sequence[Entry]) -> list[dict[str, Entry]]:
-    """Distribute the entries over rows with one entry for each variant: samples become rows."""
+    """Distribute the entries over rows that have at most one entry for each variant, so that a
+    variant's samples are in different rows."""
     rows: list[dict[str, Entry]] = []
     for stored, entry in zip(stored_records, entries, strict=True):
         free = next((row for row in rows if stored.variant not in row), None)

@@ -1,8 +1,8 @@
-"""Runs that have no cases to finish: they store the calls of a server, a chat or a judge in a
-Python program, so that these calls are journaled, priced and limited like all others.
+"""Standing runs: runs without cases to finish. They store the calls of a server, a chat or a judge
+in a Python program, so that these calls are journaled, priced and limited like all others.
 
-Each opening is a run of its own, since only one process may work on a run; the journal also has the
-answers of earlier runs.
+Each opening is a new run, since only one process may work on a run. Answers that earlier runs have
+stored in the journal are used.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from textevolve.settings import Settings
 from textevolve.wiring import Limits, Setting, Workbench, open_workbench
 
 StandingKind: TypeAlias = Literal["metric", "server", "memory", "chat", "chains"]
-"""The caller: a judge in a Python program, a server, work on memories, a chat, or chains in a
-Python program."""
+"""The caller: a judge in a Python program (`metric`), a server, work on memories, a chat, or chains
+in a Python program."""
 STANDING: tuple[str, ...] = ("metric", "server", "memory", "chat", "chains")
+"""All values of `StandingKind`."""
 
 
 @asynccontextmanager
@@ -36,8 +37,9 @@ async def open_standing_run(
     limits: Limits = Limits(),
     listener: Listener = silence,
 ) -> AsyncGenerator[Workbench]:
-    """Open a workbench whose calls are stored, at the store of the settings, as a run that `spec`
-    describes and `source` started. The run is marked finished, even after an error.
+    """Open the workbench (models and judges) of a new run in the store of the settings, where all
+    its calls are stored. `spec`: the description of the run; `source`: the caller. The run is
+    marked finished at the end, even after an error.
 
     Raises:
         StoreError: the store cannot be used.

@@ -1,6 +1,5 @@
-"""Specifications and records of studies in the store: write and read them, and reject a run that
-was started with other inputs. `driver.py` runs studies.
-"""
+"""The stored form of specifications and records: they are written to the store and read from it,
+and a run that was started with other inputs is rejected. `driver.py` runs studies."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
 
 
 SHOWN = 3
-"""The number of differences that a message names."""
+"""The number of differences that an error message names."""
 
 
 def require_same_inputs(
     run_id: str, before: Mapping[str, Any], now: Mapping[str, Any], action: str
 ) -> None:
     """Raise MismatchError with the differences if the inputs of a stored run (`before`) differ from
-    the current ones (`now`). `action`: the attempted action, for the message."""
+    the current ones (`now`). `action`: what was to be done with the run, such as "resumed"."""
     differences = list(_differences(before, now, ""))
     if differences:
         text = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
@@ -58,7 +57,8 @@ def _shorten(value: Any) -> str:
 
 
 VERSION = 2
-"""The version of stored specifications; one without a version is older than studies."""
+"""The version of the stored form. Specifications without a version are older than studies, and
+cannot be read."""
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
@@ -66,13 +66,18 @@ T = TypeVar("T")
 
 
 class StoredSpec(BaseModel):
-    """The stored form of a study: all that is needed to resume it.
+    """The stored form of a specification: everything that is needed to resume its run.
 
-    `model` is the requested or chosen model, and `why` the reason for the choice; `judges` holds
-    the content of the judges' files; `described` the result of `Study.describe`; `prices` the
-    sources of its prices; `answers` facts about its answers, as `Usage` has them (`estimated`,
-    `models`); `fresh` distinguishes a run from an otherwise equal one, so that every call is made
-    anew.
+    Attributes:
+        model: The requested or chosen model, and `why`: the reason for the choice.
+        today: The date that prompts state.
+        judges: The content of the judges' files.
+        prompts: The versions of the prompts by their names.
+        described: The result of `Study.describe`.
+        prices: The sources of the models' prices.
+        answers: Facts about the run's answers under the names of `Usage` (`estimated`, `models`).
+        fresh: A text that distinguishes a run from an otherwise equal one, so that all its calls
+            are made anew; usually empty.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -92,13 +97,13 @@ class StoredSpec(BaseModel):
 
     @property
     def world(self) -> dict[str, Any]:
-        """The description of the run with the pinned versions of collections; empty if it pins
-        none, so that a resumed run reads no other collections."""
+        """The description of the run if it records versions of collections, so that a resumed run
+        reads the same versions; otherwise empty."""
         return {"collections": {}, **self.described}
 
     def identity(self, study: AnyStudy) -> dict[str, Any]:
-        """Return the inputs that identify the run. The date in its prompts is not among them: the
-        same command on another day finds the same run."""
+        """Return the inputs that identify the run. The date in its prompts is not one of them: the
+        same command on another day resumes the same run."""
         parts = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
         parts |= {"described": dict(self.described)} if self.described else {}
         parts |= {"fresh": self.fresh} if self.fresh else {}
@@ -107,11 +112,11 @@ class StoredSpec(BaseModel):
 
 
 def read_stored(run: RunRecord) -> StoredSpec:
-    """Return the specification that a run was started with.
+    """Return the stored specification of a run.
 
     Raises:
-        MismatchError: it was written by a version that had no studies, or by a later one, or is
-            damaged.
+        MismatchError: it was written by a version of this package that had no studies, or by a
+            later version, or is damaged.
     """
     if run.spec == {"kind": "damaged"}:
         raise MismatchError(f"{run.source}; remove it with: textevolve runs delete {run.id}")
@@ -136,7 +141,7 @@ def read_stored(run: RunRecord) -> StoredSpec:
 
 
 def read_spec(study: Study[S, R, T], stored: StoredSpec) -> S:
-    """Return the specification of a run, without options that no longer exist."""
+    """Return the specification of a run; options that no longer exist are left out."""
     fields = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
     return study.spec.model_validate(fields)
 
@@ -146,8 +151,8 @@ FLUSH_RECORDS = 200
 
 
 class RecordKeeper:
-    """Writes records to the store in groups. A crash loses no answers, since the journal has them
-    already."""
+    """A buffer of records, which are written to the store in groups. If the process is killed, no
+    answers of models are lost, since the journal has them already."""
 
     def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
         self._study, self._store, self._run_id = study, store, run_id
@@ -175,7 +180,7 @@ class RecordKeeper:
 
 
 def keep_record(study: AnyStudy, record: Any, row: Row) -> Kept:
-    """Return a record in its stored form, under the columns that its study gives it (`row`)."""
+    """Return a record in its stored form, with the columns of its `row`."""
     from textevolve.store.records import Kept
 
     return Kept(
@@ -192,7 +197,7 @@ def keep_record(study: AnyStudy, record: Any, row: Row) -> Kept:
 
 
 Records: TypeAlias = Callable[[], Iterator[Any]]
-"""Reads the records of a run, in their order, anew at each call."""
+"""A function that reads the records of a run from the store, in their order, at each call."""
 
 
 def read_records(
@@ -200,7 +205,7 @@ def read_records(
     run: RunRecord,
     selection: Found | None = None,
 ) -> Records:
-    """Return a reader of a run's stored records, or of a selection of them."""
+    """Return a function that reads a run's stored records, or those that a filter selects."""
     study = find_study(read_stored(run).kind)
 
     def read() -> Iterator[Any]:

@@ -1,7 +1,8 @@
-"""The `Study` type: how a kind of study turns a specification into records, figures and a report.
+"""The `Study` type, which describes how a kind of study turns a specification into cases, records,
+figures and a report.
 
-A kind of study is a module of plain functions with a `Study` at its end, which hands them to the
-driver. Nothing here runs one.
+A kind of study is a module of plain functions with a `Study` at its end, which passes them to the
+driver (`driver.py`). This module runs nothing.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class StudySpec(Frozen):
     )
 
     def salt(self, described: Mapping[str, Any]) -> str:
-        """Return a text that sets the run's calls apart from equal ones in the journal, so that
-        they are made anew. `described`: the result of `Study.describe`."""
+        """Return a text that becomes part of the run's journal keys. If it is not empty, answers to
+        equal calls of other runs are not used. `described`: the result of `Study.describe`."""
         return ""
 
     @property
@@ -59,14 +60,19 @@ class StudySpec(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """The judges and models that a study calls: judges by their specs, and further models.
+    """The judges and models that a study calls; the driver needs them before it opens the run.
 
-    `writes`: the study's own model does more than judge, so one is needed even if every judge
-    names its own. `prompts`: the versions of its prompts, which are part of the run's identity.
-    `collections`: memories that the study's own debaters recall from; the driver pins their
-    versions and those of the judges' debaters. `agents`: the stored agents of the study's own
-    profile, which the driver pins like those of its judges. `chains`: chains that are called
-    instead of a model; the driver opens them, and their content is part of the run's identity.
+    Attributes:
+        judges: The judges by their texts.
+        models: Models besides the run's own.
+        writes: Whether the study calls the run's model itself; if so, a model is required even if
+            every judge names its own.
+        prompts: The versions of the study's prompts, which are part of the run's identity.
+        collections: The collections of memories from which the agents of the study's own debate
+            recall. The driver records their versions, as it does for debates that are judges.
+        agents: The stored agents in the study's own debate, whose versions are recorded as well.
+        chains: The chains that are called instead of a model. The driver opens them; their content
+            is part of the run's identity.
     """
 
     judges: tuple[str, ...] = ()
@@ -80,13 +86,19 @@ class Asks:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The columns by which the store finds, sorts and compares records.
+    """The columns by which the store finds, sorts and compares a record.
 
-    `key` names the record within its run; a record with the same key replaces the earlier one.
-    `position`: its place in the run. `case`: the id of its case. `score`: in [0, 1] if the study
-    has such a scale, None if there is no score. A run is finished when no record is `skipped`.
-    `variant`: the compared variant that the record belongs to, if there are several. `passed`: the
-    judge's verdict, if there is one.
+    Attributes:
+        key: The name of the record within its run. A record with the same key replaces the earlier
+            one.
+        position: The position of the record in the run.
+        case: The id of its case.
+        score: The score in [0, 1], if the study has such a scale; None without a score.
+        status: Whether it is scored, failed, or skipped because the run was stopped. A run is
+            finished when no record is skipped.
+        reason: The reason for a missing score.
+        variant: The variant that the record belongs to, if the run compares several.
+        passed: The judge's verdict; None if there is none.
     """
 
     key: str
@@ -100,8 +112,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The label of the record in messages: its case, or its key if the key begins with the
-        case."""
+        """The name of the record in messages: its case, or its key if that begins with the case."""
         return self.key if self.key.startswith(self.case) else self.case
 
 
@@ -113,9 +124,9 @@ T = TypeVar("T")
 
 
 class Run(Protocol[S_contra, R_co]):
-    """The type of a study's `run`: an async generator of records. Calls in the journal are not made
-    again, so the work can always be started from the beginning. A case that cannot be judged
-    becomes a record with the reason; an error that ends the whole study is raised."""
+    """The type of a study's `run` function: an async generator of records. It always starts from
+    the beginning, since calls that are in the journal are not made again. A case that cannot be
+    judged becomes a record with the reason; an error that ends the whole study is raised."""
 
     def __call__(
         self, spec: S_contra, cases: Iterable[Case], bench: Workbench, /
@@ -123,16 +134,17 @@ class Run(Protocol[S_contra, R_co]):
 
 
 OUTLOOK = "outlook"
-"""The step by which a study announces facts that an estimate reports, each with its heading."""
+"""The name of the step by which a study announces further facts for a cost estimate, by their
+headings."""
 
 
 def no_note(_event: Event) -> str | None:
-    """Return None, for studies whose records alone show their progress."""
+    """Return None: the progress of the study is shown by its records alone."""
     return None
 
 
 def note_step(event: Event) -> str | None:
-    """Describe a step that begins, by its name and details."""
+    """Describe a step that starts, by its name and details."""
     if not isinstance(event, StepStarted):
         return None
     details = {name: value for name, value in event.details.items() if isinstance(value, str | int)}
@@ -140,7 +152,7 @@ def note_step(event: Event) -> str | None:
 
 
 def note_attempt(event: Event) -> str | None:
-    """Describe an attempt of a loop that has ended by its score, or a step that begins."""
+    """Describe an attempt of a loop that has ended, with its score, or a step that starts."""
     if not isinstance(event, StepFinished) or event.step != "attempt":
         return note_step(event)
     attempt: Attempt = event.value
@@ -151,7 +163,8 @@ def note_attempt(event: Event) -> str | None:
 
 
 def last_record(_spec: Any, records: Iterable[R]) -> R:
-    """Return the last record, for studies whose result is their only record or its last state."""
+    """Return the last record: the `summarise` function of studies with a single record, or whose
+    last record is the final state."""
     *_, last = records
     return last
 
@@ -159,21 +172,22 @@ def last_record(_spec: Any, records: Iterable[R]) -> R:
 def row_of(
     key: str, position: int, failure: Failure | None, case: str = "", score: float | None = None
 ) -> Row:
-    """Return the row of a record: scored, or failed with the reason."""
+    """Return the store columns of a record: scored, or failed with the failure's reason."""
     if failure is None:
         return Row(key, position, case, score)
     return Row(key, position, case, score, failure.kind, failure.reason)
 
 
 def row_status(ending: str) -> RecordStatus:
-    """Return the status of a loop's record by the reason for which the loop ended."""
+    """Return the status of a loop's record. `ending`: the reason why the loop ended."""
     return "skipped" if ending == "budget" else "failed" if ending == "failed" else "scored"
 
 
 class DescribeWorld(Protocol[S_contra]):
-    """Describe what the specification refers to and the run depends on, such as the configuration
-    of a measured system, as JSON that is stored with the run. Objects opened for that may be left
-    in `objects` for the run."""
+    """The type of a study's `describe` function. It returns a description, as JSON, of what the run
+    depends on outside the specification, such as the configuration of a measured system; the
+    description is stored with the run. Objects that are opened for it may be left in `objects` for
+    the run."""
 
     def __call__(
         self, spec: S_contra, settings: Settings, objects: dict[str, object], /
@@ -181,8 +195,8 @@ class DescribeWorld(Protocol[S_contra]):
 
 
 def write_json(value: Any, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:
-    """Write a record as JSON. Half a surrogate pair, which UTF-8 cannot express, becomes U+FFFD:
-    one text must not prevent a whole run from being stored."""
+    """Write a record as JSON. Half a surrogate pair, which UTF-8 cannot express, becomes U+FFFD,
+    since one text must not prevent a whole run from being stored."""
     try:
         return to_json(value, inf_nan_mode=inf_nan_mode, serialize_unknown=True)
     except ValueError:
@@ -190,41 +204,54 @@ def write_json(value: Any, inf_nan_mode: Literal["constants", "null"] = "constan
 
 
 def _open_up(value: Any) -> Any:
-    """Convert a value that JSON lacks to a mapping of its fields, or to text."""
+    """Convert a value that JSON cannot express to a mapping of its fields, or to a text."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     return value.model_dump() if isinstance(value, BaseModel) else str(value)
 
 
 def json_decoder(record: type[R]) -> Callable[[bytes], R]:
-    """Return a function that reads dataclasses as `write_json` writes them. NaN and
-    infinity are preserved; other values that JSON lacks, as from a user's judge, became text."""
+    """Return a function that reads a dataclass from the JSON of `write_json`. NaN and infinity are
+    restored; other values that JSON cannot express, such as those of a user's judge, remain
+    texts."""
     return TypeAdapter(record).validate_json
 
 
 @dataclass(frozen=True)
 class Study(Generic[S, R, T]):
-    """One kind of study.
+    """One kind of study, as the functions that the driver calls.
 
-    `cases`: read lazily from what the specification names. `row`: the columns of a record in the
-    store. `encode` and `decode`: a record to JSON and back. `summarise`: the result, from records
-    alone, which may come from the store. `report`: the result for a reader; `data`: the same for
-    programs, as JSON-ready figures. `flat`: the rows of a record in a table. `note`: a line to show
-    for an event. `texts`: parts of the result that get a file of their own, such as a template, by
-    the file's ending; an empty text is not written. `streams`: records are results by themselves,
-    to be shown as they come. `independent`: whether a specification allows to run each case alone
-    (a `run` over that case, whose place is `Workbench.first`), so that cases may be spread over
-    machines; their steps send no events then.
-
-    Optional: `complete`: the specification with the values that it leaves to files and settings; it
-    is stored with the run, so that a resumed run uses the same. `line`: a record as a line of JSON,
-    for .jsonl files and standard output; the default is its rows, or its encoding. `describe`:
-    further inputs that the run depends on. `variants`: the names that rows may have as their
-    `variant`, from the specification and the model.
-    `aggregates`: whether mean, pass rate and lowest scores of all records are reported next to the
-    report; not if it has them itself, or if they would mean nothing. `rows`: some records as rows
-    of a matrix with these variants; the records of a case share a row. `take`: cases from the
-    objects of a Python program, such as rows or texts, and its own objects by name.
+    Attributes:
+        spec: The class of specifications.
+        cases: Reads the cases that a specification names, one after the other.
+        asks: Returns the judges and models that a specification needs.
+        run: Yields the records.
+        row: Returns a record's columns in the store.
+        encode: Writes a record as JSON, and `decode` reads it.
+        summarise: Computes the result from records alone, which may come from the store.
+        report: Returns the result for a reader, and `data` returns it for programs, as JSON-ready
+            figures.
+        flat: Yields a record's rows in a table.
+        note: Describes an event in a line for display; None if it is not shown.
+        texts: Functions for parts of the result that are files of their own, such as a template, by
+            the file's ending. An empty text is not written.
+        streams: Whether each record is a result by itself, and is shown as it comes.
+        complete: Returns the specification with values from files and settings filled in. It is
+            stored with the run, so that a resumed run uses the same values.
+        line: Writes a record as a line of JSON, for .jsonl files and standard output. None: its
+            table rows, or its encoding.
+        describe: Describes further inputs that the run depends on.
+        variants: Returns the values that `Row.variant` may have, from the specification and the
+            model.
+        aggregates: Whether mean, pass rate and lowest scores of all records are added to the
+            report; False if the report has them, or if they would mean nothing.
+        independent: Whether a specification allows cases to be run one by one (each by a call of
+            `run` with `Workbench.first` as its position), so that they may be spread over machines.
+            Steps of a case then send no events.
+        take: Converts objects of a Python program, such as rows or texts, to cases. The mapping has
+            the program's objects by name.
+        rows: Converts records to rows of a matrix with these variants; records of the same case
+            share a row.
     """
 
     spec: type[S]

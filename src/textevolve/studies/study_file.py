@@ -1,4 +1,5 @@
-"""Studies in YAML files: the kind, then the fields of the specification."""
+"""YAML files that describe studies: each has the kind of the study, then the fields of its
+specification."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 KIND = "kind"
 FILE = "file"
-"""Instead of a text, `{file: NAME}` stands for the content of a file."""
+"""The key that replaces a text by a file: `{file: NAME}` stands for the content of the file."""
 
 
 def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
@@ -44,7 +45,7 @@ def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
 
 
 def read_study(mapping: Mapping[str, Any]) -> tuple[AnyStudy, StudySpec]:
-    """Read a study from the parsed content of such a file.
+    """Convert the parsed content of a study file to the study and its specification.
 
     Raises:
         InputError: there is no such kind, or a field cannot be used.
@@ -73,7 +74,7 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 
 def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a field. A long text may also be given as {file: NAME}."""
+    """Return the JSON schema of a field. A long text may also be written as {file: NAME}."""
     field_schema = {name: value for name, value in field.items() if name not in OURS}
     if field.get("text"):
         file_schema = {
@@ -89,6 +90,7 @@ def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar", "hidden")
+"""The keys of a field's schema that only this package uses; they are removed."""
 
 
 def schema_of_all() -> dict[str, Any]:
@@ -101,8 +103,8 @@ def schema_of_all() -> dict[str, Any]:
 
 
 def write_example(kind: str) -> str:
-    """Write a commented file of this kind: required fields to be filled in, the others as comments
-    with their defaults."""
+    """Write a commented study file of this kind: required fields are left to be filled in, and all
+    others are comments with their defaults."""
     spec = find_study(kind).spec
     lines = [f"# {line}".rstrip() for line in inspect.cleandoc(spec.__doc__ or "").splitlines()]
     lines += ["# Run it with: textevolve run FILE.yaml", "", f"{KIND}: {kind}", ""]

@@ -1,6 +1,6 @@
-"""Summarize: texts of any length, shortened to a budget of tokens.
+"""The summarize study: it shortens texts of any length to a budget of tokens.
 
-`textevolve.llm.mapreduce` splits, shortens and joins texts.
+`textevolve.llm.mapreduce` splits the texts, has a model shorten each piece, and joins the results.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class SummarizeSpec(StudySpec):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The result of a summary: the `compressed` text, or the `failure` to write one. `texts`: the
-    number of texts."""
+    """The summary of texts (`compressed`), or the `failure` to write it. `texts`: the number of
+    texts."""
 
     model: str
     texts: int
@@ -89,14 +89,16 @@ class Summary:
 
     @property
     def dropped(self) -> Dropped:
-        """The parts of the texts that were lost for other reasons than the model's shortening."""
+        """The pieces of the texts that are missing in the summary for other reasons than
+        shortening, such as a failed call."""
         return Dropped() if self.compressed is None else self.compressed.dropped
 
     def require(self) -> Compressed:
         """Return the compressed text.
 
         Raises:
-            AnswerError: no part of the text has an answer. BudgetError: a limit was reached first.
+            AnswerError: the model gave no usable answer to any piece. BudgetError: a limit was
+                reached first.
         """
         if self.compressed is not None:
             return self.compressed
@@ -119,7 +121,7 @@ def read_cases(spec: SummarizeSpec) -> Iterator[Case]:
 
 
 def as_cases(texts: Iterable[str], names: Sequence[str] = ()) -> Iterator[Case]:
-    """Yield texts as cases. `names`: the files of the texts.
+    """Yield a case for each text. `names`: the names of the texts' files.
 
     Raises:
         InputError: a text is blank, or there is none.

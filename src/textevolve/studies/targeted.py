@@ -1,7 +1,7 @@
-"""Targets (applications under test) in studies: write the request for a row, and read the fields of
-the answer.
+"""Targets (the user's applications, which are tested by calls) in studies: their requests are
+written from rows, and fields are read from their responses.
 
-The journal stores complete answers, so other paths of fields need no new call.
+The journal stores complete responses, so that reading other fields needs no new call.
 """
 
 from __future__ import annotations
@@ -26,13 +26,18 @@ from textevolve.rows.columns import join_passages
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
 
 ANSWER_FIELDS = ("answer", "output")
-"""Fields that hold the text of an answer, unless the target names another."""
+"""The fields of a response that may hold the answer, unless the target names a field."""
 _WHOLE = re.compile(r"\{\{?\s*([^\W\d]\w*)\s*\}\}?")
 
 
 @dataclass(frozen=True, slots=True)
 class TargetAnswer:
-    """The answer of a target, read from its response. `usage`: None if the target reports none."""
+    """The answer of a target, read from its response.
+
+    Attributes:
+        trajectory: The retrieved passages and tool calls, if the response has them.
+        usage: The usage that the target reports; None if it reports none.
+    """
 
     text: str
     trajectory: Trajectory | None = None
@@ -40,16 +45,16 @@ class TargetAnswer:
 
     @property
     def context(self) -> str | None:
-        """Return the retrieved passages as the context that judges read."""
+        """The retrieved passages as the context that judges see."""
         passages = self.trajectory.contexts if self.trajectory else ()
         return join_passages(passages) or None
 
 
 def describe_targets(targets: Sequence[Target], version: str) -> dict[str, Any]:
-    """Describe targets for the identity of a run; {} without targets.
+    """Return a description of targets for the identity of a run; {} without targets.
 
     Raises:
-        InputError: a client of a server names a target.
+        InputError: a target is named in a request to a server, which calls none.
     """
     check_targets(targets)
     described = [target.model_dump(mode="json", exclude_defaults=True) for target in targets]
@@ -57,8 +62,8 @@ def describe_targets(targets: Sequence[Target], version: str) -> dict[str, Any]:
 
 
 def write_request(target: Target, row: Mapping[str, Any], version: str, sample: int = 0) -> Request:
-    """Write the request of a target for a row. Its headers and version are part of the call's
-    identity."""
+    """Write the request to a target for a row. The target's headers and version are part of the
+    call's journal key."""
     texts = {name: column_text(value) for name, value in row.items()}
     body = dict(row) if target.body is None else _fill_body(target.body, row, texts)
     about = {"version": version, "headers": dict(target.headers)}
@@ -69,7 +74,8 @@ def write_request(target: Target, row: Mapping[str, Any], version: str, sample: 
 
 
 def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) -> Any:
-    """Fill columns into all texts of a body; a text that is one placeholder becomes the value."""
+    """Fill the columns of a row into all texts of a request's body. A text that consists of one
+    placeholder is replaced by the column's value itself, which may not be a text."""
     if isinstance(template, dict):
         fields = cast("dict[str, Any]", template)
         return {name: _fill_body(inner, row, texts) for name, inner in fields.items()}
@@ -82,15 +88,15 @@ def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) 
 
 
 def column_text(value: object) -> str:
-    """Return the value of a column as a text; a value that is no text becomes JSON."""
+    """Return the value of a column as a text; other values than texts are written as JSON."""
     return "" if value is None else write_text(value)
 
 
 def check_body(target: Target, columns: Collection[str]) -> None:
-    """Check the placeholders in the body of a target.
+    """Check the placeholders in the body of a target's request.
 
     Raises:
-        InputError: the body shows no column, or has a misspelt name.
+        InputError: the body has no placeholder of a column, or a misspelt one.
     """
     if target.body is not None:
         text = json.dumps(target.body, ensure_ascii=False)
@@ -99,10 +105,11 @@ def check_body(target: Target, columns: Collection[str]) -> None:
 
 
 async def ask_target(model: Model, target: Target, request: Request) -> TargetAnswer:
-    """Call a target, and read its answer. A text may be empty only if tools were called.
+    """Call a target, and read its answer. The text of the answer may be empty only if tools were
+    called.
 
     Raises:
-        ModelError, BudgetError: no usable answer came.
+        ModelError, BudgetError: there is no usable answer.
     """
     answer = read_target_answer(target, await model(request))
     if not answer.text.strip() and not (answer.trajectory and answer.trajectory.tool_calls):
@@ -111,8 +118,8 @@ async def ask_target(model: Model, target: Target, request: Request) -> TargetAn
 
 
 async def answer_case(model: Model, target: Target, version: str, case: Case) -> Case:
-    """Return the case with the target's answer as its candidate, and the retrieved passages as the
-    context; raises as `ask_target`."""
+    """Return the case with the target's answer as its candidate, and the retrieved passages as its
+    context; raises the errors of `ask_target`."""
     if case.candidates:
         raise InputError(
             "the row has an output, and the target is to give one: leave the column out, or call it"
@@ -129,8 +136,8 @@ async def answer_case(model: Model, target: Target, version: str, case: Case) ->
 
 
 def read_target_answer(target: Target, response: Response) -> TargetAnswer:
-    """Read the fields of a target's answer. The texts of server-sent events are joined; for other
-    fields the last event counts.
+    """Read the fields of a target's response. In a stream of server-sent events the texts of all
+    events are joined; for other fields the last event counts.
 
     Raises:
         AnswerError: there is no text, or a field cannot be read.
@@ -177,7 +184,7 @@ def _find_last(parts: Sequence[object], path: str) -> object:
 
 
 def _find_path(value: object, path: str) -> object:
-    """Return the value at a path such as `data.0.text`; None if there is none."""
+    """Return the value at a path such as `data.0.text`; None if there is no such value."""
     for step in path.split("."):
         try:
             value = cast(Any, value)[int(step) if isinstance(value, list) else step]
