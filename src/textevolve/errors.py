@@ -1,27 +1,27 @@
 """Every error that TextEvolve raises on purpose.
 
     TextEvolveError
-    ├── InputError            a text, file or parameter that the caller gave cannot be used
-    │   ├── NotFoundError     nothing has the name that was given
-    │   └── TakenError        there is something of that name already
+    ├── InputError            a text, file or parameter of the caller cannot be used
+    │   ├── NotFoundError     nothing of this name exists
+    │   └── TakenError        the name is in use already
     ├── SettingsError         configuration, a key or a model's name is wrong or missing
     ├── ModelError            a call to a model gave no usable answer
-    │   ├── CallError         this one call: another one may succeed
+    │   ├── CallError         only this call failed: another one may succeed
     │   │   ├── UnavailableError  408, 409, 429, 5xx, timeout, reset: worth another try
     │   │   ├── RejectedError     the endpoint refuses this one request
     │   │   │   └── TooLongError  the prompt does not fit into the model's context
-    │   │   └── AnswerError       an answer came, but not one that can be used
+    │   │   └── AnswerError       an answer came, but cannot be used
     │   └── FatalModelError   no further call can succeed: the run stops
     │       ├── AccessError       401, 403, 404: wrong key, no right, no such model
-    │       └── CapabilityError   the endpoint cannot give what the readout needs
-    ├── UnjudgedError         a test asserts something of a text that could not be judged
+    │       └── CapabilityError   the endpoint lacks a feature that is needed: log-probabilities
+    ├── UnjudgedError         a test asserts a quality of a text that could not be judged
     ├── BudgetError           the run's limit of money, tokens or calls is reached
-    ├── ClusterError          the machines that a run is spread over keep failing
+    ├── ClusterError          the machines that share a run keep failing
     └── StoreError            the journal cannot be read or written, or is in use
-        ├── StoreAwayError    its database cannot be reached or used; names where it is
-        ├── MismatchError     a run cannot be resumed as asked: something has changed
-        ├── BusyError         another process works on the run, or has taken it over
-        └── ConflictError     somebody else changed meanwhile what was to be changed
+        ├── StoreAwayError    the database cannot be reached or used; names its address
+        ├── MismatchError     a run cannot be resumed: its specification or its inputs have changed
+        ├── BusyError         another process is running the run, or has taken it over
+        └── ConflictError     another client has changed the record in the meantime
 
 A message is one line that says what was wrong, where, and what to do. No message carries a key.
 """

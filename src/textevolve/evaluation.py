@@ -55,9 +55,9 @@ class Case:
 
 
 PASSES = 0.5
-"""The score from which a bare number passes."""
+"""The passing threshold for results that are a plain number without a verdict."""
 IMAGE_ALONE = "(image)"
-"""The text of a candidate that is an image and nothing else."""
+"""The text of a candidate that consists only of an image."""
 
 
 def refer_to_images(case: Case) -> Case:
@@ -199,8 +199,9 @@ async def attempt(work: Awaitable[T], *caught: type[TextEvolveError]) -> T | Fai
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """The judgement of one text. `score` is in [0, 1], higher is better; `passed` is the
-    verdict."""
+    """The judgement of one text. `score`: in [0, 1], higher is better. `passed`: the verdict.
+    `feedback`: the judge's text for people; empty if it gives none. `metadata`: further figures of
+    the judge."""
 
     score: float
     passed: bool
@@ -218,9 +219,9 @@ def find_score_fault(score: object) -> str:
 
 SCORES = ("score", "value")
 REASONS = ("feedback", "comment", "reason", "rationale")
-"""Names under which results of other tools have their score and their reason: `comment` is that of
-openevals, `reason` of DeepEval, `value` and `rationale` of MLflow's `Feedback`; autoevals has a
-`rationale` in its metadata."""
+"""The fields in which results of other tools hold the score (`SCORES`) and the reason (`REASONS`):
+`comment` is that of openevals, `reason` of DeepEval, `value` and `rationale` of MLflow's
+`Feedback`; autoevals has a `rationale` in its metadata."""
 
 
 def read_parts(result: Any) -> tuple[Any, str]:
@@ -337,7 +338,8 @@ def _add_counts(counts: Mapping[str, int], more: Mapping[str, int]) -> Mapping[s
 
 
 ANSWERED_BY = " was answered by "
-"""In the keys of `Usage.models`, between the model that was asked and the one that is named."""
+"""The separator in the keys of `Usage.models`, between the requested model and the model that
+answered."""
 
 
 class Evaluation(Protocol):

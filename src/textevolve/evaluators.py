@@ -5,15 +5,15 @@
     debate:general                a debate of the profile's agents
     jury:general                  the same agents judge independently, in one round
     single                        one neutral agent states its scores once
-    escalation:general            a jury; a debate only where it leaves the winner in doubt
+    escalation:general            a jury; then a debate, if the jury's winner is uncertain
     pairwise, probe, checklist    see `textevolve.judges`
-    decide                        typed questions, a criterion of the rubric each, in one request;
+    decide                        typed questions, one for each criterion, in one request;
                                   decide+pairwise: which of two candidates is better;
                                   decide+choice: which of all candidates is the right one
     instruction-likelihood        the likelihood of the instruction given the response
-    reference                     a probe with the case's reference, or the judge's own answer
+    reference                     `probe` with the case's reference answer, or the judge's own
     faithfulness, answer-relevance, context-recall, context-precision
-                                  the statements of a text: see `textevolve.judges.statements`
+                                  judge each statement: see `textevolve.judges.statements`
     trajectory                    a checklist over an agent's steps and its answer as a whole
     embedding@MODEL               similarity of a text's embedding to the reference's
     metric:NAME                   a metric of `textevolve.metrics`, which calls no model; the text
@@ -21,7 +21,7 @@
     look:length                   the length of a text; see `textevolve.judges.looks`
     rules:FILE                    rules of a file; see `textevolve.loops.rules`
     hybrid:FILE:JUDGE             rules first, then a judge
-    cascade:BELOW:FIRST,SECOND    two judges, the second if the first is not sure:
+    cascade:BELOW:FIRST,SECOND    two judges, the second if the first is uncertain:
                                   see `textevolve.judges.cascade`
     python:NAME                   an evaluator of the user's program
     FILE.judge                    judges fitted to labels, see `textevolve.judges.fitted_file`; the
@@ -79,9 +79,10 @@ DEBATES: Mapping[str, Mapping[str, Any]] = {
     "single": {"protocol": "independent", "rounds": 1},
     "escalation": {"protocol": "escalation"},
 }
+"""The judges that hold a debate, with the parameters of the profile that each of them sets."""
 
 ALIASES = {"few-shot": "examples", "reference-guided": "reference"}
-"""The field's terms for options."""
+"""Terms of the literature for options, with the names of the options here."""
 
 DECIDE, METRIC, RULES, HYBRID, FITTED = "decide", "metric", "rules", "hybrid", "fitted"
 PYTHON = OWN.rstrip(":")
@@ -92,6 +93,7 @@ LONE_JUDGE = Agent(
     name="Judge",
     persona="You judge alone, fairly and exactly, by what each response does for the input.",
 )
+"""The agent that replaces the profile's agents for the judge `single`."""
 
 
 M = TypeVar("M", str, str | None)
@@ -568,6 +570,7 @@ def describe_limit(result: DebateResult) -> str:
 
 
 Open: TypeAlias = Callable[[Judges, EvaluatorSpec, str], Evaluator]
+"""A function that opens a judge from the run's judges, the parsed text and the rubric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,6 +592,8 @@ class JudgeKind:
 
 ON_PAIRS = ("rules", "reference", RUBRIC)
 ON_TEXTS = (*ON_PAIRS, "examples")
+"""The options of judges that compare pairs of candidates, and of judges that see one candidate at a
+time."""
 
 KINDS: Mapping[str, JudgeKind] = {
     **dict.fromkeys(DEBATES, JudgeKind(_open_debate, ("rules", RUBRIC), describe=_describe_debate)),
@@ -641,6 +646,7 @@ KINDS: Mapping[str, JudgeKind] = {
     ),
     FITTED: JudgeKind(_open_fitted, (), _read_fitted, _describe_fitted, asks=False),
 }
+"""The registry: each judge by the name with which its text begins."""
 
 NAMES = tuple(name for name in KINDS if name not in (PYTHON, FITTED))
-"""Names that a judge's text can begin with on the command line."""
+"""The names with which a judge's text can begin on the command line."""

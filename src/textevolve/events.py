@@ -90,8 +90,8 @@ class RecordsExpected:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """The event of a step of one of many concurrent tasks. Traces record it, and displays ignore
-    it, since they cannot show a line for each."""
+    """A step event of one of many concurrent tasks. Traces record it, and displays ignore it, since
+    they cannot show a line for each task."""
 
     event: StepStarted | StepFinished
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from textevolve.errors import InputError
 
 KINDS = ("png", "jpeg", "gif", "webp")
-"""What is sent to models: `image/png` and so on."""
+"""The image formats that can be sent to models, as in the media type `image/png`."""
 
 SAID = "an image is a PNG, JPEG, GIF or WebP file"
+"""The end of error messages about a file that is not such an image."""
 
 IMAGE_TOKENS = 765
-"""Tokens that an image counts as: one of 1024 x 1024 pixels, by OpenAI's rule for high detail."""
+"""The number of tokens that each image counts as: that of 1024 x 1024 pixels by OpenAI's rule for
+high detail."""
 
 _SIGNATURES: Mapping[str, re.Pattern[bytes]] = {
     "png": re.compile(rb"\x89PNG\r\n\x1a\n"),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 CONTAINERS = ("[", "{")
-"""The first characters of an array and of an object."""
+"""The first characters of an array and of an object in JSON."""
 
 
 def parse_text(value: Any, marks: Collection[str] = (*CONTAINERS, '"')) -> Any:

@@ -1,9 +1,9 @@
-"""Stored agents and memory collections in the versions of the start of a run, and the recall of
-memories by debaters.
+"""Pin stored agents and memory collections to their versions at the start of a run, and recall
+memories for debaters.
 
 A run pins the agents that its profiles name, and the version of each collection that its debaters
-recall from. A resumed run therefore uses the same agents and memories; other versions make another
-run. `memory` has the search for memories, `store` their storage.
+recall from. A resumed run therefore uses the same agents and memories; a run with other versions is
+another run. `memory` implements the search for memories, `store` their storage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 class PinnedAgent(Frozen):
-    """A stored agent in one version. `memory`: its recall settings, with the full names of its
+    """A stored agent in one version. `persona`: its description in prompts. `model`: the spec of
+    its model; None: the run's. `memory`: its recall settings, with the full names of its
     collections; None if it recalls nothing."""
 
     version: int

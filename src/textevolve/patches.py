@@ -19,8 +19,8 @@ from textevolve.errors import InputError, NotFoundError, SettingsError, TakenErr
 
 PatchState: TypeAlias = Literal["applied", "not applied", "another version", "not installed"]
 Wrapper: TypeAlias = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
-"""A function that is called instead of the original, as `wrapt` has it: with the original, the
-object it is bound to (or None), and its arguments."""
+"""A function that is called instead of the original. As in `wrapt`, its arguments are the original,
+the object to which it is bound (or None), and the positional and keyword arguments of the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Patch:
 
     `package`: its name in the package index. `versions`: the versions that the patch was written
     for, such as `>=2.1,<2.4`. `target`: the wrapped attribute, as `package.module:Class.method`.
-    `why`: the fault that it corrects, with the address of a report if there is one.
+    `why`: the fault that it corrects, with the address of a report if there is one. `wrapper`: the
+    function that is called instead.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Patch:
 
 _patches: dict[str, Patch] = {}
 _applied: dict[str, Callable[[], None]] = {}
-"""Functions that undo the patches that are applied."""
+"""The functions that undo the applied patches, by the names of the patches."""
 
 
 def register_patch(patch: Patch) -> None:

@@ -28,9 +28,9 @@ def nothing_named(_name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The names that a specification may use. `folder`: holds the files that were sent with the
-    study; None if there are none. Each other field is a function that tells whether a name is
-    allowed: `own` for files of this machine, `models` for full names of models, `code` for
+    """The names that a specification may use. `folder`: the folder with the files that were sent
+    with the study; None if there are none. Each other field is a function that returns whether a
+    name is allowed: `own` for files of this machine, `models` for full names of models, `code` for
     MODULE:NAME or entry points, `addresses` for URLs and data sets of the hub, `namespaces` for
     namespaces."""
 
@@ -140,6 +140,8 @@ def stored_name(name: str) -> Path:
 
 _SPECIAL = {"/": "%root", "//": "%root", "..": "%up"}
 _PLAIN = {"%root": "/", "%up": ".."}
+"""The parts of paths that lead out of a folder, with the names that `stored_name` uses instead;
+`_PLAIN` is the reverse."""
 
 
 def matching_files(pattern: str) -> list[str]:

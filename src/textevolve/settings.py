@@ -30,7 +30,8 @@ from pydantic import (
 from textevolve.errors import SettingsError
 
 LARGEST_ANSWER = 16
-"""MiB of one answer's body, unpacked: 5000 tokens with 20 alternatives each fit."""
+"""The default limit on the body of one answer, in MiB after decompression. It is enough for 5,000
+tokens with 20 alternatives each."""
 
 
 class _Frozen(BaseModel):
@@ -58,7 +59,9 @@ class Retries(_Frozen):
 
 
 class Price(_Frozen):
-    """The price of a model in US dollars per million tokens."""
+    """The price of a model in US dollars per million tokens. `cached_input`, `cache_write`: for
+    prompt tokens that are read from the provider's cache, and written into it; None: the price of
+    other prompt tokens."""
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
@@ -127,8 +130,8 @@ class Provider(_Frozen):
 
 class PoolMember(_Frozen):
     """One endpoint of a pool. `model`: its spec. `weight`: its share of the calls, relative to the
-    other members. `concurrency`: the most calls in flight. The limits a minute replace those of its
-    provider."""
+    other members. `concurrency`: the maximum number of calls in flight. The limits per minute
+    replace those of its provider."""
 
     model: str = Field(min_length=1)
     weight: float = Field(default=1.0, gt=0, le=1e6)
@@ -138,7 +141,7 @@ class PoolMember(_Frozen):
 
 
 class PoolSettings(_Frozen):
-    """A pool of endpoints that serve the same model."""
+    """A pool of endpoints that serve the same model, among which its calls are divided."""
 
     members: tuple[PoolMember, ...] = Field(min_length=1)
 
@@ -157,7 +160,7 @@ class Batches(_Frozen):
 
 
 class MemoryOptions(_Frozen):
-    """The options of memory stores. `graph`: how memories that share entities are found: by a
+    """The options of memory stores. `graph`: the search for memories that share entities: by a
     recursive query of the store ("sql"), or with the embedded graph database of the extra
     `ladybug`, in a separate folder, which only one process at a time can use."""
 
@@ -166,7 +169,8 @@ class MemoryOptions(_Frozen):
 
 class Local(_Frozen):
     """The model server inside this process. `slots`: the number of concurrent requests. `context`:
-    tokens for each slot. `threads`: None: the number of idle cores when the server starts."""
+    the number of tokens for each slot. `threads`: the number of threads; None: the number of idle
+    cores when the server starts."""
 
     slots: int = Field(default=2, ge=1, le=64)
     context: int = Field(default=8192, ge=512)
@@ -286,6 +290,7 @@ ENVIRONMENT = {
     "TEXTEVOLVE_BATCH": "batch",
     "TEXTEVOLVE_ON": "on",
 }
+"""The environment variables that set a setting, with its name."""
 
 
 def today() -> str:

@@ -14,10 +14,13 @@ from typing import Any
 from textevolve.errors import SettingsError
 
 FRAMES = ("pandas", "polars")
+"""The packages whose data frames `to_frame` returns: the first one that is installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
+    """The functions that return a result as an HTML fragment and as table rows."""
+
     html: Callable[[Any], str]
     rows: Callable[[Any], Iterable[Mapping[str, Any]]]
 

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 
 R = TypeVar("R")
 LOOP = "eval_opt"
-"""Begins the names of loops' spans and of their attributes."""
+"""The prefix of the names of spans that belong to loops, and of their attributes."""
 
 SpanKind: TypeAlias = Literal[
     "run", "case", "part", "loop", "step", "agent", "model", "judge", "node", "recall", "remember"

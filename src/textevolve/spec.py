@@ -19,10 +19,11 @@ from textevolve.terms import find_term
 
 
 class Frozen(BaseModel):
-    """Data that comes from outside: checked, and never changed. Unknown fields are refused.
+    """The base of models for data from outside: values are validated, fields cannot be changed, and
+    unknown fields are rejected.
 
     Raises:
-        InputError: a field cannot be used; says which and what it may be.
+        InputError: a field cannot be used; names it and the allowed values.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -81,7 +82,7 @@ def _as_several(value: Any) -> Any:
 
 
 Several: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
-"""Texts; a single one needs no brackets, as in a YAML file."""
+"""One or more texts; a single text needs no brackets, as in a YAML file."""
 
 
 def files_read(spec: BaseModel) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ TERMS: Mapping[str, str] = {
     "gr": "guide",
     "guided_reasoning": "guide",
 }
-"""Words of papers and other tools, and what parameters and commands are called here."""
+"""The names of parameters and commands in TextEvolve, by the words of papers and other tools."""
 
 
 def find_term(word: str, terms: Iterable[str]) -> str | None:

@@ -14,17 +14,19 @@ from textevolve.errors import InputError
 from textevolve.json_texts import parse_text, write_text
 
 ARGUMENT_NAMES = ("arguments", "args", "input", "parameters")
-"""Names that frameworks have for the arguments of a call."""
+"""The names that frameworks use for the arguments of a call."""
 PASSAGE_FIELDS = ("text", "content", "page_content")
-"""Names that frameworks have for the text of a passage."""
+"""The names that frameworks use for the text of a passage."""
 STATED = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
-"""Fields of an answer, and columns, that state a trajectory."""
+"""The names of the columns, and of the fields of an application's answer, that hold its
+trajectory."""
 RECORDED = ("tool_calls", "steps", "errors")
-"""The fields of a trajectory that belong to one output, and not to its row."""
+"""The parts of a trajectory that belong to one output; the other parts belong to its row and hold
+for all outputs."""
 MOST_LEVELS = 100
-"""The deepest nesting of the arguments and the result of a call."""
+"""The maximum nesting depth of the arguments and the result of a call."""
 NO_ANSWER = "(no final answer)"
-"""The output of a trajectory that ended without one."""
+"""The output of a trajectory that ended without a final answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The user's own code: loaded from a module or a Python file, or passed as objects that
-specifications refer to by name."""
+"""Load the user's own code from a module or a Python file, and call it. A program can also pass
+objects, to which specifications refer by name."""
 
 from __future__ import annotations
 
@@ -146,14 +146,15 @@ _USE_ASYNC = (
 )
 
 OWN = "python:"
-"""Begins the name of an object that the user's own program put in."""
+"""The prefix of the names of objects that the user's program passed."""
 ENDINGS = (".yaml", ".yml")
+"""The endings of files that define chains."""
 _PATH = re.compile(r"[\w./\\~ -]+\.py:\w+|[^\W\d]\w*(\.\w+)*:[^\W\d]\w*")
 
 
 def names_chain(text: str) -> bool:
-    """Return whether a text in the place of a model's spec names a chain: a YAML file, an import
-    path, or an object of the program."""
+    """Return whether a text that stands where a model's spec may stand names a chain: a YAML file,
+    an import path, or an object of the program."""
     is_named = text.startswith(OWN) or text.lower().endswith(ENDINGS)
     return "://" not in text and (is_named or _PATH.fullmatch(text) is not None)
 

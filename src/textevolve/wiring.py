@@ -1,8 +1,8 @@
-"""Assembly of a run: makes working models and judges from settings.
+"""Assemble a run: create its models and judges from the settings.
 
-The wrappers around a client are, from the outside: journal, budget, retries, limit. A model is
-opened at its first call that the journal cannot answer, so a finished run starts no server and
-needs no key.
+A model's client is wrapped by a concurrency limit, then retries, the budget, and the journal, which
+stores answers and is the outermost. A model is opened at its first call that the journal cannot
+answer, so a finished run starts no server and needs no key.
 """
 
 from __future__ import annotations
@@ -63,15 +63,17 @@ if TYPE_CHECKING:
     from textevolve.store import Store
 
 ModelOf: TypeAlias = Callable[[str], Model]
-"""From a model's spec to the model."""
+"""A function that returns the model of a spec, the text that names a provider and a model."""
 
 Mode: TypeAlias = Literal["live", "replay", "rehearsed"]
-"""How a study runs: with calls to models for missing answers; from its journal alone; or with
-made-up answers of typical lengths, to estimate its cost."""
+"""How a study runs: `live` calls models for answers that its journal does not hold, `replay` uses
+the journal alone, and `rehearsed` estimates the cost with made-up answers of typical lengths."""
 
 CALLS_IN_FLIGHT = 32
+"""The default number of cases to run at once, for models of other machines."""
 FREE = Price(input=0, output=0)
-"""The price of a target's calls: limits of cost and tokens bound models and judges alone."""
+"""The price of a call to a target, the application under test: limits of cost and tokens apply to
+models and judges alone."""
 
 Halt: TypeAlias = Callable[[], Awaitable[str]]
 """A function that is called before each model call. It returns the reason why no more calls may be
@@ -135,11 +137,11 @@ def allow_calls(spec: str, settings: Settings, budget: Budget) -> Allowance:
 
 @dataclass(frozen=True)
 class Setting:
-    """The facts of a run that its workbench depends on. `models`: all models that the run may call.
-    `today`: the date in prompts, as YYYY-MM-DD. `objects`: the user's Python objects by their names
-    in the specification. `time_limit`: in seconds. `run`: the name of the run for external systems.
-    `described`: the result of `Study.describe`. `ordered`: records come in the order of the cases,
-    otherwise as they are finished."""
+    """The facts of a run on which its workbench depends. `models`: all models that the run may
+    call. `today`: the date in prompts, as YYYY-MM-DD. `objects`: the user's Python objects by their
+    names in the specification. `time_limit`: in seconds; None: no limit. `run`: the name of the run
+    for external systems. `described`: the result of `Study.describe`. `ordered`: whether records
+    come in the order of the cases, instead of the order in which they are finished."""
 
     default_model: str
     models: tuple[str, ...]

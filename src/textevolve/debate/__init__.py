@@ -1,6 +1,6 @@
-"""Evaluate: the structured debate that fills a scoring tensor.
+"""Evaluate candidates by a structured debate of agents, whose scores fill a tensor.
 
-`protocol.py` runs the rounds, `turn.py` is one agent's turn, `deciding.py` reads scores out of a
-model, `tensor.py` is the arithmetic, `result.py` what comes out. Not here: where answers are kept,
-how many debates run at once, and anything that draws.
+`protocol.py` runs the rounds, `turn.py` one agent's turn, `deciding.py` obtains scores from a
+model's answers, `tensor.py` computes with them, and `result.py` has the result. Not here: the
+storage of answers, the concurrency of debates, and displays.
 """

@@ -1,8 +1,8 @@
-"""Order and labels of the candidates in a turn's prompt.
+"""The order and the labels of the candidates in the prompt of a turn.
 
-Judges favour a position in the list (position bias), so positions are balanced over a debate's
-turns. A candidate's label ("Response 2") is drawn once for a debate and stays, so that what is
-argued about it keeps its meaning from turn to turn; only the position changes.
+Judges prefer certain positions in a list (position bias), so positions are balanced over the turns
+of a debate. A candidate's label ("Response 2") is drawn once for a debate and never changes, so
+that arguments about it keep their meaning in later turns; only its position changes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def draw_labels(candidates: int, generator: random.Random) -> tuple[int, ...]:
 
 
 def place_candidates(turn: int, labels: tuple[int, ...], order: CandidateOrder) -> tuple[int, ...]:
-    """Return the candidates' indices in the order in which turn number `turn` of a debate shows
-    them.
+    """Return the indices of the candidates in the order in which turn number `turn` of a debate
+    shows them.
 
-    `balanced` shifts the labels' order by one position each turn, so any j turns in a row put each
-    candidate once into each position (a cyclic Latin square); every other block of j turns runs
-    backwards, so that each pair stands in both orders. `fixed` and `swap` keep the labels' order
-    (`swap` asks again in the reverse).
+    `balanced` rotates the order of the labels by one position each turn, so that in any j
+    consecutive turns each candidate has each position once (a cyclic Latin square). Every other
+    block of j turns is reversed, so that each pair occurs in both orders. `fixed` and `swap` keep
+    the order of the labels; with `swap` the turn is asked a second time in reverse order.
     """
     by_label = sorted(range(len(labels)), key=labels.__getitem__)
     if order != "balanced" or len(by_label) == 1:

@@ -1,4 +1,4 @@
-"""The constants of one debate, and the prompts of its turns."""
+"""The data that stay constant during one debate, and the prompts of its turns."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ _VARIABLES = {
     "memory": ("source", "trust", "text"),
     "memory_alone": ("agent", "memories", "rules"),
 }
+"""The variables of each prompt's template, by the prompt's name."""
 
 
 @cache
@@ -59,8 +60,11 @@ def memory_prompts() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class DebateContext:
-    """The constants of one debate. The profile's readout is never `auto` here; `input` and
-    `candidates` are sanitized."""
+    """The data that stay constant during one debate. `profile`: its readout, the way of obtaining
+    scores, is never `auto`. `nonce`: the code in the marks around texts. `labels`: the number of
+    each candidate in prompts. `today`: the date in prompts, as YYYY-MM-DD. `rules`: the text of the
+    rules. `input` and `candidates`: their texts, sanitized: forged marks are removed. `shown`: the
+    rendered texts of input and candidates by the order of the candidates."""
 
     case: Case
     profile: Profile

@@ -1,18 +1,20 @@
-"""How scores are read out of a model.
+"""The readouts: the ways to obtain scores from a model.
 
-`verbalized` takes the numbers in the answer. `logprob-weighted` weighs the alternatives of each
-number's tokens by their probability. `decide`, `after-argument` and `pointwise` ask; a score by
-P(yes) is 10 x P(yes) / (P(yes) + P(no)). A readout that an endpoint cannot give is a
-`CapabilityError`; none ever stands in for another.
+`verbalized` takes the numbers that the answer states. `logprob-weighted` computes the expectation
+over the alternatives of each number's tokens. `after-argument` and `pointwise` ask a yes / no
+question about each candidate and component, `after-argument` after the agent's argument, with all
+that the agent has seen, and `pointwise` with one candidate and nothing else. Their scores are 10 x
+P(yes) / (P(yes) + P(no)).
 
-A yes / no question is asked for each component about each candidate: by `after-argument`
-after an agent's argument, with all that the agent has seen; `pointwise` shows one candidate and
-nothing else. With `decide` one request of typed questions fills a turn's scores.
+`decide` obtains all scores of a turn in one request of typed questions. For each candidate and
+component, the question is which level of the component's rubric is reached, or the component's yes
+/ no question if the rubric has fewer than two levels. The agent's model answers, or the profile's
+`decider`, which may be a model that cannot argue. The text that it decides about has the input and
+the candidates first, then the debate so far, and the judging agent last, so turns with the same
+order of candidates share its beginning.
 
-For each candidate and component one question: which level of its rubric is reached, or the
-component's yes / no question where the rubric has no two levels. The agent's model answers them, or
-the profile's `decider`, which may be a model that cannot argue. The state grows at its end: input
-and candidates, what was said, then who judges; turns with one order share its beginning.
+If an endpoint does not support a readout, a `CapabilityError` is raised; no readout ever replaces
+another.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from textevolve.llm.structured import find_object
 from textevolve.texts.numbers import take_decimal
 
 HIGHEST = 10
+"""The highest score that an answer can state."""
 
 
 def _plain_number(value: object) -> object:
@@ -78,6 +81,8 @@ class _Points(BaseModel):
 
 
 CHARACTERS_A_WORD = 7
+"""The number of characters that a word of an argument is assumed to have, for limits on its
+length."""
 
 
 def keep_words(text: str, most: int | None) -> str:
@@ -96,11 +101,11 @@ def keep_words(text: str, most: int | None) -> str:
 def answer_type(
     labels: tuple[int, ...], components: tuple[str, ...], readout: str, words: int | None = None
 ) -> type[BaseModel]:
-    """Return the pydantic type of a turn's answer: the argument first, then each response under its
-    label.
+    """Return the pydantic type of a turn's answer: the argument first, then an entry for each
+    response under its label.
 
-    With an argument of so many `words` there are no remarks; then responses have their scores, if
-    those are stated, and nothing else.
+    If `words` limits the argument, there are no remarks on the responses, and entries hold only the
+    scores, if the readout needs stated ones.
     """
     points: type[BaseModel] = _Points
     base: type[BaseModel] = _Answer
@@ -127,7 +132,7 @@ def answer_type(
 
 
 def read_points(answer: BaseModel, labels: tuple[int, ...]) -> tuple[Points, ...]:
-    """Return the points on each candidate in the case's order; `labels` is in that order, too."""
+    """Return the remarks on each candidate in the case's order; `labels` is in that order, too."""
     points = [getattr(answer, f"response_{n}") for n in labels]
     return tuple(Points(f.strengths, f.weaknesses, f.instructions) for f in points)
 
@@ -145,12 +150,12 @@ def read_weighted(
     """Compute each score as the expectation over the tokens of its number; return j x k scores in
     the case's order.
 
-    `shown` are the labels in the order of the answer. An alternative first digit counts as the
-    whole number, except that "1" shares its probability with "10" where the answer took that way.
+    `shown`: the labels in the order of the answer. An alternative first digit counts as the whole
+    number, except that "1" shares its probability with "10" if the answer continued with a 0.
 
     Raises:
         CapabilityError: the endpoint gave no log-probabilities.
-        AnswerError: the numbers cannot be found again among the tokens.
+        AnswerError: the numbers cannot be located in the tokens.
     """
     if not response.logprobs:
         raise CapabilityError(
@@ -225,7 +230,7 @@ def probe_score(log_odds: float) -> float:
 
 
 ScoreMatrix = tuple[tuple[float, ...], ...]
-"""A row for each candidate, in the case's order, with a number for each component."""
+"""Scores, with a row for each candidate, in the case's order, and a column for each component."""
 
 
 def probe_scores(log_odds: ScoreMatrix) -> ScoreMatrix:
@@ -238,9 +243,9 @@ async def probe_after(
     """Ask the yes / no questions after an argument, and return the log-odds of yes. `spoken`: the
     turn's messages with its answer.
 
-    The questions share these as their prefix. Each shows its response again: a small model tells
-    responses apart better so, and all questions on one response, which follow each other, share
-    that too.
+    All questions share these messages as their prefix. Each question repeats its response, because
+    small models confuse responses otherwise; the questions about one response follow each other, so
+    that they share the repetition, too.
     """
 
     def messages(candidate: int, component: int) -> tuple[Message, ...]:
@@ -325,8 +330,8 @@ async def _ask_all(
 
 @dataclass(frozen=True, slots=True)
 class DecidedScores:
-    """The scores of a turn by the readout `decide`. `log_odds`: None unless every question was a
-    yes / no question."""
+    """The scores of a turn with the readout `decide`. `log_odds`: None unless all questions were
+    yes / no questions. `decided_by`: the model that answered."""
 
     scores: ScoreMatrix
     log_odds: ScoreMatrix | None
@@ -343,11 +348,12 @@ async def decide_scores(
     *,
     sample: int,
 ) -> DecidedScores:
-    """Let the deciding model fill all scores of a turn. `heard`: the messages so far, this turn's
-    argument last; empty if agents do not argue. `memories`, and all else in the state, is fenced.
+    """Ask the deciding model for all scores of a turn. `heard`: the messages so far, this turn's
+    argument last; empty if agents do not argue. Memories and all other texts that the model decides
+    about are between marks.
 
     Raises:
-        AnswerError: a question has no answer. ModelError: no answer came at all.
+        AnswerError: a question has no answer. ModelError: the call failed.
     """
     profile = context.profile
     ending = prompt("decide").render(

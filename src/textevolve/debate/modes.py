@@ -1,7 +1,6 @@
-"""Names of the ways in which scores become one, and in which their differences are measured.
-
-Apart from the arithmetic (`tensor.py`), so that a specification can name them without numpy.
-"""
+"""The names of the ways to aggregate scores, and to measure the agents' disagreement. They are
+separate from the arithmetic (`tensor.py`), so that specifications can name them without importing
+numpy."""
 
 from __future__ import annotations
 

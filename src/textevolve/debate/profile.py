@@ -1,7 +1,8 @@
-"""Profiles: who debates, about which components, for how long; shipped ones and a user's YAML.
+"""Profiles of debates: the agents, the components of the score, and the parameters, from the
+shipped YAML files or a user's own.
 
-A profile is everything of a debate that is not the case itself, so a run's parameters and a case's
-own parameters are laid over it with `override`. Nothing here calls a model.
+A profile has all settings of a debate except the case. The parameters of a run and of a case
+replace its fields (`override`). Nothing here calls a model.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ STORED_READOUTS = {
     "pointwise": "alone",
     "decide": "decide",
 }
-"""How each readout is called in records, in what makes a run what it is, and in prompts, which are
-to stay equal over versions; these names are understood wherever one may be given, too."""
+"""The name of each readout in records, in the identity of runs and in prompts, which must not
+change between versions. Users may write these names, too."""
 _READOUTS = {stored: name for name, stored in STORED_READOUTS.items()}
 
 
@@ -77,10 +78,10 @@ _Plain = BeforeValidator(reject_odd_number)
 
 
 def reject_list(weights: Any) -> Any:
-    """Reject weights in a list, which cannot say which component each belongs to.
+    """Reject weights in a list, which does not name the component of each weight.
 
     Raises:
-        ValueError: the weights are a list, which cannot say which component each is of.
+        ValueError: the weights are a list.
     """
     if isinstance(weights, list | tuple):
         raise ValueError("name the component of each, as accuracy=1,relevance=0.5, not a list")
@@ -97,10 +98,10 @@ class _Frozen(BaseModel):
 
 
 class Component(_Frozen):
-    """A component of the score, from 0 to 10: its meaning, what the ends and the middle mean, and
-    the yes / no question that the `after-argument` readout asks about one response. The readout
-    `decide` asks for the level of the rubric that it reaches, or that question where the rubric has
-    no two."""
+    """A component of the score, from 0 to 10. `meaning`: what it measures. `rubric`: the meaning of
+    some scores, such as the ends and the middle. `question`: the yes / no question about one
+    response, for the readouts that ask such questions. The readout `decide` asks which level of the
+    rubric is reached, and asks the yes / no question if the rubric has fewer than two levels."""
 
     name: Name
     meaning: str = Field(min_length=1)
@@ -113,10 +114,10 @@ class Component(_Frozen):
 
 
 class Agent(_Frozen):
-    """A debater. `model` is a spec, the run's model where it is None. `memory`: from which
-    collections it recalls in each turn, and how; `collections`: the same with their names alone.
-    `stored`: the agent of the store that debates, as NAMESPACE/NAME or NAME. A run looks it up when
-    it begins, and takes its persona, model and memories as they are then."""
+    """A debater. `persona`: its description in prompts. `model`: the spec of its model; None: the
+    run's model. `memory`: how it recalls memories in each turn, and from which collections;
+    `collections`: only their names, with default settings. `stored`: the stored agent that debates,
+    as NAMESPACE/NAME or NAME; a run reads its persona, model and memories when it begins."""
 
     name: Name
     persona: str = ""
@@ -128,7 +129,7 @@ class Agent(_Frozen):
     @model_validator(mode="before")
     @classmethod
     def _stored_by_name(cls, value: Any) -> Any:
-        """A text in place of an agent is the name of a stored one."""
+        """Convert a text, which is the name of a stored agent, to an agent."""
         if not isinstance(value, str):
             return value
         return {"name": value.rpartition("/")[2].strip(), "stored": value.strip()}
@@ -151,8 +152,8 @@ class Agent(_Frozen):
 
     @model_serializer(mode="wrap")
     def _without_none(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Profiles without memories and stored agents stay in records what they were before there
-        were any."""
+        """Leave out memories and stored agents if there are none, so that records stay the same as
+        in earlier versions, which had neither."""
         data: dict[str, Any] = write(self)
         return {n: v for n, v in data.items() if v is not None or n not in ("memory", "stored")}
 
@@ -206,27 +207,37 @@ TIMELINESS = Component(
     question="is it up to date, or independent of any date?",
 )
 COMPONENTS = (CONFIDENCE, RELEVANCE, ACCURACY, COMPLETENESS, TIMELINESS)
+"""The components of a profile that names none."""
 
 
 LEAST_WEIGHT = 1e-6
-"""Below it scores are too near to each other, and to 0, to be told apart."""
+"""The least weight above 0. With smaller weights the scores would be too near to 0, and to each
+other, to be compared."""
 
 
 class Profile(_Frozen):
-    """A debate's agents, components and parameters; `evaluate.md` symbols in brackets.
+    """The agents, components and parameters of a debate; the symbols of `evaluate.md` are in
+    brackets.
 
-    `weights` (w): for each component a number in [0, 1]; none given: all 1; a component left out of
-    given weights has weight 0, and is scored all the same. `rounds` (r) >= 1. `convergence` (c) in
-    [0, 1]; None: no early stop. `history_rounds` (l): past rounds that a turn sees; None: all.
-    `escalate_below`: with the protocol `escalation`, the certainty in [0, 1] of the first round
-    below which the debate goes on.
-    `decider`: the model that fills the scores of the readout `decide`; None: the agent's own.
-    `argue`: False leaves out the arguments, and with them the feedback; for the readouts
-    `pointwise` and `decide`, which do not need them. `argument_words`: an answer is one argument of
-    at most so many words, without remarks on each response, and so without feedback; None: in full.
-    `rules`: the agents are given explicit rules on following the input, on precision, and on
-    length.
-    `temperature` (T) is the softmax's; `sampling_temperature` is the model's, None: its default.
+    `weights` (w): a number in [0, 1] for each component. Without weights all are 1; a component
+    that is left out of the weights is scored, too, with the weight 0. `rounds` (r): the maximum
+    number of rounds. `convergence` (c): the disagreement in [0, 1] at which the debate ends early;
+    None: it does not. `history_rounds` (l): the number of past rounds that a turn sees; None: all.
+    `escalate_below`: with the protocol `escalation`, the debate continues if the certainty of the
+    first round, in [0, 1], is less.
+
+    `readout`: the way of obtaining scores from answers; see `debate.deciding`. `decider`: the model
+    that fills the scores of the readout `decide`; None: the agent's own. `argue`: whether agents
+    argue; False, which the readouts `pointwise` and `decide` allow, leaves out the feedback, too.
+    `argument_words`: limits an answer to one argument of so many words, without remarks on each
+    response, and therefore without feedback; None: no limit. `rules`: whether prompts have explicit
+    rules: follow the input, be precise, give no credit for length. `order`: the positions of the
+    candidates in each turn; see `place_candidates`.
+
+    `aggregation`: how scores of turns are combined. `select`: whether the best candidate is chosen,
+    or one is drawn by the probabilities. `temperature` (T): of the softmax that computes the
+    probabilities. `sampling_temperature`: of the models; None: their default. `threshold`: the
+    score in [0, 1] from which a candidate passes.
     """
 
     name: Name = "custom"
@@ -336,14 +347,14 @@ class Profile(_Frozen):
 
     @property
     def repeats(self) -> bool:
-        """Tell whether a later round would ask the same again: prompts show no arguments and no
-        memories recalled by them, and the candidates' positions are not balanced over the turns."""
+        """Return whether a later round would ask the same questions again: prompts show neither
+        arguments nor memories that depend on them, and the candidates' positions do not change."""
         blind = self.readout == "decide" and not self.argue
         same = self.readout == "pointwise" or (blind and self.order != "balanced")
         return same and not self.collections
 
     def models(self, model: M) -> tuple[str | M, ...]:
-        """Return all models that the debates ask, without duplicates; `model` is that of agents
+        """Return all models that the debates call, without duplicates; `model` is that of agents
         that name none."""
         decider = () if self.decider is None else (self.decider,)
         return tuple(dict.fromkeys([*(agent.model or model for agent in self.agents), *decider]))
@@ -358,7 +369,7 @@ class Profile(_Frozen):
 
     @property
     def stored_agents(self) -> tuple[str, ...]:
-        """Return the names of the store's agents that debate, as the profile has them."""
+        """Return the names of the stored agents that debate, as the profile has them."""
         return tuple(agent.stored for agent in self.agents if agent.stored is not None)
 
     @property

@@ -1,9 +1,10 @@
 """A debate, E: X x Y* x P* -> S*, round by round.
 
-`Debate` is an `Evaluator`. For each round, for each agent in order: recall, render, ask, and put
-the j x k scores into S[r, i]. After a round the agents' disagreement is measured; CV <= c ends the
-debate, if enough of them voted. What a turn sees, and what may run side by side, is the protocol's,
-here with its calls one after another:
+`Debate` is an `Evaluator`. For each round, for each agent in order: recall memories, render the
+prompt, call the model, and put the j x k scores into S[r, i]. After each round the agents'
+disagreement is measured; CV <= c ends the debate, if enough of them gave scores. The protocol
+determines what a turn sees, and which turns run concurrently. The protocols, with the number of
+calls that run one after another:
 
     sequential             all earlier turns within the window        r x i
     blind-first            nothing in round 1, then as sequential     1 + (r - 1) x i
@@ -12,7 +13,7 @@ here with its calls one after another:
     simultaneous-summary   a summary of the completed rounds          2 r
     independent            nothing: a jury                            1
 
-An escalation goes on after round 1 only where that round leaves the winner in doubt.
+An escalation continues after round 1 only if the winner of that round is uncertain.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ from textevolve.settings import today as this_day
 class Debate:
     """A judge that holds a debate of the profile's agents over a case.
 
-    `model_of` gives each agent its model, and an agent with the profile's `decider` as its `model`
-    that one. `concurrency`: calls of one debate that may be in flight together, where the protocol
-    allows any; 1 keeps a local server's prefix cache warm. `today` stands in every prompt, as
-    YYYY-MM-DD.
+    `model_of`: returns the model of an agent; for the profile's `decider` it is called with an
+    agent that has the decider as its model. `recall`: recalls the agents' memories. `concurrency`:
+    the maximum number of concurrent calls of one debate, if the protocol allows any; 1 lets a local
+    server reuse its prefix cache. `today`: the date in every prompt, as YYYY-MM-DD.
     """
 
     profile: Profile
@@ -109,9 +110,9 @@ class Debate:
 
 
 def choose_readout(profile: Profile, models: Sequence[str]) -> str:
-    """Choose the readout for `auto`: `alone` if all models are local ones, else `stated`. A small
-    model that states scores gives most candidates the same, and a rival or an argument in view
-    makes it worse (docs/measurements.md, Judges)."""
+    """Choose the readout for `auto`: `alone` (that is `pointwise`) if all models are local, else
+    `stated` (`verbalized`). Small models that state scores give most candidates the same score, and
+    seeing other candidates or arguments makes their scores worse (docs/measurements.md, Judges)."""
     if profile.readout != "auto":
         return profile.readout
     return "pointwise" if all(name.startswith("local/") for name in models) else "verbalized"
@@ -157,7 +158,8 @@ async def _debate(context: DebateContext) -> DebateResult:
 
 
 class _Table:
-    """The state of a debate in progress: its turns, and the messages that the next turn may see."""
+    """The state of a debate that is running: its turns, and the messages that the next turn may
+    see."""
 
     def __init__(self, context: DebateContext) -> None:
         self.context = context
@@ -206,8 +208,8 @@ class _Table:
             self.spoken.append((turn.round, quote_turn(self.context, turn)))
 
     def _skip_round(self, r: int, failure: Failure | None) -> None:
-        """Record a failure for every turn of a round whose summary is missing, since its turns
-        cannot be asked properly without."""
+        """Record a failure for every turn of a round whose summary is missing, since its turns need
+        the summary."""
         kind = failure.kind if failure else "failed"
         reason = f"the summary before round {r + 1}: {failure.reason if failure else 'missing'}"
         for i in self.agents:
@@ -215,7 +217,8 @@ class _Table:
             self._hear(Turn(r, i, model, (), failure=Failure(kind, reason)))
 
     def _window(self, r: int) -> tuple[str, ...]:
-        """Return the turns of rounds q with r - l <= q, including the current round."""
+        """Return the turns that round r may see: those of rounds q with r - l <= q, including the
+        current round."""
         window = self.context.profile.history_rounds
         start = 0 if window is None else r - window
         return tuple(text for q, text in self.spoken if q >= start)
@@ -246,8 +249,8 @@ class _Table:
         )
 
     def broken(self, rounds: range) -> Stop | None:
-        """Return why the debate cannot go on: the budget is spent, or no agent answered in these
-        rounds. None if it can."""
+        """Return the reason why the debate cannot continue: the budget is spent, or no agent
+        answered in these rounds. None if it can."""
         turns = [t for t in self.turns if t.round in rounds]
         if any(t.failure and t.failure.kind == "skipped" for t in turns):
             return "budget"

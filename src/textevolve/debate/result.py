@@ -1,7 +1,7 @@
 """The result of a debate: its turns, and everything computed from them.
 
-Only the turns and the profile are kept; scores, probabilities, feedback and the rest are computed
-from them on demand, so a result can be scored anew with other weights (`rescore`).
+Only the turns and the profile are stored. Scores, probabilities, feedback and the rest are computed
+from them on demand, so a result can be scored again with other weights (`rescore`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ from textevolve.showing import Shown
 from textevolve.spec import explain
 
 Stop = Literal["rounds", "converged", "certain", "budget", "failed"]
+"""Why a debate ended: all rounds have run, the agents agreed, the first round of an escalation was
+certain, the budget was spent, or no agent answered."""
 
 
 def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | None:
-    """Compute the certainty of one round's scores (agents, candidates, components); see
-    `DebateResult`.
+    """Compute the certainty of one round's scores, of shape (agents, candidates, components); see
+    `DebateResult.certainty`. None if too few agents gave scores to represent all.
 
-    The same scores, seed and nonce give the same number. A single candidate competes with a text
-    that has the passing threshold everywhere. None where too few agents voted to speak for all.
+    The same scores, seed and nonce give the same number. A single candidate is compared with an
+    imaginary one whose scores all equal the passing threshold.
     """
     if not arithmetic.is_quorum(int(arithmetic.voters(scores)), len(profile.agents)):
         return None
@@ -67,13 +69,14 @@ def end_early(
     profile: Profile, r: int, cv: float, certainty: float | None, voters: int
 ) -> Stop | None:
     """Return the reason why a debate ends after round r (from 0) before all rounds have run; None
-    if it goes on.
+    if it continues. `cv`: the round's disagreement. `certainty`: the first round's. `voters`: the
+    number of agents with scores in the round.
 
-    Nothing has converged where too few agents voted: one that is left agrees with itself. Where
-    a later round asks the same again, as with the readout `pointwise`, a debate that may converge
-    has.
-    `certainty` is the first round's, `voters` are the round's own. After the first round of an
-    escalation nothing else decides: agents may well agree that two candidates are equally good.
+    If too few agents gave scores, the debate does not converge, since a single agent always agrees
+    with itself. If later rounds would ask the same questions again, as with the readout
+    `pointwise`, a debate with a convergence threshold ends as converged. After the first round of
+    an escalation only the certainty decides, because agents may agree that two candidates are
+    equally good.
     """
     if profile.protocol == "independent":
         return None
@@ -95,11 +98,14 @@ def _read_memory(value: object) -> object:
 
 
 Sanitized: TypeAlias = Annotated[int, _earlier("sanitized", "disarmed")]
+"""The number of forged marks that were removed from texts; records of earlier versions name it
+`disarmed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """The points that one turn makes about one candidate, one sentence each."""
+    """The remarks of one turn on one candidate, one sentence each. `instructions`: the requested
+    changes."""
 
     strengths: str
     weaknesses: str
@@ -108,8 +114,9 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class DecidedBy:
-    """The model that scored a turn with the readout `decide`. `emulated`: it is a chat model.
-    `cut`: how many characters of the prompt did not fit its context."""
+    """The model that scored a turn with the readout `decide`. `emulated`: whether it is a chat
+    model that emulates a decision model. `cut`: the number of characters of the prompt that did not
+    fit into its context."""
 
     model: str
     emulated: bool = False
@@ -118,13 +125,14 @@ class DecidedBy:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One agent's turn. `round` and `agent` count from 0; `scores` is j x k in the case's order of
-    candidates and the profile's order of components, None where the turn failed.
-
-    `order`: candidates' indices in the positions in which they were shown. `log_odds`: as `scores`,
-    with the readouts that ask for P(yes). `decided_by`: with the readout `decide` alone. `seconds`:
-    the models' time. `parse_mode`: how the answer was read. `memories`: what was recalled for it.
-    """
+    """One turn of a debate, in which one agent argues and scores all candidates. `round` and
+    `agent`: numbers from 0. `order`: the candidates' indices in the positions in which they were
+    shown. `points`: the remarks on each candidate. `scores`: j x k, in the case's order of
+    candidates and the profile's order of components, from 0 to 10; None if the turn failed.
+    `log_odds`: of the same shape; None unless the readout asks yes / no questions. `decided_by`:
+    None unless the readout is `decide`. `parse_mode`: how the answer was parsed. `memories`: the
+    recalled memories. `sanitized`: the number of forged marks that were removed from the answer.
+    `seconds`: the duration of the model calls."""
 
     round: int
     agent: int
@@ -145,8 +153,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Swing:
-    """An agent's winning candidate in its first and in its last turn; None if its top scores
-    tie."""
+    """The candidate that an agent's scores favoured in its first and in its last turn; None if
+    several had the top score."""
 
     agent: str
     first: int | None
@@ -159,7 +167,8 @@ class Swing:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """The agents' arguments about one candidate, each with its speaker, the latest round first."""
+    """The agents' remarks on one candidate, each with its speaker, the latest round first.
+    `weakest_component`: the component with the lowest score; None without scores."""
 
     strengths: tuple[str, ...]
     weaknesses: tuple[str, ...]
@@ -186,9 +195,13 @@ class Feedback:
 class DebateResult(Shown):
     """A finished debate over one case. Candidates are numbered from 0 in the case's order.
 
-    `convergence`: CV after each round that ran. `stopped`: what ended it. `labels`: the number by
-    which the agents knew each candidate. `sanitized`: forged marks found in input and candidates.
-    `summaries`: what stood in for the transcript after each round, in that protocol.
+    `convergence`: the disagreement (CV) after each round that ran. `stopped`: why the debate ended.
+    `labels`: the number by which the agents knew each candidate. `nonce`: the code in the marks
+    around texts. `sanitized`: the number of forged marks that were removed from input and
+    candidates. `summaries`: with the protocol `simultaneous-summary`, the summary that replaced the
+    transcript after each round. `extra_usage`: of calls that belong to no turn. `index`: the
+    position of the case in the run. `failure`: the reason why nothing was scored; None if there are
+    scores.
     """
 
     case: Case
@@ -306,17 +319,17 @@ class DebateResult(Shown):
 
     @cached_property
     def certainty(self) -> float | None:
-        """Probability in [0, 1], from the first round, that its winner is the best; of a single
-        candidate that it rightly passes or fails. None where too few agents voted, or where the
-        agents of that round heard each other.
-        """
+        """Return the probability in [0, 1], computed from the first round, that its winner is the
+        best; of a single candidate, that it rightly passes or fails. None if too few agents gave
+        scores, or if the agents of that round heard each other."""
         if self.profile.protocol == "sequential" or not self.tensor.values.size:
             return None
         return measure_certainty(self.tensor.values[0], self.profile, self.nonce)
 
     @property
     def swings(self) -> tuple[Swing, ...]:
-        """For each agent with at least one scored turn, its winner in its first and last turn."""
+        """Return for each agent with at least one scored turn its winner in its first and last
+        turn."""
         votes = arithmetic.turn_scores(self.tensor.values, self.weights)
         swings_list: list[Swing] = []
         for agent, name in enumerate(self.agents):
@@ -329,8 +342,8 @@ class DebateResult(Shown):
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """Return how many agents gave scores in each round that ran; `convergence` is computed from
-        these."""
+        """Return the number of agents that gave scores in each round that ran; `convergence` is
+        computed from their scores."""
         if not self.tensor.values.size:
             return (0,) * len(self.convergence)
         return tuple(int(n) for n in arithmetic.voters(self.tensor.values))
@@ -387,7 +400,7 @@ class DebateResult(Shown):
         )
 
     def rescore(self, **parameters: Any) -> DebateResult:
-        """Score the same turns anew with other `weights`, `temperature`, `aggregation`, `select`,
+        """Score the same turns again with other `weights`, `temperature`, `aggregation`, `select`,
         `threshold`, `convergence` or `escalate_below`. Rounds after the one that now ends the
         debate are left out; rounds that did not run cannot be added."""
         allowed = {
@@ -460,8 +473,8 @@ class DebateResult(Shown):
 
 
 FORMAT = 1
-"""The version of a record, which holds what the result is made of. Under `metrics` stand the values
-computed from it, for readers that are not this program; they are not read back."""
+"""The version of the format of records. A record holds the fields of the result. Its `metrics` are
+the values computed from them, for other programs; they are not read back."""
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""The scores tensor S and everything computed from it: pure numpy, no models, no I/O.
+"""The tensor S of scores, and everything computed from it: pure numpy, no models, no I/O.
 
 S has the shape (..., r, i, j, k): rounds that ran, agents, candidates, components; each element is
 in [0, 10], NaN where a turn failed. Any number of leading axes is a batch. With w the component
@@ -8,7 +8,7 @@ weights:
     s_phi     = softmax(s_norm / T)                                        sums to 1
     CV        = standard deviation / mean of the agents' scores in one round
 
-A missing turn leaves both the sum and the count: it is never a zero.
+A missing turn is left out of both the sum and the count: it never counts as zero.
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ from textevolve.statistics.resampling import Array
 TurnScores: TypeAlias = Sequence[Sequence[float]]
 
 TOP_SCORE = 10.0
+"""The highest score."""
 SUMMED_IN_TURN = 8
-"""Numpy adds up this many numbers in a row, and more, in another order than one by one."""
+"""The number of terms from which numpy no longer adds them one after another, so that rounding
+differs."""
 TRIM = 0.2
+"""The share of votes that `trimmed` cuts from each end."""
 TIE = 1e-9
+"""The largest difference of scores that counts as a tie."""
 DRAWS = 2000
+"""The number of draws of the bootstrap."""
 
 
 def turn_scores(tensor: Array, weights: Array) -> Array:
@@ -44,11 +49,11 @@ def turn_scores(tensor: Array, weights: Array) -> Array:
 
 
 def normalise(tensor: Array, weights: Array, aggregation: Aggregation = "mean") -> Array:
-    """Compute the candidates' scores s_norm, shape (..., j), in [0, 10]; NaN for one that no turn
-    scored.
+    """Compute the candidates' scores s_norm, shape (..., j), in [0, 10]; NaN for a candidate that
+    no turn scored.
 
-    `mean` is the published formula; `median` and `trimmed` (a fifth cut from each end) take the
-    same weighted score of each turn and resist a single odd agent.
+    `mean` is the published formula. `median` and `trimmed` (a fifth cut from each end) combine the
+    weighted scores of the turns, and resist a single outlying agent.
     """
     scores = turn_scores(tensor, weights)
     votes = scores.reshape(*scores.shape[:-3], -1, scores.shape[-1])
@@ -102,8 +107,8 @@ def voters(tensor: Array) -> NDArray[np.intp]:
 
 
 def is_quorum(voters: int, agents: int) -> bool:
-    """Tell whether so many voters can speak for all agents: all of them, or two and more than
-    half."""
+    """Return whether this number of agents with scores represents all agents: all of them, or at
+    least two and more than half."""
     return 0 < voters == agents or (voters >= 2 and 2 * voters > agents)
 
 
@@ -111,9 +116,9 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
     """Compute the coefficient of variation (CV) of one round's scores (..., i, j, k), shape (...):
     0 if all agree; never NaN.
 
-    `agents`: for each candidate the CV over agents of each agent's weighted score; the largest of
-    them. `pooled`: one CV over the whole slice, as the method's author does in a demo; well
-    separated candidates never converge under it. A round without any answer gives infinity.
+    `agents`: the CV over agents of each candidate's weighted score, and of these the largest.
+    `pooled`: one CV over all scores of the round, as in a demo by the method's author; with it,
+    candidates of different quality never converge. A round without any answer gives infinity.
     """
     if mode == "pooled":
         pool = scores.reshape(*scores.shape[:-3], -1, 1)
@@ -133,8 +138,9 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
 def round_disagreement(
     scores: Sequence[TurnScores | None], weights: Sequence[float], mode: ConvergenceMode
 ) -> float:
-    """Return the `disagreement` of one round; `scores` holds each agent's (j x k; None where its
-    turn failed): the same to the last digit, without what arrays of a few numbers cost."""
+    """Return the `disagreement` of one round. `scores`: each agent's, j x k; None if its turn
+    failed. The result equals that of `disagreement` to the last digit, but for few numbers it is
+    faster without arrays."""
     present = [rows for rows in scores if rows is not None]
     cells = [score for rows in present for row in rows for score in row]
     many = max(len(weights), len(scores)) >= SUMMED_IN_TURN
@@ -155,8 +161,8 @@ def round_disagreement(
 
 
 def _add_up(terms: Iterable[float]) -> float:
-    """Add numbers one after another, as numpy does for a few numbers; Python's `sum` rounds less
-    often."""
+    """Add numbers one after another, as numpy does for few numbers; Python's `sum` rounds
+    differently."""
     return reduce(add, terms)
 
 
@@ -191,19 +197,20 @@ def certainty(
     scores: Array, weights: Array, leaders: tuple[int, ...], seed: int, draws: int = DRAWS
 ) -> float:
     """Estimate by bootstrap the probability in [0, 1] that the leading candidate of a round is the
-    best.
+    best. NaN if fewer than two cells could be drawn.
 
-    `scores`: that round's (i, j, k), NaN for a missing turn; `leaders`: the candidates with the
-    highest score, more than one where they tie. NaN where fewer than two cells could be drawn.
+    `scores`: that round's (i, j, k), NaN for a missing turn; a cell is the score of one agent for
+    one component. `leaders`: the candidates with the highest score, more than one if they tie.
 
-    Each draw gives every agent and every component a weight at random, and a cell the product of
+    Each draw gives every agent and every component a random weight, and each cell the product of
     the two: the Bayesian pigeonhole bootstrap (Owen & Eckles 2012, Bootstrapping data arrays of
-    arbitrary order) with the flat Dirichlet weights of Rubin (1981, The Bayesian bootstrap). Three
-    agents resampled by themselves are ten samples, are sure of all that they agree on, by however
-    little, and underrate the variance by a third. Crossed with the components, the probability
-    moves smoothly and parts a narrow win from a clear one. It is 1 where one candidate leads in
-    every cell. A single agent's components are resampled alone, and so are the agents where there
-    is a single component. A draw in which several are at the top counts for each in part.
+    arbitrary order) with the flat Dirichlet weights of Rubin (1981, The Bayesian bootstrap).
+    Resampling only three agents would give only ten different samples: they are certain whenever
+    all agents agree, however small the difference is, and underestimate the variance by a third.
+    With the components resampled as well, the probability changes smoothly, and distinguishes a
+    narrow win from a clear one. It is 1 if one candidate leads in every cell. The components of a
+    single agent are resampled alone, and so are the agents if there is a single component. A draw
+    with several top candidates counts for each of them in part.
     """
     counted = weights > 0
     cells = (scores * weights)[~np.isnan(scores).any(axis=(-2, -1))][..., counted]

@@ -1,9 +1,9 @@
-"""One turn: the prompt that an agent gets, and the turn made of its answer.
+"""One agent's turn: the prompt, and the turn that is parsed from the answer.
 
-A turn's prompt grows at its end: rules, input and candidates, history, then memories, persona and
-the request. All turns of a debate share its beginning, which a server keeps in its prefix cache.
-Texts of memories are data from strangers: they are fenced, or quoted where a prompt quotes, each
-below its source, which is not a part of the text.
+The parts of a prompt that vary most come last: rules, input and candidates, history, then memories,
+persona and the request. All turns of a debate share the beginning, which a server keeps in its
+prefix cache. The texts of memories are untrusted data: they stand between marks, or in quotes if
+the prompt quotes texts, each below its source, which is outside of the quoted text.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ from textevolve.memory.cue import Cue, Memory, nothing
 from textevolve.spans import span
 
 SOURCE_CHARACTERS = 160
+"""The maximum number of characters of a memory's source in a prompt."""
 
 
 async def remember(
     context: DebateContext, speaker: Agent, history: Sequence[str]
 ) -> tuple[Memory, ...]:
-    """Recall the agent's memories that fit the input, the candidates and the discussion.
+    """Recall the agent's memories that are relevant to the input, the candidates and the
+    discussion.
 
     Raises:
         InputError: the recall, which may be the caller's own code, failed.
@@ -78,15 +80,15 @@ async def remember(
 
 
 def _plain(history: Sequence[str], nonce: str) -> str:
-    """Return the discussion without marks and scores, which mean nothing to a search."""
+    """Return the discussion without marks and scores, which would only disturb a search."""
     left_out = (f"[[{nonce}", f"[[/{nonce}", "Scores by ")
     lines = "".join(history).splitlines()
     return "\n".join(line for line in lines if line and not line.startswith(left_out))
 
 
 def fence_memories(context: DebateContext, memories: Sequence[Memory]) -> tuple[str, ...]:
-    """Return the memories in fences for a turn's prompt, their rules first; empty without
-    memories."""
+    """Return the memories between marks for a turn's prompt, after the rules about memories; empty
+    without memories."""
     lines = [
         _show(context, m, fence("memory", _clean(context, m), context.nonce)) for m in memories
     ]
@@ -176,8 +178,9 @@ async def take_turn(
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """The question of one turn, before the candidates are put in an order. `decider`: the model
-    asked with the readout `decide` alone."""
+    """The data of one turn's question, except the order of the candidates. `history`: the messages
+    that the turn sees. `sample`: the number of the sample, from 0, if the same question is asked
+    several times. `decider`: the model that answers with the readout `decide`."""
 
     context: DebateContext
     model: Model

@@ -1,10 +1,10 @@
-"""A cascade of two judges: the second is asked only if the first is not sure.
+"""A cascade of two judges: the second is called only if the first is uncertain.
 
     cascade:BELOW:FIRST,SECOND        cascade:0.9:probe+rules@local/laya,debate:general
 
-Certainty of a judgement, whatever the judge, then how such a text is taken apart, and the judge.
-How a debate knows its certainty is in `debate.early_stop`; which BELOW keeps a promise is
-selected from labels by `bench.escalation`.
+The module computes the certainty of a judgement, parses the text of a cascade, and has the judge.
+`debate.early_stop` computes the certainty of a debate. `bench.escalation` selects from labels the
+BELOW at which the cascade keeps a required accuracy.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from textevolve.llm.choice_logprobs import log_odds, probability, softmax
 
 
 def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None:
-    """Return the probability in [0, 1] that a judgement is right, as its own scores tell; None if a
-    candidate has no score, or a part of the question has no answer.
+    """Return the probability in [0, 1] that a judgement is right, computed from its scores. None if
+    a candidate has no score, or a question of the judge has no answer.
 
-    A judge that knows better has a `certainty` of its own, as a debate has from the votes of its
-    first round. Else, with l the log-odds of the scores:
+    If the evaluation has a `certainty` of its own, as a debate computes it from the votes of its
+    first round, return that. Otherwise, with l the log-odds of the scores:
 
-    - Of several candidates, that the best is the best: exp(l_best) / sum of exp(l). With
-      independent l that is the probability that the best is the good one, if one is; with the
-      strengths of a pairwise judge it is Bradley and Terry's (1952), extended by Luce (1959).
-    - Of one candidate p = P(good), that it rightly passes (p) or fails (1 - p), after log-odds were
-      moved so that p is 1/2 at the `threshold`.
+    - Of several candidates: the probability that the top one is best, exp(l_top) / sum of exp(l).
+      For independent l it is the probability that the top candidate is the good one, if exactly
+      one is; for the strengths of a pairwise judge it is Bradley and Terry's (1952), extended by
+      Luce (1959).
+    - Of one candidate, p = P(good): the probability that it rightly passes (p) or fails (1 - p),
+      after the log-odds were shifted so that p is 1/2 at the `threshold`.
     """
     scored = [outcome for outcome in evaluation.result if isinstance(outcome, EvaluationResult)]
     if not scored or len(scored) < len(evaluation.result):
@@ -70,18 +71,18 @@ def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None
 CASCADE = "cascade"
 FORM = "cascade:BELOW:FIRST,SECOND, such as cascade:0.9:probe,debate:general"
 DECIDED_BY = "decided_by"
-"""The metadata in which a result names the judge that it is of."""
+"""The key in a result's metadata that holds the name of the judge whose result it is."""
 
 
 def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, str, str]:
     """Split the text of a cascade into BELOW, as it was written, and the two judges.
-    `begins_judge`: tells whether a text begins as a judge's text does.
+    `begins_judge`: a function that returns whether a text begins like a judge's text.
 
-    Commas also stand in the names of files. What parts the two judges is the first comma after
-    which a judge's text begins, so the second may be a cascade, and the first may not.
+    File names may contain commas, too. The judges are split at the first comma after which a
+    judge's text begins, so the second judge may be a cascade, and the first may not.
 
     Raises:
-        InputError: it is not of the form, or BELOW is no number above 0 and up to 1.
+        InputError: the text is not of the form, or BELOW is not above 0 and at most 1.
     """
     _, _, tail = text.partition(":")
     below, _, judges = tail.partition(":")
@@ -101,14 +102,14 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, s
 
 @dataclass(frozen=True)
 class Cascade:
-    """Asks `first`, and `second` where the certainty of `first` lies below `below`, or where it
-    fails. What a limit forbade is not asked of `second` either: the same run under another limit
-    would have another score.
+    """A judge that calls `first`, and calls `second` if the certainty of `first` is less than
+    `below`, or if `first` fails. If a limit of the run forbade a call of `first`, `second` is not
+    called either, since the same run with another limit would have another score.
 
-    A result is that of the judge which decided; its metadata has `decided_by`, that judge's name of
-    `names`, the `certainty` of the first judge, and `first_failed`, why that has none, where it
-    failed. The judge of a cascade within the cascade is named by that one. Where `second` fails
-    there is no score, though `first` may have given one that it was not sure of.
+    The result is that of the judge that decided. Its metadata has `decided_by`, the judge's name
+    from `names`; the `certainty` of the first judge; and `first_failed`, the reason if the first
+    judge failed. If a cascade is part of this cascade, `decided_by` names its inner judge. If
+    `second` fails there is no score, even if `first` gave an uncertain one.
     """
 
     first: Evaluator

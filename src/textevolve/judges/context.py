@@ -1,7 +1,6 @@
-"""Shared parts of all judges: the material as a prompt shows it, options, and the judgement.
-
-How a judge asks, and how it makes scores of the answers, stands in its own file.
-"""
+"""The shared parts of all judges that are no debates: the texts of a case as prompts show them, the
+options, and the judgement. The questions of each judge, and how it computes scores from the
+answers, are in its own file."""
 
 from __future__ import annotations
 
@@ -63,6 +62,7 @@ _VARIABLES = {
     "statements": ("instruction", "text", "most"),
     "material": ("material",),
 }
+"""The variables of each prompt's template, by the prompt's name."""
 
 
 @cache
@@ -111,21 +111,24 @@ def prompts_version() -> dict[str, str]:
 
 
 class CaseOptions(Frozen):
-    """The options of a judge that a case's parameters may set."""
+    """The options of a judge that the parameters of a case may set. `seed`: sent with each call,
+    and used to draw the marks around texts. `threshold`: the score in [0, 1] from which a text
+    passes."""
 
     seed: Annotated[int, Field(ge=-(10**18), le=10**18)] = 0
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
 
 
 class Options(CaseOptions):
-    """The options of every judge.
+    """The options that all judges of this package have.
 
-    `rules`: explicit rules on following the instruction, precision, and no credit for length.
-    `reference`: the judge sees the case's reference answer with the response; if the case has none,
-    the judge first answers the input itself, in a call of its own. `examples`: a probe is first
-    shown six answered examples, and asks one question instead of several. `concurrency`: calls of
-    one case that may be in flight together. `rubric`: the user's own, in place of the questions
-    that are shipped; each line of it is a criterion of a checklist.
+    `rules`: adds explicit rules to the prompts: follow the instruction, be precise, give no credit
+    for length. `reference`: the judge sees the case's reference answer with the response; if the
+    case has none, the judge first answers the input itself, in a separate call. `examples`: a probe
+    is first shown six answered examples, and asks one question instead of several.
+    `max_answer_tokens`: the limit on each written answer. `rubric`: the user's own criteria, which
+    replace the judge's questions; each line is a criterion of a checklist. `concurrency`: the
+    maximum number of concurrent calls for one case.
     """
 
     rules: bool = False
@@ -151,8 +154,11 @@ class Judgement:
     """A judge's outcome for one case: a result or a failure for each candidate, in the case's
     order.
 
-    A result's metadata has `log_odds`, by which candidates rank even where scores are near 0 or 1.
-    Of a cascade, `certainty` and `feedback` are those of the judge that decided.
+    The metadata of a result has `log_odds`, by which candidates are ranked even if their scores are
+    near 0 or 1. `coverage`: the share in [0, 1] of the planned calls that gave an answer.
+    `details`: further figures of the judge. `certainty`: the probability that the judgement is
+    right; None if the judge does not compute it. `certainty` and `feedback` of a cascade are those
+    of the judge that decided.
     """
 
     case: Case
@@ -167,8 +173,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOdds:
-    """The log-odds of the answers to questions about one text. `emulated` and `cut` are those of a
-    `Decision`; None if no decision model was asked."""
+    """The log-odds of the answers to questions about one text, in the order of the questions.
+    `emulated`: whether a chat model stood in for a decision model; None if no typed questions were
+    asked. `cut`: the number of characters of the text that did not fit into the model's context."""
 
     log_odds: tuple[float, ...]
     emulated: bool | None = None
@@ -176,7 +183,7 @@ class AnswerOdds:
 
     @property
     def told(self) -> dict[str, Any]:
-        """Return the metadata of a result that tells how the model decided."""
+        """Return `emulated` and `cut` as the metadata of a result."""
         return {} if self.emulated is None else {"emulated": self.emulated, "cut": self.cut}
 
 
@@ -190,8 +197,9 @@ def describe_truncation(characters: int) -> list[str]:
 
 
 class JudgeContext:
-    """One case while a judge works on it: its fenced texts, and the calls made for it. `decider`:
-    the model that answers questions, if another model writes."""
+    """The state of a judge that works on one case: the case's texts between marks, as prompts show
+    them, and the calls made for it. `decider`: the model that answers questions, if another model
+    writes the texts that it judges."""
 
     def __init__(
         self, case: Case, model: Model, options: Options, decider: Model | None = None
@@ -268,7 +276,7 @@ class JudgeContext:
         is off.
 
         Raises:
-            AnswerError: it came empty. ModelError: it did not come.
+            AnswerError: the judge's own answer is empty. ModelError: the call failed.
         """
         if not self.options.reference:
             return ""
@@ -315,9 +323,9 @@ class JudgeContext:
         return f"{rules}\n\n" if rules else ""
 
     def state(self, *parts: str) -> tuple[str, ...]:
-        """Return the state of a decision, with quoted material. The explicit rules are not in it,
-        since a state is nothing to be followed. It says little else: some models read few
-        tokens."""
+        """Return the state of a decision: the text that the model decides about, with quoted
+        material. It does not contain the explicit rules, since models must not follow instructions
+        in a state. It has few other words, because some models have short contexts."""
         rules = "".join(image_rules(self.case))
         return (f"{prompt('state').render()}\n{rules}", *parts)
 
@@ -327,12 +335,12 @@ class JudgeContext:
         questions: Mapping[str, Question],
         candidates: Iterable[int] | None = (),
     ) -> tuple[Mapping[str, Answer], AnswerOdds]:
-        """Return the answers to all questions about one state, by their names in results, and their
-        log-odds. `candidates`: the candidates that the state shows with the input, for their
-        images; None if it does not show the input either.
+        """Ask all questions about one state in one request. Return the answers by the names of the
+        questions, and their log-odds. `candidates`: the candidates whose images are sent with those
+        of the input; None: send no images.
 
         Raises:
-            AnswerError: one has none; says which. ModelError: no answer came at all.
+            AnswerError: a question has no answer; names it. ModelError: the call failed.
         """
         requests = {
             name: replace(entry, instructions=self.rules + entry.instructions)
@@ -404,19 +412,21 @@ class JudgeContext:
 
 @dataclass(frozen=True)
 class ModelJudge(ABC):
-    """A judge that asks a model; each kind says in `judge` what it asks about one case. `decider`:
-    judges what the model wrote down, where a judge has it write something."""
+    """The base of judges that ask a model. Each subclass implements `judge` for one case.
+    `decider`: the model that answers the questions, if `model` writes the criteria or statements to
+    be judged; None: `model` does both."""
 
     model: Model
     options: Options = field(default_factory=Options)
     decider: Model | None = None
 
     async def __call__(self, case: Case, /) -> Judgement:
-        """Judge a case. Where a call for the case as a whole fails, no candidate has a score.
+        """Judge a case. If a call for the case as a whole fails, no candidate has a score.
 
         Raises:
             InputError: the case, its parameters or the options cannot be used.
-            FatalModelError: no call can succeed; CapabilityError: without log-probabilities.
+            FatalModelError: no call can succeed.
+            CapabilityError: the endpoint gives no log-probabilities.
         """
         context = JudgeContext(case, self.model, self.options, self.decider)
         outcome = await attempt(self.judge(context))
@@ -428,7 +438,8 @@ class ModelJudge(ABC):
 
 
 class PlainJudge(ABC):
-    """A judge that asks no model: each kind says in `grade` how it grades a candidate."""
+    """The base of judges that call no model. Each subclass implements `grade` for one candidate.
+    `title`: the judge's name in messages."""
 
     title: ClassVar[str]
 

@@ -1,10 +1,10 @@
-"""The criteria that a rubric's lines are, and the typed questions that they make.
+"""Parse the lines of a rubric into criteria, and make a typed question of each.
 
     The response is polite.                                           is it so?
     How clear is the response? [confused | clear in parts | clear]    on which level is it?
 
-Levels stand in brackets at the end of a line, the lowest first. Which rubrics are shipped is in
-`shipped_rubrics`.
+A line without brackets is a yes / no question. Levels are in brackets at the end of a line, the
+lowest first. `shipped_rubrics` has the rubrics of the package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEVELS = re.compile(r"(.*\S)\s*\[([^\[\]]*\|[^\[\]]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One line of a rubric: a statement about a response, or a question on it. `levels`: its
+    """One line of a rubric: a statement or a question about a response. `levels`: the possible
     answers, the lowest first; empty if the answer is yes or no."""
 
     text: str
@@ -36,10 +36,10 @@ def read_criteria(rubric: str) -> tuple[str, ...]:
 
 
 def read_levels(line: str) -> Criterion:
-    """Read one line of a rubric: the criterion, and its levels in brackets, if it has any.
+    """Parse one line of a rubric: the criterion, and the levels in brackets if there are any.
 
     Raises:
-        InputError: a level is empty, or stands there twice.
+        InputError: a level is empty or repeated.
     """
     match = _LEVELS.fullmatch(line)
     if match is None:
@@ -54,10 +54,11 @@ def read_levels(line: str) -> Criterion:
 
 
 def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
-    """Make a typed question of each criterion; return the questions by the criterion's text.
+    """Make a typed question of each criterion, and return the questions by the text of the
+    criterion.
 
     Raises:
-        InputError: levels cannot be used, or a text stands there twice.
+        InputError: levels cannot be used, or a criterion is repeated.
     """
     criteria = [read_levels(line) for line in lines]
     questions = {

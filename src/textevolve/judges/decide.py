@@ -1,8 +1,8 @@
-"""Judges by typed questions, all about one text in one request: where a model decides by itself
-there is no text to write, and where it only chats its decisions are emulated.
+"""Judges that ask typed questions, all about one text in one request. A decision model answers with
+probabilities and writes no text; for a model that only chats, the decision is emulated.
 
-`Decide` looks at each candidate alone, `DecideChoice` at all of them as the options of one choice;
-`choose_between` compares two for `Pairwise`.
+`Decide` asks about each candidate alone, `DecideChoice` asks about all candidates as the options of
+one choice, and `choose_between` compares two candidates for `Pairwise`.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ from textevolve.llm.choice_logprobs import UNSURE, probability
 from textevolve.llm.decisions import Answer, Option, Question, choice
 
 DECIDED = QUESTIONS[-1:]
-"""What is asked of each candidate where there is no rubric."""
+"""The question about each candidate if there is no rubric."""
 
 WHICH = "Which option is the right answer to what is asked, or does best what is asked for?"
-"""What is asked of all candidates together where there is no rubric."""
+"""The question about all candidates together if there is no rubric."""
 
 LONGEST_NAME = 60
-"""Characters of an option's name."""
+"""The maximum number of characters of an option's name."""
 
 FIRST, SECOND = "first", "second"
 
 
 @dataclass(frozen=True)
 class Decide(ModelJudge):
-    """Decides on each candidate alone: j requests, each with a question for every criterion.
+    """A judge that decides on each candidate alone: one request for each, with a question for each
+    criterion.
 
-    The criteria are the lines of the rubric, or else `DECIDED`. The score is the mean over them of
-    the log-odds of `Answer.share`, as a share again.
+    The criteria are the lines of the rubric, or `DECIDED` without a rubric. Each answer gives a
+    share in [0, 1] (`Answer.share`); the score is computed from the mean of the log-odds of these
+    shares.
     """
 
     async def judge(self, context: JudgeContext) -> Judgement:
@@ -67,8 +69,8 @@ class Decide(ModelJudge):
 
 @dataclass(frozen=True)
 class DecideChoice(ModelJudge):
-    """Decides which of all candidates is the right one, in one request: the state is the case's
-    input as it stands, and the candidates are the options of a choice.
+    """A judge that decides in one request which of all candidates is the right one. The model sees
+    the case's input unchanged, and the candidates are the options of a choice.
 
     The score of a candidate is the probability of its option.
     """
@@ -108,7 +110,7 @@ def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
 
 
 def _say(criterion: str, question: Question, answer: Answer) -> str:
-    """Return the line of the feedback for one criterion."""
+    """Return the line of the feedback about one criterion."""
     if question.kind == "predicate":
         return f"{criterion} {answer.share:.0%} yes"
     level = question.options[answer.best].description

@@ -1,4 +1,5 @@
-"""A judge by meaning and without a question: the cosine similarity of embeddings."""
+"""A judge that calls an embedder instead of asking questions: it scores the cosine similarity of
+embeddings."""
 
 from __future__ import annotations
 
@@ -16,17 +17,18 @@ from textevolve.llm.catalogue import PROVIDER, embedder_of
 from textevolve.llm.embeddings import embed
 
 DIGITS = 9
-"""Of a cosine that are kept; behind them is rounding, by which a text would be unlike itself."""
+"""The number of digits to which a cosine is rounded, so that equal texts have exactly the cosine
+1."""
 
 
 @dataclass(frozen=True)
 class EmbeddingSimilarity(ModelJudge):
-    """A judge by the similarity of each candidate to the case's reference: the cosine of their
-    embeddings, at least 0. Each text takes one call of an endpoint's `/v1/embeddings` or of
-    `local/minilm`.
+    """A judge that scores each candidate by the cosine of its embedding and that of the case's
+    reference; negative cosines count as 0. Each text takes one call of an endpoint's
+    `/v1/embeddings` or of `local/minilm`.
 
     Raises:
-        InputError: the model is a local one that writes and gives no embeddings.
+        InputError: the model is a local one that generates text and has no embeddings.
     """
 
     def __post_init__(self) -> None:
@@ -54,7 +56,7 @@ def cosine(vector: Sequence[float], other: Sequence[float]) -> float:
     """Return the cosine similarity of two vectors, in [-1, 1].
 
     Raises:
-        AnswerError: they have not the same length, or one of them is 0.
+        AnswerError: their lengths differ, or one of them is 0.
     """
     if len(vector) != len(other):
         raise AnswerError(f"the embeddings have {len(vector)} and {len(other)} numbers")

@@ -1,7 +1,5 @@
-"""The judge that a fit to people's labels gives: several judges' verdicts, weighted.
-
-Its file is described and read in `fitted_file.py`.
-"""
+"""The judge that is fitted to people's labels: a weighted sum of the values of several judges.
+`fitted_file.py` describes and reads its file."""
 
 from __future__ import annotations
 
@@ -31,20 +29,23 @@ from textevolve.llm.choice_logprobs import probability
 from textevolve.statistics.resampling import Array
 
 SignalValues: TypeAlias = Sequence[float | Failure]
-"""Of one signal, for each candidate."""
+"""The values of one signal (a judge whose scores are weighted) for each candidate."""
 
 
 @dataclass(frozen=True)
 class FittedJudge:
-    """A judge that asks several judges (its signals), and adds their values by the fitted weights.
+    """A judge that calls several judges (its signals), and adds their values with the fitted
+    weights to a utility.
 
-    Fitted to pairs: a candidate's score is logistic(its utility - the mean of the others'), with
-    two candidates the probability of being the better one; alone, logistic(its utility), that of
-    being better than a text of average signals among the labelled ones. Fitted to ratings: the
+    If it was fitted to pairs, a candidate's score is logistic(its utility - the mean utility of the
+    others); with two candidates this is the probability of being the better one. A single
+    candidate's score is logistic(its utility): the probability of being better than a text whose
+    signals are the averages of the labelled texts. If it was fitted to ratings, the score is the
     probability of being good, independent of the other candidates.
 
-    `judges`: by the texts of the signals. `ordered`: those of them that the order of candidates may
-    sway, which are asked in both orders where they were so for the fit.
+    `file`: signals and weights. `judges`: the opened judges by the texts of the signals. `ordered`:
+    those signals that the order of the candidates may influence; they are called in both orders if
+    they were for the fit. `source`: the name of the file in messages.
     """
 
     file: FittedFile

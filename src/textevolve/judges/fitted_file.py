@@ -1,7 +1,5 @@
-"""A fitted judge as a file that people can read: signals, weights, and their measured figures.
-
-How one is fitted is in `textevolve.bench`, how it judges in `fitted.py`.
-"""
+"""The file of a fitted judge, in a form that people can read: signals, weights, and measured
+figures. `textevolve.bench` fits a judge to labels, and `fitted.py` judges with it."""
 
 from __future__ import annotations
 
@@ -19,24 +17,29 @@ from textevolve.texts.yaml_lines import build_at, parse_yaml
 
 ENDING = ".judge"
 OTHERS = ("python", "rules", "hybrid", "cascade", "metric")
-"""How judges' texts begin that may end like a fitted one's."""
+"""The first words of other judges' texts that may end with `.judge`, too, since they name files or
+other judges."""
 HEAD = """\
 # A judge that was fitted to labels. Use it like any other: --judge FILE.judge
 # utility = intercept + sum over the signals of weight * (value - mean) / scale
 """
+"""The comment at the beginning of the file."""
 
 
 class _Part(BaseModel):
-    """A part of the file; the file as a whole reports faults, with their place."""
+    """The base of the parts of the file. Errors in a part are reported with their place in the
+    whole file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class FittedSignal(_Part):
-    """One signal. `model`: the one it was fitted with, which is asked again; null for a signal that
-    asks none, or whose judge names it. `values`: their unit. `weight`: of the standardised signal.
-    `share`: what files of earlier versions say that it earns. `alone`: its agreement, with its
-    interval."""
+    """One signal of a fitted judge: another judge whose value is weighted. `judge`: its text.
+    `model`: the model with which it was fitted, and is called again; null if the signal calls no
+    model, or its text names one. `values`: whether its values are log-odds or scores. `weight`: its
+    weight after standardising the values: (value - `mean`) / `scale`. `share`: its share of the
+    agreement, only in files of earlier versions. `alone`: the agreement of this signal alone with
+    the labels, with a confidence interval."""
 
     judge: Annotated[str, Field(min_length=1)]
     model: str | None = None
@@ -49,8 +52,10 @@ class FittedSignal(_Part):
 
 
 class FittedThreshold(_Part):
-    """The score from which a text passes, and its promise. `precision` and `confidence` are the
-    required ones; `holds` says whether any threshold holds them: else `value` is 0.5."""
+    """The score from which a text passes (`value`), chosen for a required precision. `precision`:
+    the required share of good texts among those that pass. `confidence`: the required probability
+    that this precision is reached. `holds`: whether any threshold reaches it; if none does, `value`
+    is 0.5. `guarantee`: the result as a sentence."""
 
     value: Annotated[float, Field(ge=0, le=1)]
     precision: float
@@ -60,10 +65,12 @@ class FittedThreshold(_Part):
 
 
 class FittedFile(Frozen):
-    """A fitted judge. `fitted_to`: pairs (who is better) or ratings (how good); `good` is the grade
-    from which a text is good. `orders`: how its signals were asked, and are. `ridge`: the strength
-    of the penalty. For people to read: `labels`, the number and the hash of the labels it was
-    fitted to; `cross_validated`, figures of items that it was not fitted to."""
+    """A fitted judge. `fitted_to`: pairs (which text is better) or ratings (how good a text is).
+    `good`: the rating from which a text counts as good. `orders`: whether the signals see the
+    candidates in both orders, or only in the given one, as for the fit. `ridge`: the strength of
+    the ridge penalty on the weights. `intercept`: added to the weighted sum. For people to read:
+    `labels`, the number and the hash of the labels of the fit; `cross_validated`, figures measured
+    on items that were left out of the fit; `warnings`."""
 
     format: Literal[1] = 1
     fitted_to: Literal["pairs", "ratings"]

@@ -1,14 +1,14 @@
-"""The judge `instruction-likelihood`: how well does a response tell its instruction?
+"""The judge `instruction-likelihood`: how likely is the instruction, given the response?
 
-The model sees a response alone and has to write its instruction. The true one is forced, and the
-log-probabilities of its tokens say how much it surprised the model. A good answer to a neighbouring
-instruction gives itself away, however well it is written, and the model never has to judge, which
-small ones are bad at.
+The model sees a response alone and is asked for its instruction. The true instruction is forced as
+the answer, and the log-probabilities of its tokens measure the surprise of the model. A
+well-written answer to a similar but different instruction scores low, and the model never has to
+judge, at which small models are bad.
 
-The endpoint must force tokens, as llama.cpp's server and so every local model does: what a model
-writes within a JSON schema splits words in odd ways, and that surprises more than the text. The
-idea, with sampled instructions compared by their words instead of log-probabilities: FLIP, arXiv
-2602.13551, section 3.
+The endpoint must be able to force tokens, as llama.cpp's server and therefore every local model is.
+A JSON schema is no substitute: in it models split words into unusual tokens, which adds more
+surprise than the text itself. The idea, with sampled instructions that are compared by their words
+instead of log-probabilities, is FLIP, arXiv 2602.13551, section 3.
 """
 
 from __future__ import annotations
@@ -29,22 +29,25 @@ from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.reasoning import describe_missing_text
 
 WORDS = 20
-"""The judge reads back so many words of an instruction. Fewer changed verdicts when measured."""
+"""The number of words of the instruction that are forced. When measured, 20 words gave the same
+verdicts as the whole instruction, and 10 words did not."""
 CERTAIN = 1e-6
-"""Nats that count as none: a certainty would make an infinite ratio."""
+"""The least surprise in nats; a surprise of 0 would make the ratio infinite."""
 LONGEST = 600
-"""Characters that are read back; of more one half from each end."""
+"""The maximum number of characters that are forced; of a longer text half are taken from each
+end."""
 
 
 @dataclass(frozen=True)
 class InstructionLikelihood(ModelJudge):
-    """1 + j calls; no candidate is seen beside its rivals. Of the instruction the first `WORDS` are
-    read.
+    """A judge by the likelihood of the instruction given the response, with one call for each
+    candidate and one for an empty response. No prompt shows more than one candidate. Only the first
+    `WORDS` words of the instruction count.
 
     With L the surprise, in nats, of the instruction after a response, and N after an empty one,
-    score = N / (N + L): 0.5 where the response says nothing about the instruction, towards 1 the
-    more of it can be told from the response. Scores compare responses to the same input; a response
-    that repeats its instruction scores high, whatever else it says.
+    score = N / (N + L). It is 0.5 if the response says nothing about the instruction, and nearer to
+    1 the better the response predicts it. Scores are comparable among responses to the same input.
+    A response that repeats its instruction scores high, whatever else it says.
     """
 
     async def judge(self, context: JudgeContext) -> Judgement:
@@ -110,8 +113,8 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
 
 
 def cut_instruction(text: str, words: int = WORDS) -> str:
-    """Return the first `words` words of a text, or all for 0; of more than `LONGEST` characters
-    only the beginning and the end are left."""
+    """Return the first `words` words of a text, or all for 0; if they have more than `LONGEST`
+    characters, only their beginning and end."""
     text = text.strip()
     for last in islice(re.finditer(r"\S+", text), words - 1, words) if words else ():
         text = text[: last.end()]
@@ -151,12 +154,12 @@ async def _surprise(
 
 
 def read_surprise(response: Response, target: str) -> float:
-    """Return the surprise of `target` in nats: minus the sum of the log-probabilities of its
+    """Return the surprise of `target` in nats: the negative sum of the log-probabilities of its
     tokens.
 
     Raises:
         CapabilityError: the endpoint gave no log-probabilities, or did not force the tokens.
-        AnswerError: the answer came empty.
+        AnswerError: the answer is empty.
     """
     if not response.text:
         raise AnswerError(describe_missing_text(response))

@@ -1,4 +1,4 @@
-"""A case with what any judge made of it, as runs give it and files hold it."""
+"""A case with the results of a judge, as runs return it and files store it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from textevolve.showing import Shown
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JudgedCase(Shown):
-    """A case with the judge's result or failure for each candidate, in the order of the
-    candidates."""
+    """A case with the judge's result or failure for each candidate, in the order of the candidates.
+    `index`: the position of the case in the run, from 0. `usage`: of the judge's calls."""
 
     case: Case
     index: int

@@ -1,7 +1,7 @@
-"""The judge `look:length` scores a text by its number of words. No model is asked.
+"""The judge `look:length` scores a text by its number of words. It calls no model.
 
-It says nothing about quality. It is a judge so that a fit can have it among its signals, and so
-that a judge can be compared with it.
+Length says nothing about quality. It is a judge so that a fitted judge can have it among its
+signals, and so that judges can be compared with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from textevolve.llm.choice_logprobs import probability
 LOOK = "look"
 LENGTH = "length"
 USUAL = 100
-"""Words of a text with the score 0.5."""
+"""The number of words of a text with the score 0.5."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A judge that asks no model: a metric, with the case's reference as the label."""
+"""A judge that calls no model: it computes a metric, with the case's reference as the label."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MetricJudge(PlainJudge):
     `metric`: its name, as `open_metric` takes it.
 
     Raises:
-        InputError, SettingsError: there is no such metric, or a package of it is missing.
+        InputError, SettingsError: there is no such metric, or a package that it needs is missing.
     """
 
     title = "a metric"

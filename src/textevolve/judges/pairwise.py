@@ -1,8 +1,10 @@
-"""Two candidates side by side, in both orders: which does better what the instruction asks?
+"""A judge that compares two candidates side by side, in both orders: which one follows the
+instruction better?
 
-The log-odds are averaged over the orders, so that a liking for a letter or a place cancels. How a
-pair is asked is given: `ask_letters` reads two letters, `decide.choose_between` has it decided.
-More candidates than two: all pairs, and Bradley-Terry scores.
+The log-odds are averaged over both orders, so that a preference for a letter or a position cancels
+out. `ask_letters` asks a model for one of two letters, `decide.choose_between` asks a typed
+question. With more than two candidates all pairs are compared, and a Bradley-Terry model computes
+the strength of each candidate.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from textevolve.statistics.regression import logistic
 from textevolve.statistics.resampling import Array
 
 AskPair: TypeAlias = Callable[[JudgeContext, str, int, int], Awaitable[AnswerOdds]]
-"""The log-odds of the first of two candidates, by their numbers, against the second; the text is
-the reference, empty if there is none."""
+"""A function that compares two candidates, which are named by their indices, and returns the
+log-odds that the first one is better. The text is the reference, empty if there is none."""
 
 
 async def ask_letters(
@@ -48,10 +50,11 @@ async def ask_letters(
 
 @dataclass(frozen=True)
 class Pairwise(ModelJudge):
-    """Compares candidates two at a time, each pair in both orders: two calls of `ask` a pair.
+    """A judge that compares candidates two at a time, each pair in both orders: two calls of `ask`
+    for each pair.
 
-    The score of a candidate is its expected share of wins against the others: with two candidates,
-    the probability of being the better one.
+    The score of a candidate is its expected share of wins against the others. With two candidates
+    it is the probability of being the better one.
     """
 
     ask: AskPair = ask_letters
@@ -131,22 +134,25 @@ class _Comparisons:
 
 
 PRIOR = 0.1
+"""The number of comparisons that each candidate is assumed to have won, and lost, against an
+average one."""
 _STEPS = 200
 _TIE = 1e-9
 
 
 def bradley_terry(wins: Sequence[Sequence[float]] | Array, prior: float = PRIOR) -> Array:
-    """Estimate the log-strength of each candidate, with the mean 0. `wins[a, b]`: how often a beat
-    b; a tie counts as half.
+    """Estimate the log-strength of each candidate, with the mean 0. `wins[a, b]`: the number of
+    times a beat b; a tie counts as half, NaN as no comparison.
 
-    Bradley and Terry (1952): P(a beats b) = s_a / (s_a + s_b); the log-likelihood of Hunter (2004),
-    "MM algorithms for generalized Bradley-Terry models", eq. 2, is maximised over log s, where it
-    is concave, by Newton steps. Each candidate has also won and lost `prior` comparisons with one
-    of strength 1 (Coulom 2008, "Whole-history rating", has one of each), so that a candidate which
-    never lost, or never met the others, stays finite. NaN counts as no comparison.
+    By Bradley and Terry (1952), P(a beats b) = s_a / (s_a + s_b). The log-likelihood of Hunter
+    (2004), "MM algorithms for generalized Bradley-Terry models", eq. 2, is maximised by Newton
+    steps over log s, in which it is concave. Each candidate is assumed to have also won and lost
+    `prior` comparisons with a candidate of strength 1 (Coulom 2008, "Whole-history rating", assumes
+    one of each), so that the strength stays finite for candidates that never lost or were never
+    compared.
 
     Raises:
-        InputError: no square table, a negative count or a prior that is not above 0.
+        InputError: the table is not square, a count is negative, or the prior is not above 0.
     """
     counts = np.asarray(wins, dtype=np.float64)
     table = np.where(np.isnan(counts), 0.0, counts)

@@ -1,7 +1,8 @@
-"""Judges by yes / no questions on one candidate at a time, read from the log-probabilities.
+"""Judges that ask yes / no questions about one candidate at a time, and compute scores from the
+log-probabilities of the answers.
 
-A candidate is never seen beside its rivals, so no place in a list can favour it. `Probe` asks the
-same questions of every case; `Checklist` first has criteria written for the input.
+No prompt shows more than one candidate, so no position can be preferred. `Probe` asks the same
+questions about every case; `Checklist` first has a model write criteria for the input.
 """
 
 from __future__ import annotations
@@ -33,18 +34,20 @@ QUESTIONS = (
     "Would the person who wrote the instruction be satisfied with this response?",
     "Does the response do exactly what the instruction asks, correctly and completely?",
 )
+"""The questions about each candidate if there is no rubric."""
 BY_RUBRIC = "Does the response do all that this rubric asks?"
-"""Asked, with the rubric after it, in place of `QUESTIONS`."""
+"""The question that, with the rubric after it, replaces `QUESTIONS`."""
 
 MOST_CRITERIA = 5
+"""The maximum number of criteria that a model writes for an input."""
 
 
 @dataclass(frozen=True)
 class Probe(ModelJudge):
-    """Asks each of `questions` of each candidate: j x q calls of one token, or j requests of a
-    model that decides by itself.
+    """A judge that asks each of its `questions` about each candidate: one call of one token for
+    each question and candidate, or, with a decision model, one request for each candidate.
 
-    score = P(yes) / (P(yes) + P(no)), the log-odds averaged over the questions first. With the
+    score = P(yes) / (P(yes) + P(no)), from the log-odds averaged over the questions. With the
     option `examples` only the first question is asked, after six answered examples.
     """
 
@@ -60,9 +63,10 @@ class Probe(ModelJudge):
 
 @dataclass(frozen=True)
 class Checklist(ModelJudge):
-    """Has two to five criteria written for the input, then probes each candidate by each. The model
-    writes them; `decider`, if there is one, judges by them. `shipped`: the rubric that has them if
-    no other is given."""
+    """A judge that has two to five criteria written for the input, and then asks for each candidate
+    whether it meets each of them. `model` writes the criteria; `decider`, if there is one, answers
+    the questions. `shipped`: the name of the rubric that replaces the written criteria if the user
+    gives none; empty: none."""
 
     shipped: ClassVar[str] = ""
 

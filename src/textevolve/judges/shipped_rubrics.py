@@ -1,7 +1,8 @@
-"""The rubrics that are shipped, each a file in `rubrics/` that can be copied and changed.
+"""The rubrics that come with the package. Each is a file in `rubrics/`, which users can copy and
+change.
 
-A rubric is one criterion a line. A comment between `<!--` and `-->` at its beginning describes the
-rubric, its requirements and its origin; a judge does not see it.
+A rubric has one criterion per line. A comment between `<!--` and `-->` at its beginning describes
+the rubric, its requirements and its origin; judges do not see it.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ def shipped_rubrics() -> tuple[str, ...]:
 
 @cache
 def load_rubric(name: str) -> Rubric:
-    """Read the shipped rubric of a name.
+    """Read the shipped rubric of this name.
 
     Raises:
-        InputError: no rubric of that name is shipped; says which are.
+        InputError: there is no such rubric; lists the names.
     """
     if name not in shipped_rubrics():
         raise InputError(
@@ -65,7 +66,7 @@ def expand_rubric(rubric: str) -> str:
     comments are left out.
 
     Raises:
-        InputError: it is empty, or a single word, and no such rubric is shipped.
+        InputError: the text is empty, or a single word that names no shipped rubric.
     """
     text = rubric.strip()
     content = load_rubric(text).text if is_rubric_name(text) else without_comment(text)

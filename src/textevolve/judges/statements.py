@@ -1,13 +1,13 @@
-"""Judges that take a text apart and ask one yes / no question about each part.
+"""Judges that split a text into parts, and ask one yes / no question about each part.
 
     faithfulness       statements of the response: do they follow from the context?
     answer-relevance   statements of the response: do they help to answer the instruction?
     context-recall     statements of the reference: are they found in the context?
     context-precision  passages of the context: are they of use for the answer?
 
-The measures are those of Ragas (Es et al., arXiv 2309.15217, and its documentation); to judge by
-short statements is FActScore's (Min et al., arXiv 2305.14251). The wording is our own, and a share
-is a mean of probabilities where theirs is a count of verdicts.
+The measures are those of Ragas (Es et al., arXiv 2309.15217, and its documentation); judging by
+short statements follows FActScore (Min et al., arXiv 2305.14251). The prompts are our own, and a
+share is a mean of probabilities, where Ragas counts verdicts.
 """
 
 from __future__ import annotations
@@ -40,21 +40,23 @@ from textevolve.llm.structured import ask_structured
 from textevolve.texts.prose import split_sentences
 
 MOST_STATEMENTS = 40
+"""The maximum number of statements in a list that a model writes."""
 ANSWER_TOKENS = 2000
-"""That the list of statements may have."""
+"""The maximum number of tokens of such a list."""
 CLEAR = 0.5
-"""P(yes) from which a passage counts as relevant; `metadata["yes"]` counts the parts from it on."""
+"""The probability of yes from which a passage counts as relevant. `metadata["yes"]` is the number
+of parts that reach it."""
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)
 class StatementCheck:
-    """A check of a text by its parts, with the question about each part. `part`: the name of a part
-    in prompts. `shown`: the texts shown with it. `answer`: whose is looked at, the response, the
-    reference, or (`either`) the reference where there is one. `score`: from P(yes) of each part, in
-    order, to the score in [0, 1].
-    """
+    """A check of a text by its parts. `question`: the yes / no question about each part. `part`:
+    the word for a part in prompts. `shown`: the other texts that the prompt shows. `answer`: the
+    text that is split or shown as the answer: the response, the reference, or (`either`) the
+    reference if the case has one, otherwise the response. `score`: a function that computes the
+    score in [0, 1] from P(yes) of each part, in order."""
 
     question: str
     part: str
@@ -110,14 +112,15 @@ CHECKS: Mapping[str, StatementCheck] = {
         answer="either",
     ),
 }
+"""The checks by the names of their judges."""
 
 
 @dataclass(frozen=True)
 class StatementJudge(ModelJudge):
-    """One of `CHECKS`: for each candidate a call that lists its statements, and a call of one token
-    for each statement, or one request for all where the model decides by itself. What depends on
-    the reference alone is asked once. `decider`: judges the statements in place of the model that
-    lists them."""
+    """A judge that runs one of `CHECKS`. For each candidate it makes a call that lists the
+    statements, and a call of one token for each statement, or, with a decision model, one request
+    for all. Questions that depend on the reference alone are asked once for all candidates.
+    `decider`: the model that judges the statements, if `model` only lists them."""
 
     check: StatementCheck = field(kw_only=True)
 
@@ -181,11 +184,11 @@ def _rules(context: JudgeContext, *, images: bool = True) -> Message:
 
 async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
     """Ask for the statements of a text, one per line, without duplicates. A text of one sentence is
-    its own statement, since small models list none for it; if no list can be read, the sentences
+    its own statement, since small models list none for it. If no list can be parsed, the sentences
     are the statements.
 
     Raises:
-        AnswerError: the text makes none. ModelError: the model could not be asked.
+        AnswerError: the text has no statements. ModelError: the call failed.
     """
     sentences = tuple(dict.fromkeys(split_sentences(text)))[:MOST_STATEMENTS]
     if len(sentences) == 1:

@@ -1,4 +1,4 @@
-"""A judge of a whole trajectory: the request, each call of a tool with its result, the answer."""
+"""A judge of a whole trajectory: the request, each tool call with its result, and the answer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from textevolve.metrics.trajectory_metrics import list_calls
 from textevolve.trajectory import Trajectory
 
 TRAJECTORY = "trajectory"
-"""The judge, and the shipped rubric that it judges by."""
+"""The name of the judge, and of the shipped rubric by which it judges."""
 MOST_SHOWN = 4000
-"""Characters of each call, with its result, that the model sees."""
+"""The maximum number of characters of each call, with its result, that the model sees."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class TrajectoryJudge(Checklist):
     shipped: ClassVar[str] = TRAJECTORY
 
     async def __call__(self, case: Case, /) -> Judgement:
-        """Judge each candidate as the last answer of the case's trajectory.
+        """Judge each candidate as the final answer of the case's trajectory.
 
         Raises:
-            InputError: no calls are recorded; else as other judges.
+            InputError: no calls are recorded. Otherwise as `ModelJudge`.
         """
         trajectory = case.trajectory or Trajectory()
         texts = tuple(write_trajectory(trajectory, answer) for answer in case.candidates)

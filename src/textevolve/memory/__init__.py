@@ -1,6 +1,8 @@
 """The memory of agents: creating, storing, recalling and integrating memories.
 
-Types are in `record.py` and `cue.py`, the protocol of stores in `index.py`, M(a, x, y, xi) in
-`recall.py`. The package has no database, display or command: stores are in `store`, runnable work
-in `studies`.
+`record.py` and `cue.py` have the data types, `index.py` the protocol of stores, `recall.py` the
+recall M(a, x, y, xi) of an agent's memories for an input. `creation.py` creates memories from
+dialogues (`extraction.py`, `reconciliation.py`), `corpus.py` from documents, and `integration.py`
+derives insights from memories. The package has no database, display or command: `store` has the
+stores, and `studies` the runs.
 """

@@ -1,8 +1,8 @@
 """Convert documents into memories, and update the memories of a changed document.
 
-A chunk is one semantic memory, in the document's words or retold from a role's point of view. A
-document is divided by its structure: headings, paragraphs, sentences, words. `studies` reads the
-files.
+Each chunk of a document becomes one semantic memory, in the document's words or retold by a model
+from the point of view of a role. A document is divided by its structure: headings, paragraphs,
+sentences, words. `studies` reads the files.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ from textevolve.texts.splitting import split_text
 DocumentFormat: TypeAlias = Literal["text", "markdown"]
 
 LEAST_TOKENS = 64
-"""The smallest chunks that may be asked for."""
+"""The least chunk size in tokens that a user can choose."""
 LONGEST_TITLE = 120
+"""The maximum number of characters of a heading in a path."""
 BETWEEN = " > "
-"""Between the titles of a heading path."""
+"""The separator between the titles of a heading path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading that stands in a text from `start` to `end`. `level`: 1 for the highest."""
+    """A heading of a document. `start` and `end`: its position in the text. `level`: 1 for the
+    highest."""
 
     start: int
     end: int
@@ -54,8 +56,8 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document to convert into memories. `source`: the name of its file. `headings`: in their
-    order."""
+    """A document to convert into memories. `source`: the name of its file. `headings`: in the order
+    of the text."""
 
     source: str
     text: str
@@ -64,8 +66,9 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document, from `start` on, with the white space around it. `headings`: the
-    titles above it, the highest first. `position` counts the document's chunks from 1."""
+    """A piece of a document, with the white space around it. `headings`: the titles above it, the
+    highest first. `position`: the number of the chunk in its document, from 1. `start`: its first
+    character in the document, from 0."""
 
     text: str
     headings: tuple[str, ...]
@@ -157,7 +160,8 @@ def _join_blank(pieces: Iterable[str]) -> Iterator[str]:
 
 
 ORIGINAL = "the document's own words: "
-"""What the reason of a retold chunk begins with; the words follow, so that they are never lost."""
+"""The beginning of the `reason` of a memory whose text was retold. The document's own words follow,
+so that they are never lost."""
 
 
 class ReadingPlan(Frozen):
@@ -181,8 +185,9 @@ class ReadingPlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class KeptChunk:
-    """A memory created from a document. `role`: the point of view it was retold from; empty if it
-    has the document's words. `digest`: of the document's words."""
+    """A stored memory that was created from a document. `id`: the memory's. `source`: the document
+    with the path of headings. `role`: the point of view from which it was retold; empty if it has
+    the document's words. `digest`: the hash of the document's words."""
 
     id: str
     source: str
@@ -191,11 +196,14 @@ class KeptChunk:
 
 
 ChunkAction: TypeAlias = Literal["add", "keep", "replace", "close"]
+"""What happens to a chunk: its memory is added, kept, or replaces another one; or a memory is
+closed, because its chunk is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkStep:
-    """The action for a chunk, or for a memory whose chunk is gone (`close`)."""
+    """The action for a chunk, or for a memory whose chunk is gone (`close`). `memory`: the id of
+    the memory that is kept, replaced or closed; empty if one is added."""
 
     action: ChunkAction
     chunk: Chunk | None = None
@@ -204,8 +212,9 @@ class ChunkStep:
 
 @dataclass(frozen=True, slots=True)
 class ToldChunk:
-    """The text of a chunk's memory. `failure`: the reason why it is in the document's words
-    although a role was requested."""
+    """The text of the memory for a chunk. `role`: the point of view from which a model retold it;
+    empty for the document's words. `failure`: the reason why it has the document's words although a
+    role was requested."""
 
     text: str
     role: str = ""

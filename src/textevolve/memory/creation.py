@@ -104,8 +104,9 @@ async def create_memories(
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The point at which reading a dialogue starts: after `done_turns` turns, which were processed
-    before. `applied`: the result of the whole dialogue if all of it was."""
+    """The point at which reading a dialogue starts. `key`: the key of the dialogue's changes.
+    `done_turns`: the number of turns that were processed before. `applied`: the stored result if
+    the whole dialogue was processed before; None if turns are left."""
 
     key: str
     done_turns: int = 0

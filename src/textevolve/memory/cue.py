@@ -12,13 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A remembered text, where it came from, and how well it fits the cue (higher is better).
-
-    `parts`: what the score is made of, each in [0, 1]. `id`: of the memory in its collection; empty
-    where it is in none. `trust` in [0, 1]: how far its source is believed, None: nobody said.
-    `similarity`: the cosine of its embedding and the nearest query, None where it is not known.
-    `created`: when it was kept, in seconds since 1970.
-    """
+    """A memory as recalled for an input. `source`: its origin as a text. `score`: its relevance,
+    higher is better; None if it was not ranked. `parts`: the parts of the score (relevance,
+    importance, recency), each in [0, 1]. `id`: of the memory in its collection; empty if it belongs
+    to none. `trust`: how far its source is believed, in [0, 1]; None if unknown. `similarity`: the
+    cosine of its embedding and the nearest query's; None if unknown. `created`: the time of its
+    storage, in seconds since 1970; None if unknown."""
 
     text: str
     source: str = ""
@@ -34,7 +33,7 @@ class Memory:
 class Cue:
     """The query of a recall: the agent a, the input x, the candidates y, the history xi.
 
-    `collections` are the names of the agent's memory collections; `settings`: its recall settings,
+    `collections`: the names of the agent's memory collections. `settings`: its recall settings;
     None for the defaults.
     """
 

@@ -86,31 +86,36 @@ class CreationSettings(Frozen):
 
 
 TOKENS_OF_POINT = 70
-"""Of the answer, at most."""
+"""The maximum number of tokens of an answer for each point."""
 TOKENS_A_POINT, MOST_POINTS = 20, 40
-"""A window gives at most a point for so many of its tokens, and so many in all: a small model that
-begins to repeat itself comes to an end, and what it said until then can be used."""
+"""The limits on the number of points of a window: one for each `TOKENS_A_POINT` tokens of its text
+(and 4 more), and `MOST_POINTS` in all. They stop a small model that begins to repeat itself, so
+that the points before the repetition can be used."""
 MOST_TEXT = 600
-"""Characters of a point; a model that goes on longer has lost its way."""
+"""The maximum number of characters of a point; longer texts of a model are usually nonsense."""
 _SENTENCES = re.compile(r"(?<=[.!?])\s+")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 Status: TypeAlias = Literal["true", "denied", "imagined", "stranger"]
+"""How the model says that a fact was meant: as a true statement about the user, denied, imagined
+(an example, a joke or a guess), or about a stranger."""
 REFUSED = {
     "denied": "somebody said that it is not so",
     "imagined": "it was said as an example, a joke or a guess",
     "stranger": "it is about somebody else",
 }
-"""Why a point is not remembered, by how the model says it was meant."""
+"""The reasons why a point is not remembered, by the status that the model reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class DialoguePoint:
-    """A fact from a dialogue to remember. `turn` counts from 1; it is None if no turn clearly
-    states the fact, and then `trust` is that of the least trusted speaker near it. `said`: the time
-    of the statement; `since`: the time from which it holds. `refused`: the reason for rejecting it;
-    empty if it is accepted. An insight has `cites`, the memories that support it, and the
-    `question` that it answers."""
+    """A fact from a dialogue that may be remembered. `turn`: the number of the turn that states it,
+    from 1; None if no turn clearly does, and then `trust` is that of the least trusted speaker near
+    it. `author`: the speaker. `importance` and `trust`: in [0, 1]. `said`: the time of the
+    statement; `since`: the time from which the fact holds; both in seconds since 1970, None if
+    unknown. `entities`: the people and things that it is about. `refused`: the reason for rejecting
+    it; empty if it is accepted. Only for an insight: `cites`, the ids of the memories that support
+    it, and `question`, which it answers."""
 
     text: str
     turn: int | None
@@ -127,7 +132,8 @@ class DialoguePoint:
 
 @dataclass(frozen=True, slots=True)
 class DialoguePiece:
-    """A turn of a dialogue, or a part of a long turn."""
+    """A turn of a dialogue, or a part of a long turn. `turn`: the number of the turn, from 1.
+    `time`: in seconds since 1970; None if unknown."""
 
     turn: int
     speaker: str
@@ -137,6 +143,9 @@ class DialoguePiece:
 
 @dataclass(frozen=True, slots=True)
 class Window:
+    """A part of a dialogue that is read in one call. `pieces`: the turns from which points are
+    extracted. `earlier`: the last turns before them, which are shown as context."""
+
     earlier: tuple[DialoguePiece, ...]
     pieces: tuple[DialoguePiece, ...]
 

@@ -1,7 +1,7 @@
-"""The protocol of memory stores. The stores themselves are in `store`.
+"""The protocol of memory stores; `store` has the stores themselves.
 
-A `MemoryStore` belongs to one namespace, and none of its methods can reach another namespace: names
-and ids of other namespaces are not found.
+A `MemoryStore` belongs to one namespace (an isolated workspace), and none of its methods can reach
+another namespace: names and ids of other namespaces are not found.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from textevolve.memory.record import (
 )
 
 Embed: TypeAlias = Callable[[Collection, str], Awaitable[Vector]]
-"""Embeds a text as the memories of a collection are embedded. May raise ModelError."""
+"""A function that embeds a text with the embedder of a collection. May raise ModelError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryQuery:
     """A search for memories of one collection.
 
-    `version`: search this version of the collection; None: the current one. `time`: search the
-    memories that were valid at this time, including later superseded ones; None: the current ones.
-    A version is read with the time of its change, so the result never changes. `text`: for the
-    search by keywords; `embedding`: for the search by embedding; at least one is needed. `limit`:
-    most memories from each of the two searches.
+    `text`: for the search by keywords; `embedding`: for the search by embedding; at least one is
+    needed. `limit`: the maximum number of memories from each of the two searches. `version`: the
+    version of the collection to search; None: the current one. The result for a version never
+    changes, since it is read as of the time of its last change. `time`: search the memories that
+    were valid at this time, in seconds since 1970, including those superseded later; None: the
+    current ones. `least_trust`: the least trust of a memory, in [0, 1].
     """
 
     collection: str

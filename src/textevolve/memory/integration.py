@@ -1,8 +1,10 @@
-"""Integration (reflection): insights from memories, each with the memories that it rests on.
+"""Integration of memories (reflection): a model draws insights from memories, each with the
+memories that support it.
 
-After Park et al., Generative Agents (arXiv 2304.03442, section 4.2): salient questions about the
-newest memories, recall for each of them, insights that cite what was recalled. What is shown and
-kept is the business of `studies`; memories are data from strangers and stand between marks.
+After Park et al., Generative Agents (arXiv 2304.03442, section 4.2): ask salient questions about
+the newest memories, recall memories for each question, and draw insights that cite the recalled
+memories. `studies` selects the memories and stores the insights. The texts of memories are
+untrusted data, so prompts show them between marks.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from textevolve.memory.shown import (
 from textevolve.spec import Frozen, option
 
 LONGEST = 400
-"""Characters of a question, and of an insight."""
+"""The maximum number of characters of a question, and of an insight."""
 QUESTION_TOKENS, INSIGHT_TOKENS = 60, 110
-"""Tokens allowed for each requested question and insight."""
+"""The maximum number of tokens for each requested question and insight."""
 
 
 class IntegrationPlan(Frozen):
@@ -84,11 +86,14 @@ class RefusedInsight:
 
 @dataclass(frozen=True, slots=True)
 class DrawnInsights:
+    """The insights that a model draws for one question, and those that were rejected."""
+
     insights: tuple[Insight, ...] = ()
     refused: tuple[RefusedInsight, ...] = ()
 
 
 InsightDecision: TypeAlias = Literal["add", "supersede", "drop"]
+"""Whether an insight is added, supersedes an existing one, or is dropped, because it is known."""
 
 
 @dataclass(frozen=True, slots=True)

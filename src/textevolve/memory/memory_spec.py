@@ -1,7 +1,8 @@
-"""Memories as people write them: on the command line, in a program, or as rows of a file.
+"""The fields of a memory that a person writes: on the command line, in a program, or as a row of a
+file.
 
-A `MemorySpec` says what each field may be; how files are read is the business of
-`studies/memory_files.py`, and how memories are kept, of `store`.
+`MemorySpec` defines and checks the fields. `studies/memory_files.py` reads files, and `store`
+stores memories.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from textevolve.spec import Frozen, Several, option
 from textevolve.texts.dates import parse_time
 
 LONGEST_TEXT = 20_000
-"""Characters of one memory. What is longer is a document."""
+"""The maximum number of characters of one memory; longer texts are read as documents."""
 SLACK = 60.0
-"""Seconds by which the clocks of two machines may differ."""
+"""The seconds by which a memory's time of creation may lie in the future, since clocks of machines
+differ."""
 
 
 def take_time(value: Any) -> Any:
@@ -61,6 +63,7 @@ Time: TypeAlias = Annotated[
     BeforeValidator(take_time),
     WithJsonSchema({"type": ["number", "string"], "description": "Seconds since 1970, or a date."}),
 ]
+"""A time in seconds since 1970, which may be given as a date."""
 
 
 class MemorySpec(Frozen):
@@ -118,7 +121,7 @@ def check_memory(text: str, created: float | None) -> None:
     """Check the text of a new memory and its time of creation.
 
     Raises:
-        InputError: the text is blank, too long or no text, or the memory is of the future.
+        InputError: the text is blank, too long or not a string, or the time lies in the future.
     """
     check_text("the text", text)
     if len(text) > LONGEST_TEXT:

@@ -25,17 +25,20 @@ from textevolve.memory.sameness import is_label, words_of
 from textevolve.spans import span
 
 QUERY_CHARACTERS = 800
-"""Of a query: about 200 tokens of English."""
+"""The maximum number of characters of a query: about 200 tokens of English."""
 CANDIDATE_CHARACTERS = 400
+"""The maximum number of characters of a candidate that are used as a query."""
 MOST_CANDIDATES = 8
+"""The maximum number of candidates that are used as queries."""
 INPUT_WEIGHT, CANDIDATES_WEIGHT, HISTORY_WEIGHT = 1.0, 1.0, 0.25
-"""Candidates weigh as much as the input: what they claim is what is to be checked, and an input may
-name nothing that could be found (`benchmarks/recall_cue.py`)."""
+"""The weights of the queries from an input, its candidates and the history. Candidates weigh as
+much as the input, since their claims are to be checked, and the input may contain no word to search
+for (`benchmarks/recall_cue.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CueQuery:
-    """A text to search by, and the weight of its ranks."""
+    """A text to search for, and the weight of the similarities to it."""
 
     text: str
     weight: float
@@ -81,7 +84,8 @@ def _from_word(text: str) -> str:
 
 
 HOURLY_DECAY = 0.995
-"""What is left of recency after an hour: Park et al., Generative Agents, UIST 2023, section 4.1."""
+"""The factor by which recency falls per hour: Park et al., Generative Agents, UIST 2023, section
+4.1."""
 
 SECONDS_AN_HOUR = 3600.0
 
@@ -127,18 +131,21 @@ def fit_budget(sizes: Sequence[int], budget: int) -> list[int]:
 
 
 LEAST_SEARCHED = 50
-"""Of each search so many memories are looked at, or as many as are wanted where those are more."""
+"""The least number of memories that each search retrieves, even if fewer are to be recalled."""
 TIE_DIGITS = 2
-"""Similarities that are equal when rounded to so many digits tie. With 2 keywords helped on 60 made
-questions and on LoCoMo; with 1 they did harm on the made ones (docs/measurements.md)."""
+"""The number of digits to which similarities are rounded; equal ones tie, and keywords decide
+between them. With 2 digits keywords helped on 60 synthetic questions and on LoCoMo; with 1 digit
+they did harm on the synthetic ones (docs/measurements.md)."""
 BEFORE_ASSOCIATED = 7
-"""So many of the most relevant memories come before the nearest associated one."""
+"""The number of the most relevant memories that rank before the nearest memory found by
+association."""
 SEARCHES_AT_ONCE = 8
+"""The maximum number of concurrent searches."""
 LEAST_SUMMARY = 16
-"""Tokens: a shorter summary says nothing."""
+"""The least number of tokens of a summary; a shorter one would be of no use."""
 
 Summarize: TypeAlias = Callable[[Sequence[str], int], Awaitable[str]]
-"""Makes texts into one of at most so many tokens."""
+"""A function that summarises texts in one text of at most so many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +169,7 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class RecallSource:
-    """A collection to recall from, in its current version or an earlier one."""
+    """A collection to recall from. `version`: an earlier version; None: the current one."""
 
     store: MemoryStore
     collection: str

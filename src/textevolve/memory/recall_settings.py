@@ -1,4 +1,5 @@
-"""How an agent recalls: from where, how memories are ranked, how much of them it is shown."""
+"""The settings of an agent's recall: the collections, the ranking of memories, and limits on what
+prompts show."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from pydantic import model_validator
 from textevolve.spec import Frozen, Several, option
 
 TRUSTED_IN_DEBATES = 0.5
-"""Default minimum trust in debates. Judges are swayed by planted memories even if the prompt names
-their source: with a trust of 0.2 they turned 40 of 44 right judgements of the local model
-(docs/measurements.md); excluded ones turned none."""
+"""The default minimum trust of memories in debates. False memories that an attacker planted sway
+judges even if the prompt names their source: memories with a trust of 0.2 turned 40 of 44 right
+judgements of the local model, and none when they were excluded (docs/measurements.md)."""
 
 
 class RecallSettings(Frozen):

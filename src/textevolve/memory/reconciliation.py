@@ -1,10 +1,11 @@
-"""Reconcile points with existing memories: add, merge, replace or drop them.
+"""Reconcile points (facts from a dialogue) with existing memories: add, merge, replace or drop
+them.
 
-Rules decide the clear cases: a point that is known word for word, and a point without near
-memories. The model decides the others: by yes / no questions about one note each, or in one
-structured answer about all of them. Its mistakes lose no facts: it is asked again before a point
-with new details counts as known, both texts are kept if a merged text lacks a name or a number, and
-a point without a usable decision is added, with a note.
+Rules decide the clear cases: a point that is known word for word, and a point without similar
+memories. The model decides the others, by yes / no questions about one memory each, or in one
+structured answer about all of them. Its mistakes lose no facts: a second question is asked before a
+point with new details counts as known, both texts are kept if a merged text lacks a name or a
+number, and a point without a usable decision is added, with a note.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ from textevolve.memory.sameness import differ_in_dates, lacks, nearly_same, shar
 from textevolve.texts.dates import write_date
 
 COMPARED_TOKENS, COMBINED_TOKENS = 150, 300
+"""The maximum number of tokens of a structured comparison, and of a combined text."""
 MOST_REASON = 200
-"""Characters."""
+"""The maximum number of characters of a decision's reason."""
 _SENTENCE_END = re.compile(r"[.!?]\s+\S")
 
 NoteRelation: TypeAlias = Literal["same", "replaces", "adds", "different"]
+"""The relation of a new note to an earlier one: it says the same, replaces it, adds details to it,
+or is about something different."""
 A = TypeVar("A", bound=BaseModel)
 
 REPLACED = predicate(
@@ -45,15 +49,18 @@ REPLACED = predicate(
     " at the same time?",
 )
 KNOWN = predicate("known", "Does the earlier note already say everything that the new note says?")
+"""The yes / no questions about an earlier and a new note."""
 
 ALIKE_LEAST = 0.48
-"""Chosen on pairs of notes of invented users (`benchmarks/memory_decisions.py`), where 13 of 17
-changes were found with 0.5, and 16 with this."""
+"""The P(yes) from which a note counts as replaced if both notes share words; otherwise it is 0.5.
+It was chosen on pairs of notes about invented users (`benchmarks/memory_decisions.py`): 0.5 found
+13 of 17 changes, this value 16."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedNote:
-    """A note to compare with others. `since`: the time from which the note holds, if known."""
+    """A note to compare with others. `since`: the time from which it holds, in seconds since 1970;
+    None if unknown."""
 
     text: str
     since: float | None = None
@@ -215,16 +222,19 @@ def _format_note(number: str, note: ComparedNote) -> str:
 
 
 EMBEDDED_AT_ONCE = 8
+"""The maximum number of concurrent calls of the embedder."""
 
 Action: TypeAlias = Literal["add", "merge", "update", "drop"]
 PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
 
 _REASONS = {"update": "it is otherwise now", "merge": "it says more"}
+"""The reasons that are stored if the model gives none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NearMemory:
-    """A text that a point was compared with. `id` is empty for a point of the same dialogue."""
+    """A text that a point was compared with. `id`: of the memory; empty for a point of the same
+    dialogue. `similarity`: the cosine of both embeddings; None if unknown."""
 
     text: str
     id: str = ""
@@ -234,8 +244,9 @@ class NearMemory:
 @dataclass(frozen=True, slots=True)
 class PointDecision:
     """The decision on a point, and its reason. `by`: whether a rule or the model decided, or
-    neither could (`fallback`). `text`: the stored text, empty for a dropped point; `before`: the
-    texts that it replaces. `id`: the memory that holds it, which several points may share."""
+    neither could (`fallback`: the point is added). `near`: the texts with which it was compared.
+    `text`: the stored text, empty for a dropped point; `before`: the texts that it replaces. `id`:
+    the memory with that text, which several points may share."""
 
     point: DialoguePoint
     action: Action
@@ -249,7 +260,7 @@ class PointDecision:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The store, models, collection and settings with which memories are created."""
+    """The store, embedder, model, collection and settings with which memories are created."""
 
     store: MemoryStore
     embed: Embed
@@ -260,8 +271,9 @@ class Ground:
 
 @dataclass(slots=True)
 class MemoryDraft:
-    """A memory to store. `closes`: the ids of the memories that it supersedes. `into`: the later
-    draft that replaced it. `until`: the end of its validity if a newer memory is already known."""
+    """A memory that is about to be stored. `closes`: the ids of the memories that it supersedes.
+    `until`: the end of its validity, if a memory of a later time is known already. `into`: the
+    later draft that replaces it; None if it will be stored."""
 
     decision: PointDecision
     embedding: Vector
@@ -276,6 +288,7 @@ class MemoryDraft:
 
 
 Outcome: TypeAlias = tuple[PointDecision, MemoryDraft | None]
+"""The decision on a point, with the draft of the memory to store; None if nothing is stored."""
 
 
 @dataclass(slots=True)
@@ -292,7 +305,8 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class NearNote:
-    """A memory, or a draft of the same dialogue, that is similar to a point."""
+    """A memory, or a draft of the same dialogue, that is similar to a point. `trust`: in [0, 1].
+    `since`: the time from which it holds; None if unknown. `draft`: None for a stored memory."""
 
     memory: NearMemory
     trust: float

@@ -1,8 +1,8 @@
-"""Memories, collections of memories, and changes of a collection.
+"""The data types of memories, collections of memories, and changes of a collection.
 
-Times are seconds since 1970 in UTC. A memory is never overwritten: another memory supersedes it,
-and the earlier one is closed and points to that. Each change makes a new version of the collection,
-and earlier versions stay readable.
+Times are seconds since 1970 in UTC. A memory is never overwritten: a new memory supersedes it, and
+the earlier one is closed and refers to the new one. Each change makes a new version of the
+collection, and earlier versions stay readable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """A message of one speaker. `timestamp`: as in the data; empty if missing."""
+    """One message of a dialogue. `role`: its speaker. `timestamp`: its time as the data write it;
+    empty if missing."""
 
     role: str
     content: str
@@ -25,16 +26,19 @@ class DialogueTurn:
 
 
 MemoryKind: TypeAlias = Literal["episodic", "semantic", "insight"]
+"""The kind of a memory: of an event in a dialogue (episodic), a fact from a text (semantic), or an
+insight from other memories."""
 Vector: TypeAlias = npt.NDArray[np.float32]
-"""An embedding, of length 1."""
+"""An embedding, normalised to the length 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Memories of one kind, whose embeddings come from one model.
+    """A named set of memories of one kind, whose embeddings come from one model.
 
-    `embedder`: a model's spec, such as local/minilm; `dimension`: how many numbers its embeddings
-    have. `version` grows with each change of its memories; `changed`: when the last one was.
+    `embedder`: the spec of that model, such as local/minilm. `dimension`: the number of values of
+    an embedding. `version`: the number of changes of its memories so far. `changed`: the time of
+    the last change.
     """
 
     id: str
@@ -55,8 +59,9 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The source of a memory. `source`: a chat, a file, a run. `turn` counts from 1. `trust` in
-    [0, 1]: how far the source is believed; 1 for texts of the operator."""
+    """The source of a memory. `source`: a chat, a file, a run. `turn`: the number of the turn in
+    it, from 1; None if unknown. `author`: who said or wrote it. `trust`: how far the source is
+    believed, in [0, 1]; 1 for texts of the operator."""
 
     source: str = ""
     turn: int | None = None
@@ -111,12 +116,14 @@ class NewMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord:
-    """A stored memory. `id` cannot be guessed. Fields of `NewMemory` have the same meaning here.
+    """A stored memory. `id`: a random id, which cannot be guessed. Fields of `NewMemory` have the
+    same meaning here.
 
-    `supersedes`: ids of the memories whose place it took; `superseded_by`: the one that took its
-    own, and `superseded_at` from when on. `added` and `closed`: the versions of its collection that
-    began and ended to hold it; None: it is held now. `forgotten`: it was closed because somebody
-    wanted it to be forgotten. `last_used` and `times_used`: as recalled by an agent in a chat.
+    `supersedes`: the ids of the memories that it replaced. `superseded_by`: the id of the memory
+    that replaced it, and `superseded_at`: the time of that. `added`: the version of the collection
+    that added it; `closed`: the version that closed it, None while it is current. `forgotten`:
+    whether it was closed by a request to forget it. `last_used`, `times_used`: when, and how often,
+    an agent recalled it in chats.
     """
 
     id: str
@@ -151,7 +158,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """Store a memory that supersedes others: one for an update, several for a merge."""
+    """Store a memory that supersedes others: one memory for an update, several for a merge."""
 
     memories: tuple[str, ...]
     memory: NewMemory

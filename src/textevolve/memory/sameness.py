@@ -32,7 +32,8 @@ _CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS, _SHAPELESS = (
 )
 
 LABEL_WORDS = 4
-"""A name or number has at most so many: headlines write every word with a capital letter, too."""
+"""The maximum number of words of a name or number that stands alone. Longer texts may be headlines,
+which capitalise every word."""
 
 
 def words_of(text: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""Memories as prompts show them: numbered, a line each, between marks that no memory can close."""
+"""Format memories for prompts: numbered, one per line, between marks that the text of a memory
+cannot imitate."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Measure memory systems: what they store, invent, update, and answer from their memories.
+"""Measure memory systems: which facts they extract, invent and update, and how they answer
+questions from their memories.
 
-After HaluMem (arXiv 2511.03506). The package has the data, the systems, the judgements and the
-metrics; higher layers have runs, commands and pages.
+The benchmark follows HaluMem (arXiv 2511.03506). The package reads the data sets (`dataset.py`),
+runs the systems (`system.py`, `system_operations.py`), judges their outcomes (`judging.py`) and
+computes the metrics (`metrics.py`). Runs, commands and pages are in higher layers.
 """

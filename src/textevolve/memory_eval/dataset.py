@@ -103,11 +103,12 @@ def _named(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPoint:
-    """A fact of a session that must be remembered or, if it is from `interference`, must not be
-    stored.
+    """A fact of a session that the system must remember or, if it is from `interference`, must not
+    store.
 
-    `originals`: what an update replaces. `importance` in [0, 1]. `returned`: what a recorded system
-    had found for an update, and how long it searched; None where nothing is recorded.
+    `originals`: the memories that an update replaces. `importance`: in [0, 1]. `returned`: the
+    memories that a recorded system retrieved for an update, and `search_seconds`: the duration of
+    that search; None if not recorded.
     """
 
     __pydantic_config__: ClassVar = _SHAPE
@@ -124,8 +125,9 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class MemoryQuestion:
-    """A question that is asked after its session. `evidence`: the memories from which the answer
-    follows. `recorded_answer`: the answer of a recorded system; None if nothing is recorded."""
+    """A question that is asked after its session. `answer`: the expected answer. `evidence`: the
+    memories from which it follows. `recorded_answer`: the answer of a recorded system, and
+    `search_seconds`: the duration of its search; None if not recorded."""
 
     __pydantic_config__: ClassVar = _SHAPE
     question: _Text
@@ -150,10 +152,11 @@ def _read_points(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One dialogue. `is_generated_qa`: it is fed to the system, but not scored.
+    """One dialogue of a user. `points`: the memories that are expected from it. `is_generated_qa`:
+    the session is fed to the system, but not scored.
 
-    `extracted`: the memories that a recorded system took from it; None if none are recorded.
-    Seconds are those of a recorded system, None if unknown.
+    `extracted`: the memories that a recorded system extracted from it, `add_seconds`: the duration
+    of that, `search_seconds`: of all its searches; None if not recorded.
     """
 
     __pydantic_config__: ClassVar = _SHAPE

@@ -1,6 +1,6 @@
-"""The results of an evaluation of a memory system: its records, and the metrics of them all.
+"""The records of an evaluation of a memory system, and the sums and metrics of all records.
 
-Records are added one by one and not kept: the metrics are computed from sums.
+Records are added one by one and not kept in memory: the metrics are computed from sums.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from textevolve.memory_eval.judgement import (
 from textevolve.memory_eval.metrics import JudgementSums, MemoryMetrics, compute_metrics
 
 TEXT_KEPT = 20_000
-"""Characters of a text that a record keeps; the journal has all of it."""
+"""The maximum number of characters of a text in a record; the journal stores the whole text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The size of an evaluation: users and sessions, and the reasons why tasks are not measured.
-    `run`: the id of the run."""
+    """The size of an evaluation: the numbers of users and sessions. `not_measured`: the reasons why
+    tasks are not measured. `run`: the id of the run."""
 
     users: int
     sessions: int
@@ -38,9 +38,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class SessionTimes:
-    """A processed session: the number of judgements to make, and the seconds that the system took,
-    None if unknown. `stopped`: the limit that was reached in the session, also one of the system's
-    own models; empty if none was."""
+    """The record of a session that the system has processed. `judgements`: the number of judgements
+    to make. `adding`, `searching`: the seconds that the system took; None if unknown. `stopped`:
+    the reason if a limit of the run, or of one of the system's own models, was reached in the
+    session; empty otherwise."""
 
     user: str
     session: int
@@ -57,8 +58,10 @@ EvaluationRecord: TypeAlias = Scope | Malformed | SessionTimes | MemoryJudgement
 class MemoryEvaluation:
     """The sums of an evaluation, to which judgements are added one by one without their texts.
 
-    `skipped`: the limit that stopped the evaluation; empty if it is complete. `malformed`: lines of
-    the data that are not users. `seed`: of the bootstrap.
+    `seed`: of the bootstrap. `sums`: the figures of each user, from which metrics are computed.
+    `malformed`: the invalid lines of the data. `counts` and `labels`: the numbers of judgements by
+    outcome, and by task and label. `skipped`: the limit that stopped the evaluation; empty if it is
+    complete.
     """
 
     seed: int = 0

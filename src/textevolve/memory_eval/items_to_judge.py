@@ -1,6 +1,7 @@
-"""Build the subjects to judge in a session from expected memories and the system's outcomes.
+"""Build the subjects, which are the units to judge, of a session from its expected memories and the
+system's outcomes.
 
-The module is pure and calls no system. Outcomes come from a memory system (`system_operations.py`)
+The module is pure and calls no system. Outcomes come from a memory system (`system_operations.py`),
 or are recorded in the data, as in the benchmark's own result files.
 """
 
@@ -27,19 +28,19 @@ from textevolve.memory_eval.judgement import Subject, Task
 from textevolve.memory_eval.system import Capabilities
 
 FoundMemories: TypeAlias = tuple[str, ...] | Failure
-"""Memories, or why there are none to be had."""
+"""The memories that a system extracted or retrieved, or the failure that prevented it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A question that a model has not yet answered from the memories found."""
+    """A question that a model has yet to answer from the memories that the system retrieved."""
 
     subject: Subject
     memories: tuple[str, ...]
 
 
 PieceToJudge: TypeAlias = Subject | Unanswered | SessionTimes
-"""What is to be judged of a session as it comes, and at its end what the session took."""
+"""A unit to judge of a session, and, at the end of the session, its times."""
 
 
 def count_planned(session: Session) -> int:
@@ -142,13 +143,13 @@ def _subject_of(task: str, user: str, session: Session, place: int, point: Memor
 
 
 RECORDED = "recorded"
-"""The system's name where results are read and none is fed."""
+"""The name of the system if recorded results are judged and no system runs."""
 
 
 @dataclass(slots=True)
 class Survey:
-    """Counts of a data set. Points, questions, recorded extracted memories, and updates with
-    recorded search results are counted in scored sessions only.
+    """The counts of a data set. Points, questions, recorded extracted memories (`extracted`), and
+    updates with recorded search results (`returned`) are counted in scored sessions only.
 
     `has_extracted`, `has_answers`: whether such results are recorded anywhere. If so, sessions
     without them are failures; otherwise the task is not measured.

@@ -1,4 +1,5 @@
-"""The types of subjects and judgements, without prompts, models or arithmetic."""
+"""The data types of subjects (units to judge) and judgements, without prompts, models or
+arithmetic."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from typing import Literal, TypeAlias
 from textevolve.evaluation import Failure, Usage
 
 Task = Literal["integrity", "accuracy", "update", "question"]
+"""What is judged: whether an expected memory was extracted (integrity), whether an extracted memory
+is true (accuracy), whether an update was applied, or whether an answer is right (question)."""
 TASKS: tuple[Task, ...] = ("integrity", "accuracy", "update", "question")
 
 Label: TypeAlias = int | str
-"""0, 1 or 2 for integrity and accuracy, one of the classes for update and question."""
+"""The verdict: 0, 1 or 2 for integrity and accuracy, one of the classes for update and question."""
 
 LABELS: Mapping[Task, tuple[Label, ...]] = {
     "integrity": (0, 1, 2),
@@ -20,6 +23,7 @@ LABELS: Mapping[Task, tuple[Label, ...]] = {
     "update": ("Correct", "Hallucination", "Omission", "Other"),
     "question": ("Correct", "Hallucination", "Omission"),
 }
+"""The possible labels of each task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +33,11 @@ class Subject:
     integrity: `expected`, `memories`. accuracy: `dialogue`, `gold`, `memory`. update: `expected`,
     `original`, `memories`. question: `question`, `reference`, `evidence`, `answer`.
 
-    `by_rule`: the label, if no judge is needed (no memory was extracted from the session).
-    `failure`: the failure of the system, which leaves no outcome to judge. `user` is the data set's
-    id; `item` counts within session and task. `type`, `source` and `importance` are the memory
-    point's; an accuracy or question subject has none. `question_type` and `difficulty` are the
-    data set's for a question, empty if missing.
+    `user`: the id in the data set. `session`: its index. `item`: the number within session and
+    task. `type`, `source`, `importance`: of the expected memory; empty for accuracy and question.
+    `question_type`, `difficulty`: of a question in the data set; empty if missing. `by_rule`: the
+    label, if no judge is needed, for example because no memory was extracted from the session;
+    otherwise None. `failure`: the system's failure, which leaves no outcome to judge.
     """
 
     task: Task
@@ -52,8 +56,8 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class MemoryVerdict:
-    """The verdict of a judge on a subject. `included`: for accuracy, whether every field of the
-    memory exists in the gold."""
+    """The verdict of a judge on a subject. `included`: only for accuracy, whether all content of
+    the memory is in the expected memories; otherwise None."""
 
     label: Label
     reason: str

@@ -1,9 +1,10 @@
-"""Judge memories by one structured call, by any evaluator, or by a decision model.
+"""Judge the outcomes of memory systems by one structured call, by any evaluator, or by a decision
+model.
 
-A structured call shows the subject's texts, fenced, under the rules of its task. Evaluators and
-decision models choose among the possible verdicts, written out; a tie of the best or a missing
-score is a failure, so that nothing invents a verdict. What a judgement counts for is worked out in
-`metrics.py`.
+A structured call shows the subject's texts between marks, under the rules of its task. Evaluators
+and decision models choose among the possible verdicts, written as sentences. If several verdicts
+have the best score, or a score is missing, the judgement is a failure, so that no verdict is
+invented. `metrics.py` computes the metrics from the judgements.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from textevolve.memory_eval.judgement import (
 )
 
 MAX_TOKENS = 800
+"""The maximum number of tokens of a judge's answer."""
 VERDICTS = "verdicts.yaml"
-"""The verdicts, written out for evaluators."""
+"""The file of the verdicts, written as sentences for evaluators."""
 
 SHARED: Mapping[Task, tuple[str, ...]] = {
     "integrity": ("memories",),
@@ -50,8 +52,9 @@ OWN: Mapping[Task, tuple[str, ...]] = {
     "update": ("expected", "original"),
     "question": ("answer",),
 }
-"""The texts of a subject in the order of the prompt. What many subjects share comes first, so that
-a server keeps it in its cache, and the journal keeps it once."""
+"""The texts of a subject in the order of the prompt. Those that many subjects share (`SHARED`) come
+before the subject's own (`OWN`), so that a server keeps them in its prefix cache, and the journal
+stores them once."""
 
 TITLES: Mapping[str, str] = {
     "memories": "memories",
@@ -65,6 +68,7 @@ TITLES: Mapping[str, str] = {
     "evidence": "key memories",
     "answer": "answer to be checked",
 }
+"""The names of the texts in prompts."""
 
 
 def _as_score(value: object) -> object:
@@ -126,6 +130,7 @@ ANSWERS: Mapping[Task, type[_Answer]] = {
     "update": UpdateAnswer,
     "question": QuestionAnswer,
 }
+"""The type of a structured answer for each task."""
 
 _VARIABLES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(TASKS, ()),
@@ -154,11 +159,11 @@ def _read_file(name: str) -> str:
 
 
 async def judge_subject(model: Model, subject: Subject, *, seed: int = 0) -> MemoryJudgement:
-    """Ask a model for the verdict on a subject; return the verdict or the failure, whose `usage`
-    has the cost all the same.
+    """Ask a model for the verdict on a subject. Return the verdict or the failure, whose `usage`
+    includes the cost of failed calls.
 
-    A subject with a label by rule, or with a failure of the system, is not asked about, here and
-    below.
+    The model is not called for a subject whose label a rule decides, or whose system failed; the
+    same holds for the other judges below.
 
     Raises:
         FatalModelError: no call can succeed. BudgetError: a limit was reached.
@@ -221,6 +226,7 @@ def clean(text: str) -> str:
 
 
 ANSWER_TOKENS = 400
+"""The maximum number of tokens of an answer to a question."""
 
 
 async def answer_question(
@@ -258,11 +264,15 @@ async def answer_question(
 
 
 TIE = 1e-9
+"""The largest difference of scores that counts as a tie."""
 INCLUDED = "included"
+"""The kind of verdict that says whether an extracted memory is included in the expected ones."""
 
 
 @dataclass(slots=True)
 class _Spent:
+    """The usage of an evaluator's calls for one subject."""
+
     usage: Usage = Usage()
 
 

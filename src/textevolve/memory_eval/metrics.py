@@ -1,10 +1,12 @@
-"""The benchmark's metrics out of judgements, each with an interval over users. Pure arithmetic.
+"""Compute the benchmark's metrics from judgements, each with a confidence interval over users. Pure
+arithmetic.
 
-Every metric is a ratio of sums by user, and each memory type and question type. Texts are not kept,
-so the sums stay small, and a bootstrap draw is a product of matrices.
+Every metric is a ratio of sums over users, overall and for each memory type and question type.
+Texts are not kept, so the sums stay small, and a bootstrap draw is a product of matrices.
 
-`all` divides by all that was asked, so that what failed counts as not reached; `valid` leaves out
-what failed. What was skipped (not asked: a limit) is in neither; it lowers coverage.
+The denominator of a metric's `all` value has everything that was asked, so a failure counts as not
+reached; that of its `valid` value leaves out failures. Skipped judgements (not asked because of a
+limit) are in neither, and lower the coverage.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ from textevolve.statistics.resampling import Array, draw_weights
 T = TypeVar("T")
 
 Side = Literal["type", "question_type"]
-"""Judgements are grouped by the memory type of a point, and by the type of a question."""
+"""A grouping of judgements: by the memory type of a point, or by the type of a question."""
 
 SideValue: TypeAlias = tuple[Side, str]
-"""The judgements of one value of a side."""
+"""One group of a grouping, such as the memory type "event"."""
 
 OUTCOMES = ("asked", "valid", "skipped")
+"""The counts of judgements for each task; those without a verdict are in `asked` but not in
+`valid`."""
 CLASSES: tuple[str, ...] = tuple(
     f"{task}_{str(label).lower()}" for task in ("update", "question") for label in LABELS[task]
 )
@@ -49,13 +53,15 @@ SUMS: tuple[str, ...] = (
     *("score", "included", "included_score"),
     *CLASSES,
 )
+"""The names of the sums for each user, in the order of the columns of their table."""
 _PLACE = {name: place for place, name in enumerate(SUMS)}
 
 
 @dataclass(slots=True)
 class JudgementSums:
-    """Sums of judgements by user, over all of them (None) and for each memory or question type.
-    Judgements may be added in any order."""
+    """The sums of judgements for each user, over all judgements (key None) and for each memory or
+    question type. Judgements may be added in any order. `seconds`: the time of the system's
+    operations by kind."""
 
     sums: dict[str, dict[SideValue | None, Array]] = empty_default(dict)
     seconds: dict[str, float] = empty_default(dict)
@@ -133,6 +139,7 @@ MetricKind = Literal["all", "valid"]
 
 KINDS: tuple[MetricKind, ...] = ("all", "valid")
 ONE_USER = "no interval: one user only"
+"""The reason why a metric of a single user has no interval."""
 
 METRICS: Mapping[str, Task] = {
     "recall": "integrity",
@@ -149,7 +156,8 @@ METRICS: Mapping[str, Task] = {
     "question_hallucination": "question",
     "question_omission": "question",
 }
-"""All metrics, with the task whose judgements they are made of (`f1` needs integrity too)."""
+"""All metrics, with the task whose judgements they are computed from (`f1` needs those of
+integrity, too)."""
 
 TYPE_METRICS: Mapping[str, Task] = {
     "kept": "integrity",
@@ -157,10 +165,10 @@ TYPE_METRICS: Mapping[str, Task] = {
     "memory_accuracy": "integrity",
     **{name: task for name, task in METRICS.items() if task in ("integrity", "update")},
 }
-"""What there is for each memory type. The benchmark's own three have all points of the type, of
-integrity and update, as their denominator: `kept` is the share with score 2 (an interference point
-that was kept counts too, as published), `updated` that of correct updates, `memory_accuracy` both.
-"""
+"""The metrics that are reported for each memory type. The denominator of the first three, which the
+benchmark defines, is all points of the type, of integrity and update. `kept`: the share of points
+with score 2 (interference points that were stored count as well, as published). `updated`: the
+share of correct updates. `memory_accuracy`: the sum of both."""
 
 QUESTION_METRICS: Mapping[str, Task] = {n: t for n, t in METRICS.items() if t == "question"}
 """The metrics that are reported for each type of question."""
@@ -169,14 +177,15 @@ SIDE_METRICS: Mapping[Side, Mapping[str, Task]] = {
     "type": TYPE_METRICS,
     "question_type": QUESTION_METRICS,
 }
+"""The metrics of each grouping."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricEstimate:
     """A share in [0, 1], with the ends of its 95 % interval.
 
-    `value` is None where it is not measured, `low` and `high` where there is no interval; `reason`
-    says why. `of` is the denominator: how many were counted, or for `weighted_recall` their
+    `value`: None if it is not measured; `low`, `high`: None if there is no interval; `reason` says
+    why. `of`: the denominator: the number of judgements, or for `weighted_recall` the sum of their
     importance; None for `f1`.
     """
 
@@ -216,7 +225,8 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """Minutes of a system; None if unknown. `total` is adding and searching, as published."""
+    """The minutes that a system took; None if unknown. `total`: adding and searching together, as
+    published."""
 
     adding: float | None = None
     searching: float | None = None
@@ -248,8 +258,8 @@ def compute_metrics(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> MemoryMetrics:
-    """Compute all metrics. `not_measured`: why a task was not asked about at all, as far as it is
-    known, such as "the system does not say what it extracts"."""
+    """Compute all metrics. `not_measured`: the reasons why tasks were not measured, such as "the
+    system does not say what it extracts"."""
     reasons = not_measured or {}
     parts = (None, *tally.parts)
     tables = [tally.table(part) for part in parts]

@@ -1,7 +1,9 @@
-"""Made users in HaluMem's shape, from templates and a seed: for tests, and to try an adapter on.
+"""Generate users in the format of HaluMem from templates and a seed, to test and to try out
+adapters of memory systems.
 
-No model is needed. Every fact stands word for word in its dialogue, and no fact that is true is
-ever an interference, so that comparing strings is a perfect judge of this data.
+No model is needed. Every fact stands word for word in its dialogue, and an interference (a false
+statement that must not be stored) is never true of the user, so comparing strings judges this data
+without error.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from textevolve.memory_eval.dataset import (
 )
 
 UNKNOWN = "unknown"
-"""The answer to a question that nothing said answers."""
+"""The answer to a question that no statement answers."""
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _START = datetime(2025, 1, 6, 9)
@@ -90,9 +92,9 @@ _SLOTS: Sequence[tuple[MemoryType, str, str, Sequence[str]]] = (
         for relation in _RELATIONS
     ),
 )
-"""What has one value at a time: its type, the fact, a question, and the values. The last three
-values are used for interference, so they are never true; with no values it is a number, and always
-has a next one."""
+"""The facts that have one value at a time, such as the user's home: the memory type, the sentence,
+a question, and the values. The last three unused values of a user are kept for interference, so
+they are never true. A slot without values holds a growing number."""
 _NEVER_SAID = (
     "What is {name}'s blood group?",
     "Which school did {name} go to?",
@@ -103,17 +105,18 @@ _NEVER_SAID = (
 _SPARE = 3
 _FACTS = 4
 _CHATS = 2
+"""Numbers: values of a slot that are kept for interference, facts of a session, and rounds of small
+talk."""
 
 
 def synthesise(users: int, sessions: int, seed: int = 0) -> Iterator[User]:
-    """Make users with as many sessions, one at a time; user n is the same however many there are,
-    and begins alike however many sessions it has.
+    """Yield users with so many sessions each, one at a time. User n does not depend on the number
+    of users, and its first sessions do not depend on the number of sessions.
 
-    A session has four memory points, from the second on up to two of them updating earlier ones;
-    one interference point; two rounds of talk with nothing to keep; and questions, some across
-    sessions and some that nothing answers. About one session in twelve is chatter only, of the kind
-    that is fed and not scored.
-
+    A session has four memory points, of which up to two update earlier ones from the second session
+    on; one interference point; two rounds of small talk; and questions, some about several sessions
+    and some without an answer. About one session in twelve is only small talk, which is fed to the
+    system but not scored.
     """
     return (_make_user(number, sessions, seed) for number in range(1, users + 1))
 
@@ -126,9 +129,9 @@ def _make_user(number: int, sessions: int, seed: int) -> User:
 class _Life:
     """The current facts of one user, and the session under construction.
 
-    `facts`: by the index in `_SLOTS`, the fact of a slot, its value, and its latest session.
-    `unused`: by the same index, the values of a slot that the user has never had. `rounds`: of
-    talk, in any order. `points`: the memory points in them.
+    `facts`: by the index in `_SLOTS`, the sentence, its value, and its latest session. `unused`: by
+    the same index, the values that the user has never had. `rounds`: the rounds of talk of the
+    session, in any order. `points`: the memory points in them.
     """
 
     def __init__(self, rng: Random) -> None:

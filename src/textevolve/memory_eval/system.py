@@ -37,7 +37,7 @@ class MemorySystem(Protocol):
     failed, and the run continues.
 
     `user` is an id of this run alone, so that runs never see each other's memories. Calls for one
-    user come one after another; users come side by side.
+    user come one after another; calls for different users are concurrent.
     """
 
     name: str
@@ -73,7 +73,7 @@ class NoMemory(MemorySystem):
 
 
 class WholeContext(MemorySystem):
-    """A baseline that finds all turns so far, whatever the query and the limit."""
+    """A baseline that returns all turns so far for every query, without a limit."""
 
     name = "context"
     capabilities = Capabilities(extracts=False)
@@ -90,13 +90,14 @@ class WholeContext(MemorySystem):
 
 
 ANSWER_WORDS = 30
+"""The number of words of an answer that `RehearsedSystem` makes up."""
 
 
 class RehearsedSystem(MemorySystem):
-    """A stand-in for a system of one user, to estimate the cost of an evaluation.
+    """A stand-in for a memory system of one user, to estimate the cost of an evaluation.
 
-    It extracts as many memories as there are points, as long as the longest of them, finds as many
-    as it is asked for, and answers in a few words.
+    It extracts as many memories as there are points, each as long as the longest point, retrieves
+    as many as it is asked for, and answers with `ANSWER_WORDS` words.
     """
 
     name = "rehearsed"

@@ -1,8 +1,9 @@
-"""Run the operations of a memory system: sessions in order, with searches and answers in between.
+"""Run the operations of a memory system for a user: add sessions in order, with searches and
+answers in between.
 
-An operation is journaled like a call of a model, so a finished one is never repeated. A system that
-forgets at the end of the program is fed its earlier sessions again once an operation needs them.
-`items_to_judge.py` processes the outcomes.
+An operation is stored in the journal like a call of a model, so a finished one is never repeated. A
+system whose data do not survive the program gets its earlier sessions again when an operation needs
+them. `items_to_judge.py` processes the outcomes.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from textevolve.memory_eval.system import Capabilities, MemorySystem
 
 UPDATE_LIMIT = 10
 QUESTION_LIMIT = 20
-"""How many memories are asked for."""
+"""The number of memories to retrieve for an update and for a question."""
 
 FAILURES_IN_A_ROW = 10
-"""After so many operations without one that succeeded, a system is taken to be broken."""
+"""The number of consecutive failures after which a system counts as broken, which ends the run."""
 
 
 def write_operation(verb: str, user: str, session: int, **arguments: Any) -> Request:
@@ -70,7 +71,7 @@ class LimitReached(BudgetError):
 
 @dataclass(slots=True)
 class Health:
-    """The number of operations of a system that failed in a row, over all users."""
+    """The number of operations of a system that failed one after another, over all users."""
 
     failures: int = 0
 
@@ -92,7 +93,8 @@ class Instance:
     """A memory system for one user as a `Model`: it performs the operations that its requests
     describe.
 
-    `latest`: the last session that a durable system was given before, -1 if none was.
+    `latest`: the last session that a durable system processed in an earlier program; -1 if there
+    was none.
     """
 
     def __init__(
@@ -176,13 +178,13 @@ async def open_instance(
 async def feed(
     user: User, key: str, can: Capabilities, instance: Model
 ) -> AsyncGenerator[PieceToJudge]:
-    """Feed a user's sessions to a system, and yield each subject to judge as soon as it is known.
-
-    `instance`: what `open_instance` gives, behind a journal. `can`: what the system can do.
+    """Add a user's sessions to a system, and yield each subject to judge as soon as its outcome is
+    known. `instance`: the result of `open_instance`, behind a journal. `can`: the features of the
+    system.
 
     Raises:
         FatalModelError, SettingsError: no operation of this system can succeed.
-        StoreError: an outcome cannot be kept.
+        StoreError: an outcome cannot be stored.
     """
     for session in user.sessions:
         number, stopped = 0, ""
@@ -201,9 +203,9 @@ async def feed(
 
 @dataclass
 class SessionFeeding:
-    """The processing of one session of a user: feeding it, then the searches and questions to
-    judge. `spent`: the seconds of adding and searching, without operations that were not performed.
-    """
+    """The processing of one session of a user: adding it to the system, then the searches and
+    questions to judge. `key`: the user's id in the system. `spent`: the seconds of adding and of
+    searching, without operations that were not performed."""
 
     user: str
     key: str

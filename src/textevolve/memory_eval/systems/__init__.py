@@ -1,1 +1,2 @@
-"""Memory systems that can be measured, one file each; `open_system` finds one by its name."""
+"""The memory systems that can be measured, one file each; `finding.open_system` opens one by its
+name."""

@@ -1,4 +1,5 @@
-"""A memory system of the user's own, made to fit: missing methods, plain ones, odd returns."""
+"""Adapt a user's own object to the interface of memory systems: methods may be missing or not
+async, and may return lists of texts or of objects."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from textevolve.user_code import call_function, call_plain, is_async
 T = TypeVar("T")
 
 DECIDED_BY = {"searches": "search", "answers": "answer"}
-"""Capabilities that a system has if it has the method, unless it says otherwise."""
+"""The capabilities that a system has if it has this method, unless it declares them itself."""
 
 
 class Worker:
-    """A daemon thread that runs one job after another; the first job starts it.
+    """A daemon thread that runs one job after another; it starts with the first job.
 
-    A job that is cancelled before it began is not begun; one that has begun goes on, and its result
-    is dropped. A thread pool would keep the program from ending while a job hangs.
+    A job that is cancelled before it starts does not run; the result of a job that is cancelled
+    later is dropped. The program can end while a job hangs, which a thread pool would prevent.
     """
 
     def __init__(self, name: str) -> None:
@@ -57,11 +58,12 @@ class Worker:
 
 
 class Adapted(MemorySystem):
-    """Adapts an object of the user to the interface `MemorySystem`.
+    """An adapter of a user's object to the interface `MemorySystem`.
 
-    It needs `add`. Without `search` or `answer` it is measured without them. Methods that are not
-    async run in one thread, one after the other, so that they need not be safe for several. What
-    they raise passes through; what they return is checked. `deadline` is in seconds.
+    The object needs a method `add`. Without `search` or `answer` it is measured without them.
+    Methods that are not async run in one thread, one after another, so that they need not be
+    thread-safe. Their exceptions pass through; their results are checked. `deadline`: the time
+    limit of each call, in seconds.
     """
 
     def __init__(self, system: object, spec: str, deadline: float) -> None:

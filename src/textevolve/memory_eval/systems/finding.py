@@ -1,11 +1,11 @@
-"""From a spec such as `context` to a memory system: those shipped, and the user's own.
+"""Open the memory system that a spec such as `context` names: a shipped one, or the user's own.
 
-none                     keeps nothing
-context                  keeps every turn
+none                     stores nothing
+context                  stores every turn
 http:URL                 a service over HTTP; a bare http(s):// address is one, too
 mem0, mem0:CONFIG.yaml   the open-source package mem0
 textevolve               TextEvolve's own memories, which a run opens (`studies`)
-MODULE:ATTRIBUTE         a class or a function that makes one; also FILE.py:ATTRIBUTE
+MODULE:ATTRIBUTE         a class or a function that creates one; also FILE.py:ATTRIBUTE
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from textevolve.spec import suggest
 from textevolve.user_code import load_object
 
 SHIPPED = ("none", "context", "http", "textevolve", "mem0", "recorded")
+"""The names with which the specs of shipped systems begin."""
 
 
 def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:

@@ -1,5 +1,5 @@
-"""A memory system behind HTTP, by a small contract: docs/memory-eval.md, and a reference server
-in examples/memory_server.py.
+"""A memory system that is a service over HTTP. docs/memory-eval.md describes the three requests;
+examples/memory_server.py is a reference server.
 
     POST /add     {user, dialogue: [{role, content, timestamp}]}  ->  {memories: [text]}
     POST /search  {user, query, limit}                            ->  {memories: [text]}
@@ -32,13 +32,14 @@ from textevolve.reach import check_address
 from textevolve.settings import Settings
 
 KEY = "TEXTEVOLVE_MEMORY_KEY"
-"""The variable whose key is sent to a memory service, and to nothing else."""
+"""The environment variable with the key for a memory service; the key is sent nowhere else."""
 IN_FLIGHT = 32
+"""The maximum number of concurrent requests."""
 
 
 def open_http(address: str, settings: Settings) -> HttpSystem:
-    """Open the service at `address`. A fragment says what it can, other than adding, searching and
-    keeping: `#answers`, `#no-extracts`, `#no-searches`, `#no-durable`, with commas between.
+    """Open the service at `address`. The fragment of the address changes its capabilities:
+    `#answers`, `#no-extracts`, `#no-searches`, `#no-durable`, separated by commas.
 
     Raises:
         InputError: no such address or capability. SettingsError: its key cannot be used.
@@ -60,11 +61,11 @@ def open_http(address: str, settings: Settings) -> HttpSystem:
 
 
 class HttpSystem(MemorySystem):
-    """A memory system behind HTTP. Calls that fail temporarily are repeated.
+    """A memory system behind HTTP. Requests that fail temporarily are repeated.
 
-    A call of `/add` has an `Idempotency-Key`, a hash of what is sent, by which a service can know
-    that it has done this already. The others have none, for the same question has another answer
-    after the next session.
+    A request to `/add` has an `Idempotency-Key`, a hash of its content, by which the service can
+    recognise a repetition. Other requests have none, since the same question may have another
+    answer after the next session.
     """
 
     def __init__(self, service: JsonService, can: Capabilities, settings: Settings) -> None:
@@ -102,8 +103,8 @@ class HttpSystem(MemorySystem):
 
 
 class _Posting:
-    """The service as a `Model`, so that it gets the retries and limits of models: the messages are
-    the path and the body of a request, the answer is JSON."""
+    """The service as a `Model`, so that requests get the retries and limits of models: the messages
+    are the path and the body of a request, and the answer is JSON."""
 
     def __init__(self, service: JsonService) -> None:
         self.name = service.name

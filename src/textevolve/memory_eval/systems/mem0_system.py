@@ -1,7 +1,8 @@
-"""The open-source package mem0 as a memory system, on a local store, at any OpenAI-like endpoint.
+"""The open-source package mem0 as a memory system, with a local store, and models at any
+OpenAI-compatible endpoint.
 
-The only place that imports mem0, and not before the first operation. Imported carelessly it writes
-into the home folder and reports its use; here it does neither.
+Only this module imports mem0, and only for the first operation. By default mem0 writes into the
+home folder and reports its use to its makers; here it does neither.
 """
 
 from __future__ import annotations
@@ -32,15 +33,17 @@ T = TypeVar("T")
 
 MODEL = "TEXTEVOLVE_MEM0_MODEL"
 EMBEDDER = "TEXTEVOLVE_MEM0_EMBEDDER"
-"""Variables that name mem0's two models, as any model is named."""
+"""The environment variables that name mem0's two models, by their specs."""
 DEFAULT_EMBEDDER = "text-embedding-3-small"
 TURNS = 20
-"""Given at once. In a long dialogue the list of what it found would be cut at its `max_tokens`."""
+"""The number of turns that mem0 gets at once. For a longer dialogue its `max_tokens` would truncate
+the list of extracted memories."""
 CLOSING = 5.0
-"""Seconds."""
+"""The maximum number of seconds for closing a store."""
 LOGGER = logging.getLogger("mem0")
 LOSSES = ("Error parsing", "Failed to embed", "Failed to insert")
-"""How mem0's logs begin where it passes over an answer or a memory that it could not keep."""
+"""The beginnings of mem0's log messages when it drops an answer or a memory that it could not
+store."""
 
 
 def read_configuration(path: str | None, settings: Settings) -> dict[str, Any]:

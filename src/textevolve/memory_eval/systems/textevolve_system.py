@@ -1,7 +1,5 @@
-"""TextEvolve's own memories as a memory system: what `memories create` does, then recall.
-
-Where memories are kept is handed in, since no store is known here.
-"""
+"""TextEvolve's own memories as a memory system: it creates memories as `memories create` does, and
+recalls them. The caller passes the store, since this layer knows none."""
 
 from __future__ import annotations
 
@@ -24,7 +22,8 @@ NAME = "textevolve"
 CAPABILITIES = Capabilities(durable=True)
 
 OpenMemories: TypeAlias = Callable[[str], Awaitable[tuple[MemoryStore, str]]]
-"""From a user to where that user's memories are kept: a store, and the name of a collection."""
+"""A function that returns where a user's memories are stored: the store, and the name of a
+collection."""
 
 
 class OwnPlan(CreationSettings):
@@ -44,7 +43,7 @@ def read_own(spec: str) -> OwnPlan:
     `embedder` and the fields of `CreationSettings`.
 
     Raises:
-        InputError: an option cannot be used; says why.
+        InputError: an option cannot be used; the message has the reason.
     """
     _, _, text = spec.partition(":")
     options: dict[str, Any] = {}
@@ -59,8 +58,8 @@ def read_own(spec: str) -> OwnPlan:
 
 @dataclass
 class TextEvolveSystem(MemorySystem):
-    """TextEvolve's own memories, one collection for each user. `close` is called when the system is
-    closed."""
+    """TextEvolve's own memories as a memory system, with one collection for each user. `close`:
+    called when the system is closed."""
 
     name: str
     plan: OwnPlan
