@@ -19,8 +19,9 @@ T = TypeVar("T")
 class ClientOptions:
     """The options of a client, which apply to all its calls.
 
-    Attributes:
+    Args:
         model: The spec of the model for verbs that name none.
+        store: The file or postgresql:// address of the store; None: that of the settings.
         settings: The settings to use; None: each verb reads files and environment variables.
         limits: The most money, tokens and calls of each run.
         time_limit: The most seconds of each run.

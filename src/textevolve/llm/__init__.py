@@ -1,7 +1,8 @@
-"""The one door to language models: messages in, text or a checked object out.
+"""Access to language models: messages in, text or a checked object out. All calls of the package
+pass through here.
 
-Here: the `Model` protocol and its request and response, the client of the OpenAI protocol, the
-wrappers around it (retry, limit, budget, journal), structured answers, prompt templates, providers,
-local models and the public scripted server for tests. Not here: what is asked (the rooms' prompts)
-and where a journal is kept (`textevolve.store`).
+The package has the `Model` protocol with its request and response, the client of the OpenAI
+protocol, the wrappers around a model (retries, limits, budget, journal), structured answers, prompt
+templates, providers, local models, and the public scripted server for tests. The prompts are in the
+packages that send them, and `textevolve.store` stores the journal.
 """

@@ -1,8 +1,8 @@
-"""Place the images of a case in a prompt; no other module builds messages with images.
+"""Build the messages of a prompt that contain the images of a case; no other module does this.
 
 The images of a message come before its text: first those of the input, then those of the
-candidates. They are numbered from 1 in that order, and their names are written next to the fence or
-quotation of a text, where no candidate can write. Prompts without images are unchanged.
+candidates. They are numbered from 1 in that order. Their names are written next to the marks around
+a text, where no candidate can write. Prompts without images are unchanged.
 """
 
 from __future__ import annotations

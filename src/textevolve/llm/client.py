@@ -1,11 +1,11 @@
 """The client of the OpenAI protocol: chat, embeddings, decisions and the list of models.
 
 One call is one attempt: retries, limits, budget and journal are wrappers around this model. Its
-HTTP connections are those of `connections`.
+HTTP connections are in `connections`.
 
-llama.cpp's server tokenizes texts, takes grammars whose signs are tokens, and reports
-log-probabilities from before a grammar is applied; so a given text can be forced in the tokens that
-it has for the model, and its likelihood read.
+llama.cpp's server tokenises texts, accepts grammars made of tokens, and reports log-probabilities
+as they were before a grammar is applied. So the client can force the model to write a given text,
+token by token, and read the likelihood of that text.
 """
 
 from __future__ import annotations
@@ -68,29 +68,35 @@ from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts
 Shape = TypeVar("Shape", bound=BaseModel)
 _LOG = logging.getLogger("textevolve")
 LISTED = 20
-"""Models of an endpoint that a message lists."""
+"""The most models of an endpoint that an error message lists."""
 LEFT_OUT = {
     "seed": "a seed, so that another run may give other answers",
     "temperature": "a temperature, so that answers are drawn at its own",
     "schema": "a JSON schema, so that the prompt alone asks for the form of an answer",
 }
-"""The warning, given once, about fields that an endpoint does not accept."""
+"""The warning, given once, for each field of a request that an endpoint does not accept."""
 
 
 class OpenAIClient:
     """A `Model` behind one endpoint. Use it in `async with`, or call `aclose` at the end.
 
-    `name` is the spec that names the model everywhere. `extra` are fields added to each chat body,
-    such as `{"cache_prompt": True}`. Without a price the cost of a call is unknown, except on
-    loopback without a key, where it is 0. With `watched` the server is llama.cpp's inside this
-    process: a call may take as long as it makes progress. `decisions`: the wire for requests with
-    questions. `chats`: False for a model that only decides. `decision_price`: of decisions, if it
-    differs from that of chats. `wire`: the one for text. `prompt_cache`: how shared prefixes of
-    prompts are marked. `headers`: as of `Http`. `reports_cost`: use the cost that LiteLLM's proxy
-    reports for a call.
-
+    Without a price the cost of a call is unknown, except on loopback without a key, where it is 0.
     Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
-    `TooLongError`, `RejectedError`, or `AnswerError` where more than `largest_answer` MiB come.
+    `TooLongError`, `RejectedError`, or `AnswerError` if the answer is larger than `largest_answer`
+    MiB.
+
+    Args:
+        name: The spec that identifies the model everywhere.
+        extra: Fields added to the body of each chat request, such as `{"cache_prompt": True}`.
+        watched: The endpoint is llama.cpp's server in this process: a call may take any time as
+            long as the server makes progress.
+        decisions: The protocol for requests with typed questions; None: the endpoint has none.
+        chats: False for a model that only answers typed questions.
+        decision_price: The price of decisions, if it differs from the price of chats.
+        wire: The protocol for text.
+        prompt_cache: How shared beginnings of prompts are marked for the endpoint's cache.
+        headers: Additional headers, as in `Http`.
+        reports_cost: Whether to use the cost that LiteLLM's proxy reports for a call.
     """
 
     def __init__(
@@ -464,7 +470,8 @@ def connect(
 
 
 class Token(BaseModel):
-    """`piece`: the text that it writes; its bytes where they are parts of characters."""
+    """A token in llama.cpp's answer to `/tokenize`. `piece`: the text of the token, or its bytes if
+    it is only a part of a character."""
 
     id: int = Field(ge=0)
     piece: str | list[int]

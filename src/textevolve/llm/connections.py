@@ -1,9 +1,9 @@
-"""HTTP connections to one host: keys, proxies, time limits, and the size of answers.
+"""HTTP connections to one host: keys, proxies, time limits, and limits for the size of answers.
 
 No other module opens connections, so keys are written into headers here alone. `JsonService` is a
-client of any service that exchanges JSON, such as a memory system; `Relay` forwards clients'
-requests to an endpoint, with only the model's name replaced and our key added, so all features of
-the endpoint (tools, schemas, images) work.
+client of any service that exchanges JSON, such as a memory system. `Relay` forwards clients'
+requests to an endpoint, with only the model's name and the key replaced, so all features of the
+endpoint (tools, schemas, images) work.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from textevolve.settings import LARGEST_ANSWER, Price, Timeouts
 
 MIB = 2**20
 LARGE = MIB
-"""Above this size aiohttp wants a body as a stream."""
+"""The size in bytes from which a body is passed to aiohttp as a stream, as aiohttp requires."""
 CONNECTIONS = 1024
 REAL_KEY = 8
-"""Shorter keys are placeholders ("none", "EMPTY"), which an answer may well hold as words."""
+"""The fewest characters of a real key. Shorter ones are placeholders ("none", "EMPTY"), which may
+occur in an answer as words, so they are not removed from answers."""
 LONG_VALUE = 16
-"""Characters from which a header's value in the settings counts as a secret."""
+"""The fewest characters of a header's value in the settings that counts as a secret."""
 
 
 class Http:
@@ -384,12 +385,14 @@ class JsonService:
 
 SERVICE_CONNECTIONS = 128
 RELAYED_CONNECTIONS = 4096
-"""Requests that are passed on to one endpoint at once; more of them wait."""
+"""The most requests that are forwarded to one endpoint at a time; further ones wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The refusal of an endpoint. `retry_after`: in seconds."""
+    """An endpoint's answer that refuses a request. `status`: the HTTP status; `refusal`: the
+    reason; `retry_after`: the seconds to wait before another try; None if the endpoint names
+    none."""
 
     status: int
     refusal: Refusal
@@ -447,8 +450,8 @@ class Relay:
 
 
 class UsageReader:
-    """A reader of a call's usage from the bytes of the answer, while they are forwarded. `price`:
-    as in `usage_of`."""
+    """A reader that finds a call's usage in the bytes of the answer while they are forwarded.
+    `price`: as in `usage_of`."""
 
     def __init__(self, body: Mapping[str, Any], price: Price | None) -> None:
         self._body, self._price = body, price

@@ -1,14 +1,15 @@
-"""Decision endpoints: System One and OpenAI's Decisions; their bodies, answers and calls.
+"""Decision endpoints (System One and OpenAI's Decisions), which answer typed questions about a text
+with probabilities, and decisions that are emulated by chat models.
 
-Each wire is an adapter from questions to a body and from an answer to a probability for each
-option. The settings of a provider say which wire it speaks.
+Each wire (protocol) is an adapter from questions to the body of a request, and from an answer to a
+probability for each option. The settings of a provider name its wire.
 
-Decisions of a chat model are emulated: typed questions asked one by one, the options' probabilities
-read from the log-probabilities of the answer's first token. Every option has a label of one token:
-Yes and No of a predicate, letters of a choice, digits of a score. Where options stand in a list,
-the list is shown in both directions and the two distributions are averaged, so that a liking for a
-place or a letter cancels. All questions about a state share it as their prefix. Each call is an
-ordinary chat call, journaled as such.
+For a chat model, typed questions are asked one by one, and the options' probabilities are read from
+the log-probabilities of the answer's first token. Every option has a label of one token: Yes and No
+for a predicate, letters for a choice, digits for a score. Options in a list are shown in both
+orders, and the two distributions are averaged, so that a bias for a position or a letter cancels
+out. All questions about a state share it as their prefix. Each call is an ordinary chat call,
+journaled as such.
 
 Sources: System One, docs.typesafe.ai/api and the models of the package typesafe-sdk 0.7.5; OpenAI's
 Decisions API, `types/decision.py` of the package openai 3.52 (read in November 2026).
@@ -61,9 +62,10 @@ from textevolve.settings import Price, Settings
 from textevolve.texts.splitting import excerpt
 
 CHARACTERS_PER_TOKEN = 3
-"""Fewer than English texts have, so that what is left of a long state fits."""
+"""The characters that are assumed for a token when a state is shortened to fit. English texts have
+more, so the shortened state does fit."""
 ROUNDED = 0.005
-"""The most that one probability may be off where an endpoint rounds to two decimals."""
+"""The largest rounding error of a probability at endpoints that round to two decimals."""
 
 _Row: TypeAlias = tuple[float, ...]
 """The probabilities of one question, in the order of its options."""
@@ -75,7 +77,8 @@ class _UnansweredError(Exception):
 
 
 class DecisionAnswer(BaseModel):
-    """An answer as far as all wires have it. `error`: some endpoints send one with a 200."""
+    """The body of a decision endpoint's answer, with the fields that all wires share. `error`: some
+    endpoints report errors here with the status 200."""
 
     answers: dict[str, Any] | list[Any] | None = None
     usage: Annotated[ReportedUsage | None, READABLE] = None
@@ -130,8 +133,13 @@ def _openai_question(question: Question) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DecisionWire:
-    """The adapter for one decision protocol: its display name, its path below the endpoint's base
-    URL, and the function that writes a question in the protocol's form."""
+    """The adapter for one decision protocol.
+
+    Attributes:
+        name: The name for people.
+        path: The path below the endpoint's base URL.
+        question: Writes a question in the protocol's form.
+    """
 
     name: str
     path: str
@@ -243,7 +251,7 @@ def _is_probability(value: object) -> TypeGuard[float]:
 
 @dataclass(frozen=True, slots=True)
 class DecisionCalls:
-    """The function that sends one client's questions to its endpoint's decision API."""
+    """A callable that sends the typed questions of one client to its endpoint's decision API."""
 
     name: str
     model: str
@@ -315,13 +323,15 @@ class DecisionCalls:
 
 
 MOST_OPTIONS = TOP_LOGPROBS
-"""Alternatives of a token that endpoints list at most."""
+"""The most options of a question that a chat model can answer: the number of alternative tokens
+that endpoints list."""
 
 SHORTEST_STATE = 100
-"""Characters to which a state is cut at most, however long the questions are."""
+"""The fewest characters that a shortened state keeps, however long the questions are."""
 
 CONCURRENCY = 16
-"""Questions about one state that are asked at once, after the first has filled the cache."""
+"""The number of questions about one state that are asked at a time, after the first one has filled
+the endpoint's prompt cache."""
 
 _VARIABLES = {
     "decide_rules": (),
@@ -335,9 +345,10 @@ def _prompt(name: str) -> Template:
 
 
 class Deciding:
-    """A model that also answers typed questions, on the decision protocol of its endpoint or, if
-    there is none, emulated by chat calls; it wraps the journal. `most_characters`: of a state and
-    its longest question; a longer state loses its middle."""
+    """A model that also answers typed questions: by its endpoint's decision protocol (`wire`), or
+    by chat calls if `wire` is None. It is the wrapper outside of the journal. `most_characters`:
+    the most characters of a state and its longest question together; the middle of a longer state
+    is left out; None: no limit."""
 
     def __init__(
         self, model: Model, wire: Wire | None = None, most_characters: int | None = None
@@ -401,9 +412,13 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """One way to show a question to a chat model. `labels`: the label of each option, in the
-    question's order. `listed`: the labels in the order of the prompt, with `lines`, the lines of
-    the options."""
+    """One way to show a question to a chat model.
+
+    Attributes:
+        labels: The one-token label of each option, in the question's order.
+        listed: The labels in the order of the prompt.
+        lines: The lines of the prompt that describe the options.
+    """
 
     question: Question
     labels: tuple[str, ...]

@@ -1,10 +1,11 @@
-"""The verb `decide`: typed questions about a state in, a probability for every option out.
+"""The function `decide`: typed questions about a state (a text) in, a probability for every option
+out.
 
-Here: questions, answers, and how both travel in a `Request` and a `Response`, so that a decision is
-journaled, limited, retried and priced as any other call. Not here: what endpoints are sent
-and how a chat model is made to decide (`decision_wires`).
+The module has the types of questions and answers, and how both are contained in a `Request` and a
+`Response`, so a decision is journaled, limited, retried and priced like any other call. The
+requests to endpoints, and decisions by chat models, are in `decision_wires`.
 
-The words are those of OpenAI's Decisions API; System One calls a predicate a noul.
+The terms are those of OpenAI's Decisions API; System One calls a predicate a noul.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Wire = Literal["systemone", "decisions"]
 """The protocols that endpoints speak: System One, and OpenAI's Decisions API."""
 
 SUM_TOLERANCE = 0.02
-"""By how much probabilities that an endpoint rounded may miss 1 in their sum."""
+"""The largest difference from 1 of the sum of probabilities that an endpoint rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,14 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A typed question. `name` distinguishes it from other questions about the same state.
+    """A typed question.
 
-    `options`: no and yes for a predicate, the choices for a choice, the levels in ascending order
-    for a score.
+    Attributes:
+        name: The name that distinguishes it from other questions about the same state.
+        kind: "predicate" (yes or no), "choice" (one of several options) or "score" (a level).
+        instructions: The question itself.
+        options: No and yes for a predicate, the choices for a choice, the levels in ascending order
+            for a score.
     """
 
     name: str
@@ -116,9 +121,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answers to questions about one state. `answers`: an answer for each question, by name, or
-    a Failure if it was refused or is missing. `emulated`: derived from a chat model. `cut`: the
-    number of characters left out of the state, if it exceeded the model's context."""
+    """The answers to questions about one state.
+
+    Attributes:
+        answers: An answer for each question, by name, or a Failure if it was refused or is missing.
+        emulated: Whether the answers were derived from a chat model.
+        cut: The number of characters left out of the state, if it exceeded the model's context.
+        seconds: The duration of the call.
+    """
 
     answers: Mapping[str, Answer | Failure]
     emulated: bool = False

@@ -1,7 +1,7 @@
-"""Choose a model when none is named, and probe the capabilities of an endpoint.
+"""Choose a model if the user names none, and test the capabilities of an endpoint.
 
-The order of choice: the configured model, a key in the environment, a server that answers on this
-machine, local weights. The reason is returned for the user.
+The order of choice: the configured model, a provider whose key is in the environment, a server that
+answers on this machine, local weights. The reason is returned for the user.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
 QUICK = Timeouts(connect=0.3, read=0.3, total=0.3)
 TRIAL = predicate("sky", "Is the sky blue on a clear day?")
 NOT_FOR_CHAT = ("embed", "rerank", "whisper", "bge-", "minilm")
-"""Parts of the names of models that a server lists and that cannot answer a question."""
+"""Parts of the names of models that are listed by a server but cannot chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +86,27 @@ async def _ask_servers(providers: Mapping[str, Provider]) -> list[tuple[str, lis
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one probe. `value` is None if the probe was inconclusive; `note` describes what
-    the endpoint did."""
+    """The result of testing one capability of an endpoint. `value`: whether the endpoint has it;
+    None if the test was inconclusive; `note`: what the endpoint did."""
 
     value: bool | None
     note: str
 
 
 ProbeFindings: TypeAlias = dict[str, Finding]
-"""By capability, as `PROBES` names them."""
+"""The results by capability, with the names of `PROBES`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointCapabilities:
-    """The result of probing an endpoint. `findings`: a result for each capability. `refused`: the
-    protocol fields that the endpoint does not accept."""
+    """The result of testing an endpoint.
+
+    Attributes:
+        answers: Whether the endpoint answers at all.
+        models: The names of the models that it lists.
+        findings: A result for each capability.
+        refused: The fields of requests that it does not accept.
+    """
 
     answers: Finding
     models: tuple[str, ...]
@@ -180,7 +186,7 @@ PROBES: Mapping[str, Callable[[OpenAIClient, ProbeFindings], Awaitable[Finding]]
     "log-probabilities": _probe_logprobs,
     "decisions": _probe_decisions,
 }
-"""The capabilities that an endpoint is asked for, in this order."""
+"""The tests of an endpoint's capabilities by name, in the order in which they are made."""
 
 
 async def _probe_embedder(model: Model) -> Finding:

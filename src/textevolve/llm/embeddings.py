@@ -1,4 +1,5 @@
-"""Embeddings of texts: asked of a model one text a call, so that each is computed once and kept."""
+"""Embeddings of texts by a model. Each text is a call of its own, so it is computed once and then
+found in the journal."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Fences around text that is data, so that nothing inside can pass for a rule of the prompt.
+"""Fences around texts that are data, so that nothing inside them can pass for an instruction of the
+prompt.
 
-A mark carries a nonce that occurs in none of the texts, so a candidate cannot close its own fence.
-A quotation needs no closing: every line of it begins with a sign.
-Control tokens of chat formats are broken up, since many servers would read them as a change of
-speaker: those of all formats in `chat_formats.catalogue`, and, where the format in use is known,
-all of its markers, plain words such as `USER:` among them. What tried is counted, and shown with
-the result.
+The marks around a text contain a random code (nonce) that occurs in none of the texts, so a
+candidate cannot close its own fence. A quotation needs no closing: every line of it begins with a
+sign. Control tokens of chat formats inside a text are broken up, since many servers would read them
+as a change of speaker: those of all formats in `chat_formats.catalogue`, and, if the model's format
+is known, all of its markers, including plain words such as `USER:`. Attempts to forge a mark are
+counted and shown with the result.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from functools import lru_cache
 
 NONCE_LENGTH = 12
 EXAMPLE_NONCE = "0" * NONCE_LENGTH
-"""The code of marks in examples: the same in all prompts, so that servers keep them in their cache.
-A text that uses it is broken up like any other forged mark."""
+"""The code in the marks of examples. It is the same in all prompts, so that servers keep them in
+their cache. A text that contains it is broken up like any other forged mark."""
 _FORGED = re.compile(
     # A mark like ours, whatever its nonce. In linear time: no part can match where another could.
     r"\[\[\s*(?:/\s*)?[0-9a-fA-F]{6,}\b[^\[\]\n]*\]\]"
@@ -28,7 +29,8 @@ _FORGED = re.compile(
     r"|<(?:bos|eos|BOS_TOKEN|EOS_TOKEN)>|</?tool_(?:call|response)>"
 )
 JOINER = "\u2060"
-"""Word joiner: invisible, and no part of any marker."""
+"""The word joiner, an invisible character that is no part of any marker. Inserted into a marker, it
+breaks the marker up."""
 
 
 def draw_nonce(texts: Iterable[str], seed: int) -> str:

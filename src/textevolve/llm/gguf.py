@@ -1,6 +1,7 @@
-"""GGUF files as the package `gguf` reads them: a model's header, its tokenizer, its tensors.
+"""Read GGUF files (weights of llama.cpp) by the package `gguf`: a model's header, tokeniser and
+tensors.
 
-Hashes are in `weights`, running the model in `local`, and the sizes of blocks in `quantize`.
+`weights` hashes the files, `local` runs the models, and `quantize` has the sizes of blocks.
 """
 
 from __future__ import annotations
@@ -20,14 +21,20 @@ NEEDS_GGUF = (
     ' pip install "textevolve[local]"'
 )
 LONG_LIST = 4096
-"""Entries from which on a list is skipped where only a header is read: vocabularies."""
+"""The number of entries from which a list, such as a vocabulary, is skipped if only the header is
+read."""
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The header of a GGUF file. `trained_context`: tokens. `cache_bytes_per_token`: the size of
-    the KV cache in 16-bit floats. `decision_type`: the type of a decision model, as llama.cpp names
-    it; empty for other models."""
+    """The properties of a model in the header of its GGUF file.
+
+    Attributes:
+        architecture: The name of the architecture, such as "qwen2".
+        trained_context: The tokens of context that the model was trained with; None if unknown.
+        cache_bytes_per_token: The size of the KV cache in 16-bit floats.
+        decision_type: The type of a decision model, as llama.cpp names it; empty for other models.
+    """
 
     architecture: str
     trained_context: int | None

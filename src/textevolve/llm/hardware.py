@@ -46,7 +46,7 @@ def physical_cores() -> int:
 
 
 LOOKED = 0.2
-"""Seconds over which it is seen how busy the cores are."""
+"""The seconds for which the load of the cores is measured."""
 
 
 def free_cores() -> int:

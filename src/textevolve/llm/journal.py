@@ -1,7 +1,7 @@
-"""The journal as the models see it; `textevolve.store.journal` keeps one on disk.
+"""The journal as models use it; `textevolve.store.journal` stores one on disk.
 
-An outcome is appended, and durable, before anyone acts on it. Reading the journal back is how a run
-is resumed, replayed and costed: there is no second checkpoint.
+The outcome of each call is appended durably before it is used. Runs are resumed, replayed and
+priced by reading the journal; there are no other checkpoints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from textevolve.llm.model import Request, Response
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One finished call. Exactly one of `response` and `error` is set. `started` is Unix time."""
+    """A finished call. Exactly one of `response` and `error` is set.
+
+    Attributes:
+        key: The hash of the model's name and the whole request.
+        model: The spec of the model.
+        error: The message of the final error.
+        started: Unix time.
+        seconds: The duration of the call.
+        attempts: The number of attempts, including failed ones.
+    """
 
     key: str
     model: str
@@ -27,6 +36,8 @@ class JournalEntry:
 
 
 class Journal(Protocol):
+    """The store of all model calls of a run, which answers repeated calls."""
+
     async def find(self, key: str) -> Response | None:
         """Return the stored answer for a key, marked as replayed; None if there is none."""
         ...

@@ -1,10 +1,10 @@
-"""Limit the calls of one endpoint, and distribute calls over pools of several.
+"""Limit the calls of one endpoint, and distribute calls over pools of several endpoints.
 
-`Limited` is one gate with one queue: a call passes if there is a place for it (additive increase,
-multiplicative decrease with the 429s) and no rate limit holds it. A rate limit of the settings is a
-token bucket; if an endpoint's headers report too little left, all calls wait for the reported
-reset. A `Pool` replaces a limited client below the retries: each call tries every member at most
-once, and failing members are excluded for a while.
+`Limited` is a model with one queue. A call starts if the number of calls in flight allows it (this
+limit grows additively, and is halved by a 429) and no rate limit delays it. Rate limits of the
+settings are token buckets; if an endpoint's headers report too little left, all calls wait for the
+reported reset. In a `Pool` each call tries every endpoint (member) at most once, and failing
+members are excluded for a while; retries wrap the whole pool.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prompt_cache import prefix_key
 
 ANNOUNCED = 0.5
-"""Seconds of a wait that is worth telling."""
+"""The fewest seconds of a wait that is announced to the user."""
 MARGIN = 0.05
-"""Seconds after the moment at which an endpoint says that a limit is whole again."""
+"""The seconds to wait after the moment at which an endpoint says that a limit is reset."""
 ANSWER = 200.0
-"""Tokens of an answer as they are estimated before it comes."""
+"""The estimated tokens of an answer before it arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class Limited:
 
 
 hearing_limits: ContextVar[Limited | None] = ContextVar("hearing_limits", default=None)
-"""The limits around a call, which read the headers of its answer."""
+"""The `Limited` model around the current call, which reads the headers of the answer."""
 
 
 def note_headers(headers: Mapping[str, str]) -> None:
@@ -227,13 +227,18 @@ _SPANS = {
     "d": 86_400.0,
 }
 _EPOCH, _EPOCH_MS = 1e9, 1e11
-"""From these numbers on a reset is a point in time, in seconds or milliseconds since 1970."""
+"""The numbers from which a reset is a point in time: seconds, or milliseconds, since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateWindow:
-    """The state of a rate limit that an endpoint reports. `kind`: requests or tokens. `reset`:
-    seconds until the full limit is available again; None if not reported."""
+    """The state of a rate limit that an endpoint reports.
+
+    Attributes:
+        kind: "requests" or "tokens".
+        remaining: How many of them are left.
+        reset: The seconds until the full limit is available again; None if not reported.
+    """
 
     kind: str
     remaining: float
@@ -297,7 +302,7 @@ def read_reset(text: str, now: float) -> float | None:
 
 MINUTE = 60.0
 BURST = 0.1
-"""The share of a minute's limit that may be taken at once."""
+"""The share of a limit per minute that may be used at once."""
 
 
 class RateBucket:
@@ -341,19 +346,23 @@ def make_buckets(requests: float | None, tokens: float | None) -> tuple[RateBuck
 
 
 FAILURES = 3
-"""Failures in a row after which a member is left out; one where it refuses the key or the model."""
+"""The number of failures in a row after which a member is excluded. A member that refuses the key
+or the model is excluded after one."""
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
-"""Seconds for which it is left out, twice as long each time, and at most."""
+"""The seconds for which a failing member is excluded: at first, and at most, after doubling each
+time."""
 HOMES = 8192
-"""Prefixes of prompts whose member is remembered."""
+"""The most beginnings of prompts for which the member that answered is remembered."""
 
 
 class Member:
     """One endpoint of a pool, with the state of its health.
 
     Attributes:
+        model: The endpoint's model with its limits.
+        weight: The share of calls that it receives, compared with other members.
         failed: The last error; None after an answer.
-        turn: When it is next among members that are equally busy.
+        turn: A number that orders members that are equally busy; the lowest is next.
     """
 
     def __init__(self, model: Limited, weight: float = 1.0) -> None:

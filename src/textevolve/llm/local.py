@@ -1,8 +1,7 @@
-"""A local model: llama.cpp's own server, run on loopback inside this process by `xllamacpp`.
+"""Local models: llama.cpp's own server, run on loopback inside this process by `xllamacpp`.
 
-It speaks the OpenAI protocol, so a local model is called like any other. Here: starting, sharing
-and stopping a server. Not here: where the weights come from (`weights`) and how a model is called
-(`client`).
+The server has the OpenAI protocol, so a local model is called like any other, by `client`. This
+module starts, shares and stops servers; `weights` provides the files.
 """
 
 from __future__ import annotations
@@ -53,7 +52,13 @@ START_SECONDS = 60.0
 class LocalServer:
     """A reference to a running server, which ends when its last reference is released by `stop`.
 
-    `base_url` ends in `/v1`. `context`: the tokens of each slot, for prompt and answer together.
+    Attributes:
+        name: The spec of the model.
+        path: The file of weights.
+        base_url: The address of the API, which ends in `/v1`.
+        api_key: The key that the server requires.
+        slots: The number of requests that the server processes at a time.
+        context: The most tokens of a request's prompt and answer together.
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""Shorten texts of any length to a budget of tokens with a model, in parts and in several levels.
+"""Shorten texts of any length to a budget of tokens with a model, in chunks and on several levels.
 
-A text is split into chunks at its seams, all chunks are shortened concurrently, and the joined
-results are the next text until the budget is met. Every prompt begins with the same words and ends
-with its material, so servers keep the prefix in their cache. Losses are counted: chunks without an
-answer, and characters cut because a model exceeded its length.
+A text is split into chunks at paragraphs and sentences, all chunks are shortened concurrently, and
+the joined results are the text of the next level, until the budget is met. Every prompt begins with
+the same words and ends with its chunk, so servers keep the prefix in their cache. Losses are
+counted: chunks without an answer, and characters cut because a model exceeded its length.
 """
 
 from __future__ import annotations
@@ -39,28 +39,35 @@ KEEP = (
     "Keep what somebody who has to work with it needs: who and what it is about, names, numbers,"
     " dates, decisions and their reasons, and what is still open."
 )
-"""The default instruction."""
+"""The default instruction on what a shortened text keeps."""
 FOCUS = "Above all keep what bears on this: "
 CONTEXT = 8192
-"""Default tokens of the model's context."""
+"""The default size of the model's context in tokens."""
 SHRINK = 6
-"""The fraction to which a chunk is shortened in one step, or less in the last one."""
+"""The factor by which a chunk is shortened on one level; on the last level it may be smaller."""
 SMALLEST_BUDGET = 16
 SMALLEST_CHUNK = 400
-"""Characters: a chunk that does not fit into the model's context is halved as long as halves have
-more."""
+"""The fewest characters of a half: a chunk that does not fit into the model's context is halved as
+long as its halves are longer than this."""
 RULES = 400
-"""Tokens that the prompt takes beside the instruction and the material, with some to spare."""
+"""The tokens of the prompt in addition to the instruction and the chunk, with a reserve."""
 WORDS_A_TOKEN = 0.6
-"""Of English prose at 4 characters a token, a little below, since models rather overshoot."""
+"""The number of English words for a token of 4 characters; a little too low on purpose, since
+models tend to write more than asked."""
 JOINT = "\n\n"
 REFUSAL = "refusal"
 
 
 @dataclass(frozen=True, slots=True)
 class FailedChunk:
-    """A chunk that got no answer and is missing in the result. `level`: 1 is the original text.
-    `skipped`: a limit was reached before the call."""
+    """A chunk that has no answer, and is missing in the result.
+
+    Attributes:
+        level: The number of the level; 1 is the original text.
+        characters: The length of the chunk.
+        reason: Why it has no answer.
+        skipped: Whether a limit was reached before the call.
+    """
 
     level: int
     characters: int
@@ -70,9 +77,15 @@ class FailedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Losses of a compression. `asked_again`: the number of answers that were too long at first.
-    `cuts`: the number of answers that were still too long and were cut, at the end of a sentence if
-    possible, by `cut_characters` in total."""
+    """The losses of a compression.
+
+    Attributes:
+        failed: The chunks without an answer.
+        asked_again: The number of answers that were too long at first.
+        cuts: The number of answers that were still too long and were cut, at the end of a sentence
+            if possible.
+        cut_characters: The number of characters that were cut in total.
+    """
 
     failed: tuple[FailedChunk, ...] = ()
     asked_again: int = 0
@@ -94,8 +107,15 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """A shortened text. `tokens`: its tokens, by `count_tokens`. `levels`: how often the whole text
-    was shortened; 0 if it fitted unchanged. `characters`: the length of the original text."""
+    """A shortened text.
+
+    Attributes:
+        tokens: The tokens of the text, by `count_tokens`.
+        characters: The length of the original text.
+        levels: How often the whole text was shortened; 0 if it fitted unchanged.
+        calls: The number of model calls.
+        dropped: The losses.
+    """
 
     text: str
     tokens: int
@@ -112,7 +132,7 @@ class _Part(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """An answer. `is_cut`: the answer reached the endpoint's limit of tokens."""
+    """An answer. `is_cut`: whether the answer reached the endpoint's token limit."""
 
     text: str
     is_cut: bool

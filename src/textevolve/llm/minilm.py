@@ -1,13 +1,13 @@
 """The offline embedder: all-MiniLM-L6-v2 in 8 bits, run by onnxruntime inside this process.
 
-Every other local model is served on loopback and called like an endpoint (`local`). This one is the
-exception: it has no state between two calls and an embedding takes some ten milliseconds, so a
-server would only add a hop. Journal, budget and limits wrap it like any model.
+Every other local model is served on loopback and called like an endpoint (`local`). This one has no
+state between calls, and an embedding takes some ten milliseconds, so a server would only add delay.
+Journal, budget and limits wrap it like any model.
 
 Texts that wait at the same time are computed in one batch if they have equally many tokens: without
 padding no computation is wasted, and no embedding depends on the other texts.
 
-Pooling, normalising and the limit of 256 tokens follow the card of all-MiniLM-L6-v2.
+Pooling, normalisation and the limit of 256 tokens follow the model card of all-MiniLM-L6-v2.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from textevolve.llm.refusals import embeds_only
 from textevolve.llm.wire import dump_vector
 
 IN_FLIGHT = 256
-"""Calls that are worth having under way, so that texts of equal length meet."""
+"""The number of calls to keep in flight, so that enough texts of equal length meet in a batch."""
 TOGETHER = 32
-"""Texts that are computed at once, at most."""
+"""The most texts that are computed in one batch."""
 LONGEST = 65_536
-"""Characters of a text that are looked at: far more than is read."""
+"""The most characters of a text that are tokenised: far more than the model reads."""
 
 Tokens = Sequence[int]
 Vectors = npt.NDArray[np.float32]

@@ -1,8 +1,8 @@
-"""The type of models: an async callable from a `Request` to a `Response`.
+"""The type of models, an async callable from a `Request` to a `Response`, and the types of both.
 
 A wrapper (retry, limit, budget, journal) is a `Model` around another. A message consists of parts
-that are joined when it is sent: turns of a debate share their first parts, so the journal stores
-each of them once.
+that are joined when it is sent: the prompts of a debate share their first parts, so the journal
+stores each part once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,15 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A chat message. `images`: data URLs (`data:image/png;base64,...`), placed before the text.
-    `tool_calls`: the tool calls of an assistant's message. `tool_call_id`: the id of the call that
-    a message of the role "tool" answers."""
+    """A chat message.
+
+    Attributes:
+        role: Who speaks.
+        parts: The parts of the text, which are joined when it is sent.
+        images: Data URLs (`data:image/png;base64,...`), placed before the text.
+        tool_calls: The tool calls of an assistant's message.
+        tool_call_id: The id of the call that a message of the role "tool" answers.
+    """
 
     role: Role
     parts: tuple[str, ...]
@@ -47,17 +53,23 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Everything that determines an answer. Fields that are None are left to the endpoint.
+    """A request to a model: everything that determines its answer. The endpoint decides about
+    fields that are None.
 
-    `schema`: the JSON schema, as text, that the answer must follow. `top_logprobs`: the number of
-    alternatives to return for each token; 0: none. `sample`: distinguishes calls that are otherwise
-    equal. `embeds`: request the embedding of the last message; the response's text is then a JSON
-    object with the vector, `{"embedding": [...]}`. `questions`: typed questions about the last
-    message, as JSON; see `textevolve.llm.decisions`. `forced`: the answer must be this text, to
-    read the log-probabilities of its tokens. An endpoint that cannot force tokens is sent `schema`,
-    which allows only this text; the answer then follows the schema. `tools`: the functions that the
-    model may call, as the protocol's JSON list. `tool_choice`: "auto", "none", "required", or the
-    name of the function to call.
+    Attributes:
+        messages: The conversation to answer.
+        schema: The JSON schema, as text, that the answer must follow.
+        max_tokens: The most tokens of the answer.
+        sample: A number that distinguishes calls that are otherwise equal.
+        top_logprobs: The number of alternatives to return for each token; 0: no log-probabilities.
+        embeds: Request the embedding of the last message; the response's text is then a JSON object
+            with the vector, `{"embedding": [...]}`.
+        questions: Typed questions about the last message, as JSON; see `textevolve.llm.decisions`.
+        forced: The text that the answer must be, to read the log-probabilities of its tokens. An
+            endpoint that cannot force tokens is sent `schema`, which allows only this text; the
+            answer then follows the schema.
+        tools: The functions that the model may call, as the protocol's JSON list.
+        tool_choice: "auto", "none", "required", or the name of the function to call.
     """
 
     messages: tuple[Message, ...]
@@ -76,8 +88,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """A token of an answer with its natural log-probability. `top`: alternative tokens
-    with theirs."""
+    """A token of an answer with its natural log-probability. `top`: the most probable tokens at its
+    place, with their log-probabilities."""
 
     token: str
     logprob: float
@@ -86,11 +98,21 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A model's answer. `finish_reason`: "stop", "length" or another reason of the endpoint.
-    `seconds`: elapsed time of the successful attempt. `attempts`: the number of all attempts.
-    `replayed`: the answer comes from the journal at no cost; `usage` is that of the original call.
-    `reasoning`: the model's reasoning before the answer, if the endpoint reports it; not part of
-    `text`. `member`: the spec of the pool's endpoint that answered."""
+    """A model's answer.
+
+    Attributes:
+        text: The answer without reasoning.
+        finish_reason: "stop", "length" or another reason of the endpoint.
+        usage: The tokens and cost of the call.
+        logprobs: The tokens of the answer, if log-probabilities were requested.
+        seconds: The elapsed time of the successful attempt.
+        attempts: The number of all attempts.
+        replayed: Whether the answer comes from the journal at no cost; `usage` is then that of the
+            original call.
+        reasoning: The model's reasoning before the answer, if the endpoint reports it.
+        tool_calls: The tools that the model wants to call.
+        member: The spec of the pool's endpoint that answered; empty without a pool.
+    """
 
     text: str
     finish_reason: str
@@ -105,6 +127,9 @@ class Response:
 
 
 class Model(Protocol):
+    """A language model, as every part of the package calls it: an async callable from a request to
+    a response."""
+
     @property
     def name(self) -> str:
         """Return the spec that identifies this model, such as `local/qwen2.5-coder-1.5b`."""
@@ -114,7 +139,7 @@ class Model(Protocol):
 
 
 CACHED_TEXT = 16_384
-"""Characters up to which the hash of a text is remembered, and the text with it."""
+"""The most characters of a text whose hash is cached together with the text."""
 
 
 def text_hash(text: str) -> str:

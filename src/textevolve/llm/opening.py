@@ -1,8 +1,8 @@
-"""From a model's spec to the model behind it: a client of an endpoint, or of a local server that is
-started for it, or the embedder inside this process.
+"""Open the model of a spec: a client of an endpoint, a client of a local server that is started for
+it, or the embedder inside this process.
 
-Loaded with the first call that the journal cannot answer. Here: fetching what is missing, starting,
-connecting. Not here: journal, budget, retries and limits, which stand around it (`wiring`).
+The module is loaded with the first call that the journal cannot answer. It downloads missing
+weights, starts servers and connects; `wiring` adds journal, budget and retries around the model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from textevolve.llm.weights import TransferProgress
 
 START, MOST = 32, 512
-"""Calls of an endpoint that may be in flight at first, and at most."""
+"""The number of an endpoint's calls that may be in flight at first, and at most."""
 
 
 async def open_client(

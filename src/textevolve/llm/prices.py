@@ -1,9 +1,9 @@
-"""Prices of models and costs of calls: from the settings, or from the package genai-prices.
+"""Prices of models and costs of calls, from the settings or from the package genai-prices.
 
 The package has a list of prices. Its updates over the network are never started, so a price is as
 old as the installed package.
 
-The module also reads reported usage, with field types for lenient validation: an optional field is
+The module also reads the usage that endpoints report. Its types are lenient: an optional field is
 None if it is unreadable.
 """
 
@@ -44,14 +44,15 @@ LISTS: Mapping[str, str] = {
     "gemini": "google",
     "xai": "x-ai",
 }
-"""Our names of providers, and those of genai-prices."""
+"""The names of providers in genai-prices by our names of them."""
 
 DECISION_LISTS: Mapping[str, str] = {
     "openai": "openai-decisions",
     "openrouter": "openrouter",
     "typesafe": "typesafe",
 }
-"""Likewise for decisions, where a price without one of output means that output costs nothing."""
+"""The names in genai-prices of the price lists for decisions, by our names of providers. A price
+without a price for output means that output is free."""
 
 OWN = "your prices"
 REPORTED = "as the endpoint says"
@@ -211,7 +212,8 @@ def _named(old: str, new: str) -> Any:
 
 
 class ReportedUsage(BaseModel):
-    """The usage that an endpoint reports, by the names of chats or those of newer wires."""
+    """The usage that an endpoint reports. Each field is read by its name in chat completions, or by
+    its name in newer protocols."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -232,6 +234,9 @@ class ReportedUsage(BaseModel):
 
 
 class ReportedTimings(BaseModel):
+    """The timings that llama.cpp's server reports. `cache_n`: the number of tokens found in its
+    prompt cache."""
+
     cache_n: KnownCount = None
 
 

@@ -1,6 +1,6 @@
-"""Mark the prefixes of prompts that are reused, for the endpoint's prompt cache.
+"""Mark the beginnings of prompts that are used again, for the endpoint's prompt cache.
 
-Prompts grow at their end: the turns of a debate share system message, opening and history, and
+Prompts grow at their end: the prompts of a debate share system message, opening and history, and
 differ at the boundaries of a message's parts (`model.Message`). The marks are hints: they change no
 answer, and are not a part of the journal's key.
 """

@@ -1,8 +1,9 @@
-"""Resolve a model's spec such as `openai/gpt-6-luna` to an `Endpoint`.
+"""Resolve a model's spec such as `openai/gpt-6-luna` to an `Endpoint` (address, key and
+properties).
 
-A spec is `PROVIDER/MODEL`, a provider's name alone where it has a default model, or an address
-`http://host:8000/v1#MODEL`. The table of providers is extended and overridden by the settings.
-Prices here are those of the settings; others are found by `llm.prices`.
+A spec is `PROVIDER/MODEL`, a provider's name alone if it has a default model, or an address
+`http://host:8000/v1#MODEL`. The settings extend and override the table of providers. Prices here
+are those of the settings; other prices are found by `llm.prices`.
 
 Keys are read from the environment or the system's keyring. A key is a `SecretStr`, never a setting,
 and no message contains a part of it.
@@ -36,12 +37,12 @@ from textevolve.settings import (
 from textevolve.spec import suggest
 
 SERVICE = "textevolve"
-"""The name under which a keyring holds our keys; the user name there is the provider's name."""
+"""The service name of our keys in a keyring; the user name there is the provider's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key, and a description of where it was found."""
+    """A provider's key. `source`: a description of where it was found."""
 
     secret: SecretStr
     source: str
@@ -91,26 +92,36 @@ def _from_keyring(provider: str) -> str | None:
 
 
 ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
-"""The only variable whose key is sent to an address that is given in place of a provider."""
+"""The environment variable of the key for an address; no other key is sent to an address that is
+used instead of a provider."""
 
 POOL = "pool"
-"""In place of a provider's name: several endpoints of one model, see `settings.PoolSettings`."""
+"""The word instead of a provider's name in the spec of a pool: several endpoints of one model, see
+`settings.PoolSettings`."""
 
 CONTEXT = 16_384
-"""Tokens of context that an endpoint is taken to have where nobody says: less than most have."""
+"""The assumed context of an endpoint in tokens if it is unknown: less than most models have."""
 
 FORMS = "PROVIDER/MODEL such as openai/gpt-6-luna, or http://host:8000/v1#MODEL"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model and its address. `spec`: the full name of the model, used in the journal and
-    everywhere.
+    """A model, its address and its properties.
 
-    `base_url` is empty for `local`, whose server `llm.local` starts in this process. `members`: the
-    endpoints of a pool, which has no address itself. `embeds`: whether the model only returns
-    embeddings; None: unknown. The limits per minute and the headers are those of the provider; the
-    other fields mean the same as in `Provider`.
+    Attributes:
+        spec: The full name of the model, used in the journal and everywhere else.
+        model: The name of the model at the endpoint.
+        base_url: The address of the API; empty for `local`, whose server `llm.local` starts in this
+            process.
+        key: The provider's key; None if it needs none.
+        embeds: Whether the model only returns embeddings; None: unknown.
+        requests_per_minute: The provider's limit, shared by all of its models; None: no limit.
+        tokens_per_minute: The provider's limit, shared by all of its models; None: no limit.
+        members: The endpoints of a pool, which has no address itself.
+        headers: The provider's additional headers, whose values are secrets.
+
+    The other fields mean the same as in `Provider`.
     """
 
     spec: str
@@ -144,7 +155,7 @@ OF_PROVIDER = (
     *("max_tokens_field", "reports_cost", "wire", "reasoning_effort", "batches", "batch_discount"),
     *("requests_per_minute", "tokens_per_minute"),
 )
-"""Fields of an endpoint that are those of its provider."""
+"""The fields of an endpoint that are copied from its provider."""
 
 
 def known_providers(settings: Settings) -> dict[str, Provider]:
@@ -377,7 +388,8 @@ def is_loopback(address: str) -> bool:
 # deepseek-flash (deepseek-chat was withdrawn on 24 July). genai-prices 0.2.3 has prices of all.
 # Discounts of batch jobs are those that the providers' pages say of all models (read in 2026).
 OPENAI, OPENAI_ADDRESS = "openai", "OPENAI_BASE_URL"
-"""The variable is that of OpenAI's own clients, whose calls and keys it sends elsewhere, too."""
+"""The provider of OpenAI's API, and the environment variable by which OpenAI's own clients replace
+its address; they then send their calls and keys to the new address."""
 PROVIDERS: Mapping[str, Provider] = {
     OPENAI: Provider(
         base_url="https://api.openai.com/v1",

@@ -1,11 +1,11 @@
-"""Quantising a GGUF file into another one whose tensors have fewer bits.
+"""Quantise a GGUF file: write another file whose tensors have fewer bits.
 
-Tensor by tensor, into a temporary file that takes its name when it is whole. The choice of each
-tensor's type follows llama.cpp's `llama-quant.cpp` (llama_tensor_get_type) for the types offered
-here, without an importance matrix and without its exceptions for Falcon, for 70B models and for
-models of eight experts. The package `gguf` reads the source and writes the new file; blocks are
-computed by llama.cpp's own `ggml_quantize_chunk`, which the library inside the installed
-`xllamacpp` lets be called, and floats by `gguf`.
+The conversion goes tensor by tensor into a temporary file, which is renamed when it is complete.
+The choice of each tensor's type follows llama.cpp's `llama-quant.cpp` (llama_tensor_get_type) for
+the types offered here, without an importance matrix and without its exceptions for Falcon, for 70B
+models and for models of eight experts. The package `gguf` reads the source, writes the new file and
+converts floats; blocks are computed by llama.cpp's own `ggml_quantize_chunk`, from the library
+inside the installed `xllamacpp`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from textevolve.llm.weights import ReportProgress, Transfer, no_report
 from textevolve.spec import suggest
 
 VALUES_AT_ONCE = 2**21
-"""Numbers that one thread works on: 8 MiB of them, and their source and result."""
+"""The number of values that one thread converts at a time: 8 MiB of floats, in addition to their
+source and result."""
 QUANTIZATION_VERSION = 2
 _REPLACED = (
     *("general.architecture", "general.file_type", "general.quantization_version"),
@@ -51,9 +52,9 @@ FILE_TYPES: Mapping[str, str] = {
     "q4_0": "Q4_0",
     "q3_k_m": "Q3_K",
 }
-"""Types that a file can be quantised to, and the type of most of its tensors."""
+"""The types that a file can be quantised to, each with the type of most of its tensors."""
 _FALLBACKS = {"Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
-"""For rows that 256 does not divide."""
+"""The type of a tensor instead of the chosen one if 256 does not divide the length of its rows."""
 _KEPT_PARTS = (
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -101,16 +102,23 @@ _ROLES = (
     ("attn_output.weight", "attention"),
     ("ffn_down", "down"),
 )
-"""Roles of tensors by parts of their names."""
+"""The roles of tensors, which decide their types, by parts of the tensors' names."""
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Lookup: TypeAlias = Callable[[str], Any]
-"""Reads the value of a key in a file's metadata; None if it is missing."""
+"""A function that returns the value of a key in a file's metadata; None if the key is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A quantised file. `bytes`: its size; `source_bytes`: the size of the source file."""
+    """A quantised file.
+
+    Attributes:
+        type: The type that it was quantised to, such as "q4_k_m".
+        bytes: Its size.
+        source_bytes: The size of the source file.
+        sha256: The hash of its content.
+    """
 
     path: Path
     type: str

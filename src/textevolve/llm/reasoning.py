@@ -1,7 +1,7 @@
 """Separate a model's reasoning from its answer.
 
-Most endpoints return it in a field of its own; some leave it in the text, between tags at its
-beginning. The wires set the reasoning effort.
+Most endpoints return the reasoning in a field of its own; some leave it in the text, between tags
+at the beginning. How much a model reasons is set in `wire`.
 """
 
 from __future__ import annotations

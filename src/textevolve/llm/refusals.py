@@ -1,7 +1,7 @@
-"""Convert an endpoint's refusal, a status and a body, into one of our errors.
+"""Convert an endpoint's refusal (an HTTP status and a body) into one of our errors.
 
-The words of endpoints differ, so codes are read first and phrases second. All text from an endpoint
-is reduced to one printable line without the client's secrets before it is shown.
+Endpoints word their refusals differently, so codes are read first and phrases second. All text from
+an endpoint is reduced to one printable line without the client's secrets before it is shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from textevolve.llm.providers import Endpoint
 
 SHOWN = 300
 HINTS = ("prompt_cache_key", "cache_control")
-"""Fields for the endpoint's prompt cache, which do not change answers."""
+"""The fields of a request for the endpoint's prompt cache, which do not change answers."""
 _STATUS = re.compile("[1-5][0-9]{2}")
 _READ = 1000
 _TOO_LONG = re.compile(
@@ -83,10 +83,10 @@ _PERMANENT: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "raise its budget, then resume the run",
     ),
 )
-"""Words and codes of refusals that no later call gets around, whatever status they come with; what
-it means, and what to do."""
+"""The refusals that cannot be resolved by repeating the call, whatever their status: the pattern of
+their words and codes, the meaning, and what to do."""
 _UPSTREAM = re.compile(r"litellm\.\w+Error|\w+Exception -|^\w+ error: ")
-"""How gateways begin what the provider behind them said."""
+"""The pattern of a prefix that gateways put before the error of the provider behind them."""
 _WAIT = re.compile(
     r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?\s?(?:ms|s|m(?!illi)|h)[a-z]*\s?)+)",
     re.IGNORECASE,
@@ -94,13 +94,20 @@ _WAIT = re.compile(
 NO_LOGPROBS = "the endpoint gives no log-probabilities"
 
 _SAYS_NO_IMAGES = (400, 404, 415, 422, 500, 501)
-"""llama.cpp's server without a projector says it with a 500, which would be tried again."""
+"""The statuses with which endpoints refuse images. llama.cpp's server without a projector answers
+with a 500, which would otherwise be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The parts of an endpoint's refusal. `limit`: the model's context in tokens, if the refusal
-    names it."""
+    """The parts of an endpoint's refusal.
+
+    Attributes:
+        message: The endpoint's message.
+        code: The code of the error; empty if there is none.
+        param: The field of the request that is refused; empty if none is named.
+        limit: The model's context in tokens; None if the refusal does not name it.
+    """
 
     message: str
     code: str = ""

@@ -1,9 +1,10 @@
-"""Stream answers to a listener, and read streams of events.
+"""Stream the text of answers to a listener (a callback), and parse streams of events from
+endpoints.
 
-The listener is not a part of the request, so the same question has the same key in the journal
-whether its answer was streamed or not. In the end the whole `Response` is returned and stored in
-both cases. A stream that breaks off is no answer: the call is repeated, and the listener starts
-again.
+The listener is not a part of the request, so a request has the same key in the journal whether its
+answer is streamed or not. In the end the whole `Response` is returned and stored in both cases. A
+stream that breaks off is no answer: the call is repeated, and the listener receives the new answer
+from its beginning.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ DONE = b"[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
-    """A part of an answer's text. `anew`: discard the earlier parts, since the answer restarts."""
+    """A piece of an answer's text. `anew`: whether to discard the earlier pieces, since the answer
+    starts again."""
 
     text: str
     anew: bool = False
 
 
 PieceListener: TypeAlias = Callable[[AnswerPiece], None]
-"""It must be quick and must not raise; it runs on the event loop."""
+"""A function that receives the pieces of an answer. It runs on the event loop, so it must be quick,
+and it must not raise."""
 
 
 class Telling:
-    """The sender of one answer's text to a listener; it keeps track of the text sent so far."""
+    """The sender of one answer's text to a listener. It keeps track of the text that was sent so
+    far."""
 
     def __init__(self, listener: PieceListener) -> None:
         self._listener = listener

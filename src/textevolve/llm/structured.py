@@ -1,8 +1,10 @@
-"""Read a typed object from a model's text, in steps that are recorded as the parse mode.
+"""Read a typed object from a model's text, in up to three steps. The result names the step that
+succeeded, the parse mode.
 
 1. The endpoint is asked to follow a JSON schema, and the text is read strictly (`strict`).
-2. A text with prose or fences around one closed object is read tolerantly (`tolerant`).
+2. A text with prose or fences around one complete object is read tolerantly (`tolerant`).
 3. The model is asked once more with the error named (`asked-again`).
+
 After that there is an `AnswerError`, never an invented value: broken JSON is not repaired.
 
 Ambiguous answers are asked for again, too: a key that occurs twice in one object, at any level; two
@@ -35,13 +37,17 @@ SHOWN_AGAIN = 2000
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
 _OPENING = re.compile(r"""\{\s*(?:["'“‘]|\w+\s*:)""")
-"""Where an object begins; braces in prose, as around {x}, begin none."""
+"""The pattern of an object's beginning; braces in prose, as around {x}, do not match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structured(Generic[T]):
-    """An object read from a model's answer. `parse_mode`: how it was read. `responses`: all
-    responses that were needed; the last one contains the object."""
+    """An object read from a model's answer.
+
+    Attributes:
+        parse_mode: How it was read: `strict`, `tolerant` or `asked-again`.
+        responses: All responses that were needed; the last one contains the object.
+    """
 
     value: T
     parse_mode: ParseMode
@@ -49,7 +55,8 @@ class Structured(Generic[T]):
 
 
 class UnusableAnswer(AnswerError):
-    """No answer contained a valid object; `responses`: the answers, which were paid for."""
+    """The error that no answer contained a valid object. `responses`: the unusable answers, which
+    were paid for."""
 
     def __init__(self, message: str, responses: tuple[Response, ...]) -> None:
         super().__init__(message)

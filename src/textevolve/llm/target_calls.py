@@ -1,7 +1,8 @@
-"""Calls of applications under test, as models: a request in, the whole answer out as JSON.
+"""Call applications under test as models: the request's last message is the body to send, and the
+response's text is the whole answer as JSON.
 
-A program is started for each call, reads its JSON and writes the answer. Retries, limits, budget
-and journal stand around these models.
+A service is called over HTTP, a function in a thread or on the event loop, and a program is started
+for each call. Retries, budget and journal wrap these models like any other.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ from textevolve.system import kill_group
 from textevolve.user_code import OWN, UserCodeError, load_object, load_user_object
 
 IN_FLIGHT = 8
-"""Calls of one target at once, unless it or the settings say otherwise."""
+"""The most calls of one application in flight, unless it or the settings name another number."""
 TargetCall: TypeAlias = Callable[[str], Awaitable[tuple[str, str]]]
-"""Sends the body of a request, and returns the answer as JSON with its finish reason."""
+"""A function that sends the body of a request to an application, and returns the answer as JSON
+with its finish reason."""
 
 
 def open_target_model(
@@ -84,7 +86,12 @@ def open_target_model(
 
 @dataclass(frozen=True, slots=True)
 class TargetModel:
-    """A target as a `Model`: `call` sends a request to the target and returns its answer."""
+    """An application under test (a target) as a `Model`.
+
+    Attributes:
+        call: Sends the body of a request to the target and returns its answer.
+        seconds: The most seconds of one call.
+    """
 
     target: Target
     call: TargetCall

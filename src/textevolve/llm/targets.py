@@ -1,6 +1,6 @@
-"""Applications under test: a service over HTTP, a function, or a program; how each is described.
+"""The description of an application under test: a service over HTTP, a function, or a program.
 
-`target_calls` calls them; `studies.targeted` writes their requests and reads their answers.
+`target_calls` calls it; `studies.targeted` writes its requests and reads its answers.
 """
 
 from __future__ import annotations
@@ -25,22 +25,32 @@ COMMAND = "cmd:"
 FORMS = "http(s)://HOST/PATH, python:MODULE.FUNCTION, cmd:PROGRAM, or a FILE.yaml of its fields"
 VERSION_HELP = "Any text, such as the version of your application: another one asks it anew."
 KEY = "TEXTEVOLVE_TARGET_KEY"
-"""The variable whose key is sent to targets, and to nothing else."""
+"""The environment variable with the key for targets, which is sent to nothing else."""
 EVENTS = "events"
-"""The finish reason of an answer that came as server-sent events: its text is the list of them."""
+"""The finish reason of an answer that came as server-sent events; its text is the list of
+events."""
 JOURNALED = "target:"
-"""Begins the names under which the journal has calls of targets."""
+"""The beginning of the model names under which the journal stores calls of targets."""
 _SECRET = re.compile("authorization|cookie|token|secret|key|password", re.IGNORECASE)
 
 
 class Target(Frozen):
-    """An application that answers rows.
+    """An application under test, which answers rows of data.
 
-    `target`: its address, function or program. `body`: a template of the JSON that it is sent, with
-    columns in braces; None sends the whole row. `answer`, `contexts`, `tool_calls`, `steps` and
-    `usage` are paths of fields in its answer, such as `data.0.text`. `key_env`: the variable with
-    the key that it is sent as a bearer. `headers`: `env:NAME` stands for a variable. `timeout`: in
-    seconds, of one call.
+    Attributes:
+        target: The address, function or program.
+        name: The name in reports; empty: the value of `target`.
+        body: A template of the JSON that is sent, with columns in braces; None: the whole row.
+        headers: Additional headers; `env:NAME` stands for an environment variable.
+        key_env: The environment variable with the key, which is sent as a bearer token.
+        answer: The path of the output in the application's answer, such as `data.0.text`; empty: it
+            is found by its usual names.
+        contexts: The path of the retrieved passages.
+        tool_calls: The path of the tool calls.
+        steps: The path of the steps.
+        usage: The path of the usage.
+        concurrency: The most calls in flight; None: the default.
+        timeout: The most seconds of one call; None: the default.
     """
 
     target: str = Field(min_length=1)

@@ -1,6 +1,6 @@
-"""Prompt templates: readable files in a room's `prompts` folder, checked when they are loaded.
+"""Prompt templates: text files in the `prompts` folders of packages, checked when they are loaded.
 
-Jinja syntax. A value put into a template is never read as template text again.
+They use Jinja's syntax. A value that is filled in is never read as a template.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A compiled prompt template. `version`: a hash of the source, so a changed prompt makes
-    another run."""
+    """A compiled prompt template.
+
+    Attributes:
+        version: A hash of the source, so that a changed prompt makes another run.
+        variables: The names of all its variables.
+    """
 
     name: str
     version: str

@@ -1,6 +1,6 @@
-"""How many tokens a text is about, where no tokeniser is at hand: budgets are kept by it.
+"""An estimate of the tokens of a text without a tokeniser, by which budgets are kept.
 
-It is an estimate. What a call really took is in its `Usage`.
+The tokens that a call really used are in its `Usage`.
 """
 
 from __future__ import annotations

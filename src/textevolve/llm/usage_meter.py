@@ -1,7 +1,8 @@
-"""Measure the usage of a turn, a judge or a step of a loop, and its cost in a fresh store.
+"""Measure the usage of a part of a run, such as a judge or a step of a loop, and what it would cost
+without stored answers.
 
-A `UsageMeter` sums up the usage of the calls through it. `note_calls` is called with every answer
-by the key of its request, which distinguishes repeated requests from different ones.
+A `UsageMeter` sums up the usage of the calls through it. `note_calls` collects every answer within
+a block with the key of its request, which distinguishes repeated requests from different ones.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class UsageMeter:
 
 @dataclass(frozen=True, slots=True)
 class NotedCall:
-    """The usage and the duration of one answer, even if it was replayed. `key`: the journal's key
-    of the request."""
+    """The usage and the duration of one answer, even if it came from the journal. `key`: the
+    journal's key of the request."""
 
     key: str
     usage: Usage

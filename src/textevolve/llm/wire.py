@@ -1,11 +1,10 @@
-"""Bodies of the OpenAI protocol: a `Request` as it is sent, an answer as it is read.
+"""Bodies of the OpenAI protocol: write a `Request` as the body to send, and read an answer's body.
 
-A `TextWire` is an adapter for one endpoint of text: `chat` (/v1/chat/completions) and `responses`
+A `TextWire` is the adapter for one protocol of text: `chat` (/v1/chat/completions) or `responses`
 (/v1/responses, with `store` false so that the provider keeps nothing; it has no seed). Each adapter
-writes bodies and reads answers and events of a
-stream into the shapes of a chat completion, so that everything after it is the same. Answers are
-validated here and nowhere else. Decisions have wires of their own (`decision_wires`); connections
-are in `client`, the meaning of a refusal in `refusals`.
+converts answers and events of a stream into the form of a chat completion, so all later code is the
+same. Answers are validated here and nowhere else. Decisions are in `decision_wires`, connections in
+`client`, and the meaning of refusals in `refusals`.
 """
 
 from __future__ import annotations
@@ -122,7 +121,8 @@ class SentFunction(BaseModel):
 
 
 class SentToolCall(BaseModel):
-    """A call, or what a chunk of a stream adds to one. `index`: its place among the answer's."""
+    """A tool call, or the part of one in a chunk of a stream. `index`: the position of the call
+    among the answer's calls; None if the endpoint does not name it."""
 
     index: KnownCount = None
     id: _Written = ""
@@ -139,7 +139,8 @@ class _Part(BaseModel):
 
 
 class _Message(BaseModel):
-    """The thoughts stand in `reasoning_content`, `reasoning`, or in parts of the content."""
+    """The message of an answer. Endpoints put the reasoning into `reasoning_content`, into
+    `reasoning`, or into parts of the content."""
 
     content: str | list[_Part] | None = None
     refusal: KnownText = None
@@ -172,7 +173,8 @@ class _Choice(BaseModel):
 
 
 class Completion(BaseModel):
-    """A chat completion as far as it is read here. `error`: some endpoints send one with a 200."""
+    """A chat completion with the fields that are read here. `error`: some endpoints report errors
+    here with the status 200."""
 
     model: KnownText = None
     choices: Annotated[list[_Choice], BeforeValidator(_first)] = []
@@ -182,7 +184,8 @@ class Completion(BaseModel):
 
 
 class _ChunkChoice(BaseModel):
-    """The part of an answer in a chunk of a stream; some servers call it `message`."""
+    """The part of an answer in a chunk of a stream; some servers name the field `message` and not
+    `delta`."""
 
     delta: Annotated[_Message | None, Field(validation_alias=AliasChoices("delta", "message"))] = (
         None
@@ -198,9 +201,9 @@ def _first_choices(value: object) -> object:
 
 
 class CompletionChunk(BaseModel):
-    """A part of a streamed completion. The last ones may have the usage and no choice.
-    `completion`:
-    the complete answer, if an event has it, as on the wire of responses."""
+    """A chunk of a streamed completion. The last ones may have the usage and no choice.
+    `completion`: the complete answer, if an event contains it, as in the protocol `responses`;
+    otherwise None."""
 
     model: KnownText = None
     choices: Annotated[list[_ChunkChoice], BeforeValidator(_first_choices)] = []
@@ -229,7 +232,8 @@ class _ModelName(BaseModel):
 
 
 class ModelList(BaseModel):
-    """`models`: as endpoints that only decide have it."""
+    """An endpoint's list of models. `models`: the field that endpoints which only decide use
+    instead of `data`."""
 
     data: list[_ModelName] | None = None
     models: list[_ModelName] | None = None
@@ -409,7 +413,8 @@ def as_sent(calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
 
 
 FEWEST_TOKENS = 16
-"""OpenAI refuses a lower limit; what of the answer is wanted is read from its beginning."""
+"""The lowest token limit that is sent, since OpenAI refuses lower ones; the code reads only the
+beginning of the answer then."""
 
 
 def responses_body(model: str, request: Request, _max_tokens_field: str = "") -> dict[str, Any]:
@@ -550,14 +555,18 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TextWire:
-    """The adapter for a text endpoint. `path`: follows the base URL. `answer`: the name of an
-    answer, for messages.
+    """The adapter for one protocol of text.
 
-    `write`: returns the body for a model's name, a request and the name of the field that limits
-    the answer's tokens. `parse` and `parse_event` convert an answer or an event into a chat
-    completion or a chunk of one. `streamed`: additional fields of a body for a streamed answer.
-    `schema_fields`: the body's fields with the JSON schema, which are left out together if the
-    endpoint refuses one.
+    Attributes:
+        path: The path after the base URL.
+        answer: The name of an answer, for messages.
+        write: Returns the body for a model's name, a request and the name of the field that limits
+            the answer's tokens.
+        parse: Converts the body of an answer into a chat completion.
+        parse_event: Converts an event of a stream into a chunk of a chat completion.
+        schema_fields: The body's fields with the JSON schema, which are left out together if the
+            endpoint refuses one.
+        streamed: The additional fields of a body for a streamed answer.
     """
 
     path: str

@@ -1,8 +1,8 @@
-"""Models around a model: retried, journaled, replayed, held within a budget, watched for progress.
+"""Wrappers around a model: retries, journal, replay, budget, and a watch for progress.
 
-The usual order, outermost first: `Journaled(Budgeted(Retrying(Limited(client))))`. Replayed answers
-cost nothing, a budget counts each call once, and a call that waits for its next attempt holds no
-place among those in flight. Limits of concurrency and rate, and pools, are in `limiting`.
+The usual order, outermost first: `Journaled(Budgeted(Retrying(Limited(client))))`. So replayed
+answers cost nothing, a budget counts each call once, and a call that waits for its next attempt
+does not count as in flight. Limits of concurrency and rate, and pools, are in `limiting`.
 """
 
 from __future__ import annotations
@@ -51,17 +51,18 @@ def backoff(retries: Retries, attempt: int, requested: float | None, rng: Random
 
 
 UNCONNECTED = 8
-"""Calls that fail to connect, with no other before them, after which a server counts as absent."""
+"""The number of calls that fail to connect, with no other call before them, after which a server
+counts as absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """Retries calls that raised `UnavailableError`, as long as the waits between the attempts add
-    up to less than `deadline` seconds.
+    """A model that retries calls that raised `UnavailableError`, as long as the waits between the
+    attempts add up to less than `deadline` seconds.
 
     The final error has the number of attempts in `attempts`. It is an `AccessError`, which ends the
-    run, if none of the first `UNCONNECTED` calls could connect. `calls` counts calls that the
-    server "answered", in any way, and calls that ended "unconnected".
+    run, if none of the first `UNCONNECTED` calls could connect. `calls`: the number of calls that
+    the server "answered", in any way, and of calls that ended "unconnected".
     """
 
     model: Model
@@ -196,7 +197,8 @@ class Journaled:
 
 
 UNSEEN_ANSWER = 4096
-"""Tokens an answer is taken to need at most while nothing bounds it and none was seen."""
+"""The most tokens that a budget reserves for an answer if the request has no limit and no answer
+was seen before."""
 
 
 def unpriced_error(model: str) -> SettingsError:
@@ -209,8 +211,14 @@ def unpriced_error(model: str) -> SettingsError:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The estimated need of one call: the most and the least tokens and cost. If the cost is
-    unknown, the most is infinite."""
+    """The estimated need of one call, which is reserved in the budget.
+
+    Attributes:
+        most_tokens: The most tokens of prompt and answer.
+        least_tokens: The fewest tokens that the call will use.
+        most_cost: The highest cost in US dollars; infinite if unknown.
+        least_cost: The lowest cost in US dollars.
+    """
 
     most_tokens: int
     least_tokens: int
@@ -219,10 +227,13 @@ class Claim:
 
 
 class Budget:
-    """Limits for all calls of a run: `cost` in US dollars, `tokens` of prompts and answers
-    together, `calls` including failed ones.
+    """The limits of a run, which all of its calls share.
 
-    `spent`: the usage of a resumed run so far.
+    Attributes:
+        cost: The most US dollars.
+        tokens: The most tokens of prompts and answers together.
+        calls: The most calls, including failed ones.
+        spent: The usage of the run so far, including its earlier processes.
     """
 
     def __init__(
@@ -311,14 +322,15 @@ class Budget:
 
 @dataclass
 class ClaimedCall:
-    """The usage of a call, which the caller fills in after the answer."""
+    """A call within a budget. `usage`: the usage of the call, which the calling code fills in after
+    the answer."""
 
     usage: Usage = Usage()
 
 
 class Allowance:
-    """Claims of one model's calls on a `Budget`. The need of a call is estimated, at first roughly
-    and then from the answers so far. Without a price, the costs that the model reports count; if it
+    """The part of one model in a `Budget`: it estimates the need of each call, at first roughly and
+    then from the answers so far. Without a price, the costs that the model reports count; if it
     reports none, a cost limit is an error."""
 
     def __init__(
@@ -426,7 +438,8 @@ def replay_models(
 
 
 class _Replayed:
-    """A model that repeats the stored answers of the model with this name."""
+    """A model that repeats the stored answers and failures of the model with this name, and makes
+    no calls."""
 
     def __init__(
         self, name: str, journal: Journal, errors: Callable[[], Mapping[str, str]]
@@ -448,12 +461,15 @@ class _Replayed:
 T = TypeVar("T")
 
 EVERY = 5.0
-"""Seconds between two looks at the server, at most; a shorter call is not watched."""
+"""The most seconds between two looks at the server; shorter calls are not watched."""
 
 
 class ProgressWatch:
-    """A watch over the calls of one server, which fail if the server makes no progress. `look`:
-    returns the server's state as bytes. `patience`: how many seconds the state may stay the same.
+    """A watch over the calls of one server, which makes them fail if the server makes no progress.
+
+    Args:
+        look: Returns the server's state as bytes.
+        patience: The most seconds for which the state may stay the same.
     """
 
     def __init__(self, name: str, look: Callable[[], Awaitable[bytes]], patience: float) -> None:

@@ -1,4 +1,6 @@
-"""Model calls in batch jobs: gathered into a file, submitted, polled, answered from its lines.
+"""Batch jobs: model calls are collected into a file, submitted as one job to the endpoint, and
+answered from the job's results, more cheaply and later than single calls.
 
-The table that keeps the jobs is `textevolve.store.journal`; answers stand in the journal.
+`gathering` collects, submits and polls; `ledger` has the stored form of a job.
+`textevolve.store.journal` stores the jobs, and the journal stores their answers.
 """

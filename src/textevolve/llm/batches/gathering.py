@@ -1,9 +1,10 @@
 """A model that collects its calls and sends them as batch jobs.
 
-A call returns when its line of the results has arrived. Calls that depend on it are sent
-afterwards, so a study advances in waves, one job each. A job is submitted so that it is never lost,
-found again, and polled; the first call resumes open jobs of earlier processes. A job is closed once
-all of its answers are in the journal.
+A call returns when its answer has arrived in the results of a job. Calls that depend on it are sent
+afterwards, so a study advances in waves, with one job for each. A job is stored before it is
+submitted, so that it is never lost, can be found again at the endpoint, and is polled until it
+ends. The first call resumes the open jobs of earlier processes. A job is closed once all of its
+answers are in the journal.
 """
 
 from __future__ import annotations
@@ -46,21 +47,22 @@ from textevolve.llm.refusals import one_line, read_refusal
 from textevolve.llm.wire import encode
 
 QUIET = 300.0
-"""Seconds without a byte after which results count as broken off."""
+"""The seconds without data after which a download of results counts as broken off."""
 SLOWEST = 50_000.0
-"""Bytes a second, below which an upload counts as stuck."""
+"""The speed in bytes per second below which an upload counts as stuck."""
 GATHER = 600.0
-"""The most seconds for which a wave is gathered."""
+"""The most seconds for which calls are collected before their job is submitted."""
 ATTEMPTS = 3
-"""Jobs that a call may be in, before it counts as failed."""
+"""The number of jobs that may leave a call unanswered before the call fails."""
 CLOSING = 10.0
-"""Seconds for which jobs that are answered are closed at the end."""
+"""The most seconds at the end of a process for closing jobs that are completely answered."""
 LOOKED_UP = 500
-"""Keys that are looked up in the journal at once."""
+"""The number of keys that are looked up in the journal at a time."""
 TRIES = 12
-"""Of what is done before a job is submitted: about a quarter of an hour."""
+"""The most attempts at each request that submits a job: about a quarter of an hour in total."""
 ENDED = ("completed", "failed", "expired", "cancelled")
-"""With other words (validating, in_progress, finalizing, ...) a job is still running."""
+"""The states of a job that has ended; in any other state (validating, in_progress, finalizing, ...)
+it is still running."""
 
 T = TypeVar("T")
 log = logging.getLogger("textevolve")
@@ -76,8 +78,14 @@ class QueueFullError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AnsweredLine:
-    """The answer to one request of a batch job: its HTTP status and its body. Status 0: the job
-    ended before the endpoint processed the request."""
+    """The answer to one request of a batch job.
+
+    Attributes:
+        key: The journal's key of the request.
+        status: The HTTP status of the answer; 0: the job ended before the endpoint processed the
+            request.
+        body: The body of the answer.
+    """
 
     key: str
     status: int
@@ -86,9 +94,18 @@ class AnsweredLine:
 
 @dataclass(frozen=True, slots=True)
 class RemoteBatch:
-    """The state of a batch job as the endpoint reports it. `done`: the number of finished requests,
-    of `total`. `mark`: the mark of the job's `KeptBatch`. `errors`: the reasons if the endpoint
-    rejected the whole job."""
+    """The state of a batch job as the endpoint reports it.
+
+    Attributes:
+        id: The endpoint's id of the job.
+        status: The state in the endpoint's words, such as "in_progress".
+        mark: The mark of the job's `KeptBatch`, by which a lost job is found.
+        input: The endpoint's name of the uploaded file of requests.
+        outputs: The endpoint's names of the files of results.
+        done: The number of finished requests.
+        total: The number of all requests.
+        errors: The reasons if the endpoint rejected the whole job; otherwise empty.
+    """
 
     id: str
     status: str
@@ -184,8 +201,13 @@ def _count(value: object) -> int:
 
 @dataclass(eq=False)
 class WaitingCall:
-    """A call that waits for its answer. `jobs`: how many jobs contained the call and did not answer
-    it."""
+    """A call that waits for its answer.
+
+    Attributes:
+        key: The journal's key of the request.
+        answer: The future that receives the answer.
+        jobs: The number of jobs that contained the call and did not answer it.
+    """
 
     key: str
     request: Request
@@ -199,9 +221,15 @@ class WaitingCall:
 
 @dataclass(eq=False)
 class Job:
-    """A batch job in this process. `lines`: the job's answers by key, until they are in the
-    journal. `outputs`: the endpoint's names of the result files. `resumed`: an earlier process
-    submitted the job. `failure`: the error that ended the polling."""
+    """A batch job as this process works on it.
+
+    Attributes:
+        batch: The stored form of the job.
+        resumed: Whether an earlier process submitted the job.
+        failure: The error that ended the polling; None if there was none.
+        lines: The job's answers by key, until they are in the journal.
+        outputs: The endpoint's names of the files of results.
+    """
 
     batch: KeptBatch
     resumed: bool = False
@@ -211,8 +239,8 @@ class Job:
 
 
 class Submissions:
-    """The batch jobs of one model at its endpoint: submits, finds, polls, cancels and
-    closes them."""
+    """The batch jobs of one model at its endpoint. It submits, finds, polls, cancels and closes
+    jobs."""
 
     def __init__(self, client: OpenAIClient, means: BatchMeans) -> None:
         self.name, self.options = client.name, means.settings.batches
@@ -408,9 +436,9 @@ class Submissions:
 
 
 class Gatherer:
-    """A `Model` that sends calls as batch jobs; `aclose` leaves them running at the endpoint. If
-    the settings disable batches, it only waits for open jobs, and other calls raise
-    `NotBatchedError`.
+    """A `Model` that collects calls and sends them as batch jobs. `aclose` leaves the jobs running
+    at the endpoint. If the settings disable batches, it only waits for open jobs, and other calls
+    raise `NotBatchedError`.
 
     `_calls`: waiting calls by key; `_pending`: calls that are in no job yet; `_jobs`: open jobs by
     the keys of their calls.

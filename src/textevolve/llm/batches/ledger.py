@@ -1,9 +1,11 @@
-"""Batch jobs as a run keeps them, the model that asks in them, and what they cost.
+"""Batch jobs in their stored form, the model that sends calls as batch jobs, and the price of such
+calls.
 
-A job is noted before anything is sent, once more with the file that was uploaded for it, and with
-its id: a job noted without an id is found at the endpoint by its file or its mark. It is open until
-every answer in it is in the journal. Loaded with the workbench; everything that speaks to endpoints
-is in `gathering` and `service`, loaded with the first call.
+A job is stored before anything is sent, again with the name of the file that was uploaded for it,
+and again with its id. A job that was stored without an id is found at the endpoint by its file or
+its mark. A job is open until all of its answers are in the journal. This module is loaded with the
+models of a run; the code that calls endpoints is in `gathering`, which is loaded with the first
+call.
 """
 
 from __future__ import annotations
@@ -22,17 +24,28 @@ from textevolve.llm.providers import Endpoint, resolve
 from textevolve.settings import Price, Settings
 
 JobState: TypeAlias = Literal["prepared", "submitted", "cancelled", "collected", "void"]
-"""`prepared`: it may or may not be at the endpoint. `cancelled`: by the user; what it answered is
-still to be had. `collected`: all its answers are kept. `void`: nothing was asked in it."""
+"""The state of a stored job.
+
+`prepared`: the endpoint may have it or not. `submitted`: the endpoint has it. `cancelled`: the user
+cancelled it; answers that it gave before can still be read. `collected`: all of its answers are in
+the journal. `void`: the endpoint never accepted it.
+"""
 
 OPEN_STATES: tuple[JobState, ...] = ("prepared", "submitted", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
 class KeptBatch:
-    """A stored batch job. `mark`: a random name that is sent to the endpoint and identifies the job
-    there. `keys`: the journal's keys of the job's requests. `file` and `id`: the endpoint's names
-    of the uploaded file and of the job. `created`: Unix time."""
+    """A stored batch job.
+
+    Attributes:
+        mark: A random name that is sent to the endpoint and identifies the job there.
+        model: The spec of the model.
+        created: Unix time.
+        keys: The journal's keys of the job's requests.
+        file: The endpoint's name of the uploaded file; empty before the upload.
+        id: The endpoint's id of the job; empty before the job is submitted.
+    """
 
     mark: str
     model: str
@@ -89,9 +102,13 @@ def batch_price(endpoint: Endpoint) -> Price | None:
 
 @dataclass(frozen=True, slots=True)
 class BatchedModel:
-    """A model that sends requests as batch jobs through `batched`. `plain` answers requests that
-    cannot be batched: embeddings, typed questions, forced answers, and calls that `batched`
-    rejects."""
+    """A model that sends its requests as batch jobs where possible.
+
+    Attributes:
+        plain: The model for requests that cannot be batched: embeddings, typed questions, forced
+            answers, and calls that `batched` rejects.
+        batched: The model that collects requests into batch jobs.
+    """
 
     plain: Model
     batched: Model
@@ -111,8 +128,14 @@ class BatchedModel:
 
 @dataclass(frozen=True)
 class BatchMeans:
-    """The resources for opening gatherers. `stack` closes the gatherers. `deadline`: the time, as
-    of `time.monotonic`, after which calls stop waiting."""
+    """The objects that are needed to open a `Gatherer`.
+
+    Attributes:
+        ledger: The storage of batch jobs.
+        stack: The exit stack that closes the gatherers.
+        listener: Receives the events of the jobs.
+        deadline: The time, as of `time.monotonic`, at which calls stop waiting; None: no limit.
+    """
 
     settings: Settings
     ledger: BatchLedger

@@ -1,7 +1,5 @@
-"""Chains: functions of values to values, made of steps that ask models, run code, branch, map and
-run side by side.
+"""Chains: functions from named values to named values, made of steps that call models or code.
 
-`steps.py` has the steps and how each runs, `chain.py` the chain and its checks, `chain_file.py`
-reads one from YAML. Opening models for a chain is the business of `wiring` and of
-`textevolve.api.opened`.
+`steps.py` has the steps and how each runs, `chain.py` the chain and its checks, and `chain_file.py`
+reads a chain from YAML. The models of a chain are opened by `wiring` and `textevolve.api.opened`.
 """

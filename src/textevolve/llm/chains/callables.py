@@ -27,8 +27,10 @@ class Callee:
 
     Attributes:
         target: The function, chain, Runnable or module itself.
-        call: Call it with a mapping of arguments, or with any value for a Runnable.
-        describe: Return a text that changes with its code, for the identity of a run.
+        kind: Which of these it is.
+        name: Its name in traces.
+        call: Calls it with a mapping of arguments, or with any value for a Runnable.
+        describe: Returns a text that changes with its code, for the identity of a run.
         takes: The names of its required arguments; None if unknown.
         may_take: The names of its optional arguments.
         gives: The type of its result; None if unknown.

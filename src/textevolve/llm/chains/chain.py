@@ -1,8 +1,10 @@
-"""A chain: a function of values to values, made of steps and checked when it is created.
+"""A chain: a function from named values to named values, made of steps and checked when it is
+created.
 
-A value that is neither an input nor the result of an earlier step is an error before any call. The
-models come from the run (`ChainContext`), so all calls pass through its journal, limits and budget.
-Errors and cancellation are passed through, and the trace keeps the finished steps.
+A step that uses a value that is neither an input nor the result of an earlier step is an error
+before any call. The models come from the run (`ChainContext`), so all calls pass through its
+journal, limits and budget. Errors and cancellation are passed through, and the trace keeps the
+finished steps.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from textevolve.spec import explain, suggest
 
 Values: TypeAlias = Mapping[str, Any]
 NamesGiven: TypeAlias = Mapping[str, Any] | Iterable[str] | str
-"""Names of values, with their types where it is a mapping."""
+"""The names of values: a mapping of names to types, several names, or a single name."""
 
 
 class Chain:

@@ -1,7 +1,8 @@
-"""Chains by what names them: a YAML file, or an import path; and whatever can stand for a chain.
+"""Load a chain from a YAML file or an import path, or wrap a function or another object into a
+chain.
 
-A YAML file has the verbs of `steps.py`, each step a mapping that begins with one of them. Code is
-only named in it, by import paths, which a server's clients may not do (`textevolve.reach`).
+A YAML file has the verbs of `steps.py`; each step is a mapping that begins with one of them. A file
+refers to code only by import paths, which clients of a server may not use (`textevolve.reach`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TYPES: Mapping[str, Any] = {
     "list": list[str],
     "any": Any,
 }
-"""Types of inputs, outputs and fields, by their names in a file."""
+"""The types of inputs, outputs and fields by their names in a file."""
 
 
 def load_chain(name: str, folder: Path = Path()) -> Chain:

@@ -1,7 +1,7 @@
-"""Templates of the user's as their parts: plain text, and slots for values.
+"""The user's prompt templates as lists of parts: plain text, and slots that are filled with values.
 
-The parts are the canonical form, in which nothing has to be escaped. Nothing in a template is ever
-evaluated, and a value that is filled in is not read for slots again.
+The parts are the canonical form, in which nothing has to be escaped. No template is evaluated as
+code, and slots in a filled-in value are not filled.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ChatRole: TypeAlias = Literal["system", "user", "assistant"]
 ROLES: tuple[str, ...] = get_args(ChatRole)
 
 NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
-"""What a slot may be called; after a dot stands a field of the value, or a key."""
+"""The pattern of a slot's name; a dot selects a field or a key of the value before it."""
 
 _SLOT = re.compile(rf"\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A placeholder for a value."""
+    """A placeholder in a template, which is replaced by the value with its name."""
 
     name: str
 
@@ -47,6 +47,8 @@ class TemplateMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
+    """A template of a prompt: the messages with their slots."""
+
     messages: tuple[TemplateMessage, ...]
 
     @property

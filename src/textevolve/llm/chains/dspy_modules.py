@@ -1,7 +1,7 @@
-"""DSPy: a chain as a module, and a journaled model as its language model.
+"""DSPy integration: a chain as a DSPy module, and a journaled model as DSPy's language model.
 
-A module as a step does not need this code: see `callables.py`. Needs `pip install dspy`, which is
-not an extra, since it brings packages that conflict with others of ours.
+A DSPy module as a step does not need this code: see `callables.py`. Needs `pip install dspy`, which
+is not an extra, since it brings packages that conflict with others of ours.
 """
 
 from __future__ import annotations

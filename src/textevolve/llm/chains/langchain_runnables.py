@@ -1,7 +1,7 @@
-"""LangChain: a chain as a Runnable, and a journaled model as a chat model.
+"""LangChain integration: a chain as a Runnable, and a journaled model as a chat model.
 
-A Runnable as a step does not need this code: see `callables.py`. Needs langchain-core (the
-extra `langchain`).
+A Runnable as a step does not need this code: see `callables.py`. Needs langchain-core (the extra
+`langchain`).
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ class ChainRunnable(Runnable[dict[str, Any], dict[str, Any]]):
 
 
 class JournaledChatModel(BaseChatModel):
-    """A model of ours as a chat model of LangChain's: its calls are journaled, limited and counted
-    like all others. Texts only: tools and stop sequences are refused."""
+    """A model of ours as a LangChain chat model: its calls are journaled, limited and counted like
+    all others. It takes texts only, and refuses tools and stop sequences. `door`: the open model (a
+    `ModelDoor`)."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 

@@ -1,6 +1,5 @@
-"""The context of a run of a chain: its models, the step that runs here with its trace, and the
-prompts that are tried in place of a program's own.
-"""
+"""The context in which a chain runs: its models, the current step with its trace, and the prompts
+that an optimiser tries instead of a program's own."""
 
 from __future__ import annotations
 
@@ -20,14 +19,24 @@ from textevolve.llm.model import Model, Request, Response
 from textevolve.spans import span
 
 CHAIN_STEP = "chain step"
-"""The `step` of the events that a chain announces; their details have its `path` and `kind`."""
+"""The value of `step` in the events that a chain announces; their details have its `path` and
+`kind`."""
 
 
 @dataclass
 class StepTrace:
-    """The trace of a step, which grows while the step runs. `seconds`: its duration; `began`: its
-    start in seconds after that of the chain. `usage`: the usage of all calls within the step.
-    `note`: the model that the step called. `error`: the reason if the step failed."""
+    """The trace of a step, which grows while the step runs.
+
+    Attributes:
+        name: The name of the step.
+        kind: The kind of the step, such as "ask" or "call".
+        began: The start, in seconds after the start of the chain.
+        seconds: The duration.
+        usage: The usage of all calls within the step.
+        note: The spec of the model that the step called.
+        error: The reason if the step failed; otherwise empty.
+        steps: The traces of the steps within this step.
+    """
 
     name: str
     kind: str
@@ -79,17 +88,26 @@ MUST_AWAIT = "async code of a step must not wait for a model: use await, acall o
 
 
 ImproveStep: TypeAlias = Callable[[str, str, str, Model], Awaitable[tuple[str, Usage]]]
-"""Takes a step's name, prompt, answer and model, and returns a better answer, with the usage that
-is not counted by that model, such as a judge's."""
+"""A function that improves the answer of a step. It takes the step's name, prompt, answer and
+model, and returns a better answer, with the usage of calls that this model does not count, such as
+those of a judge."""
 
 
 @dataclass(frozen=True)
 class ChainContext:
-    """The context of a chain's run. `model_of`: returns the model of a spec; `default_model`: the
-    spec for steps that name none, which may be empty if all steps name one. `case`: the id that the
-    run's events carry. `rehearsed`: the models invent their answers, so user code that could call
-    other models is skipped. `sample`: distinguishes runs that are otherwise equal. `improve`:
-    called with each text that a step's model answered."""
+    """The context of a chain's run.
+
+    Attributes:
+        model_of: Returns the model of a spec.
+        default_model: The spec for steps that name none; may be empty if all steps name one.
+        listener: Receives the events of the run.
+        case: The id of the case, which the events contain.
+        rehearsed: Whether the models invent their answers to estimate the cost; then user code that
+            could call other models is skipped.
+        sample: A number that distinguishes runs that are otherwise equal.
+        improve: Is called with each text that a step's model answered; None: answers stay as they
+            are.
+    """
 
     model_of: Callable[[str], Model]
     default_model: str = ""
@@ -102,8 +120,14 @@ class ChainContext:
 
 @dataclass(frozen=True)
 class StepScope:
-    """The state of the step that is running: the context of the run, the recorder of the step, and
-    the model for steps that name none."""
+    """The state of the step that is running.
+
+    Attributes:
+        context: The context of the chain's run.
+        recorder: The recorder of the step's trace.
+        model: The spec of the model for steps that name none.
+        loop: The event loop that the chain runs on.
+    """
 
     context: ChainContext
     recorder: TraceRecorder
@@ -205,8 +229,8 @@ class PromptUse:
 
 @dataclass(frozen=True, slots=True)
 class Trying:
-    """A trial of prompts: texts that replace a program's own prompts, and the recorded uses of
-    them."""
+    """A trial of prompts by an optimiser. `texts`: the texts that replace a program's own prompts,
+    by name; `uses`: the recorded uses of the prompts."""
 
     texts: Mapping[str, str]
     uses: list[PromptUse] = empty_default(list)

@@ -1,12 +1,12 @@
-"""The steps that chains are made of, and the verbs that make them.
+"""The steps that chains are made of, and the verbs that create them.
 
     ask("facts", "List the facts in this text:\\n{text}")
     ask("verdict", "Do they answer {question}?\\n{facts}", parse=Verdict)
     call("short", shorten)
 
-A step is an async function of the values so far and a scope, which has the models (`run`). It
-declares the values that it needs and makes, so that a chain is checked before anything is asked.
-Branches, loops and work side by side are functions of the user's that call other chains.
+A step is an async function (`run`) of the values so far and of a scope, which has the models. It
+declares the values that it needs and produces, so a chain is checked before any call. Branches,
+loops and concurrent work are functions of the user that call other chains.
 """
 
 from __future__ import annotations
@@ -36,19 +36,23 @@ from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
 
 Parse: TypeAlias = type[BaseModel] | Callable[[str], Any]
-"""A type of answer that the model has to follow, or a function of its text."""
+"""How an answer is read: the pydantic type that the model has to follow, or a function of its
+text."""
 SAMPLING = ("temperature", "max_tokens", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelStep:
-    """Fill a template, call a model, and read its answer.
+    """A step that fills a template, calls a model, and reads its answer.
 
     Attributes:
         into: The name of the value that the step produces.
         name: The name of the template, which may differ from that of the value.
+        template: The template of the prompt.
+        model: The spec of the model; None: the chain's model.
+        parse: How the answer is read; None: as text.
         sampling: The temperature, the token limit and the seed, if set.
-        attempts: The number of calls at most if an answer is unusable, each for another sample.
+        attempts: The most calls if answers are unusable, each for another sample.
     """
 
     kind: ClassVar[str] = "ask"
@@ -136,12 +140,14 @@ class ModelStep:
 
 @dataclass(frozen=True, kw_only=True)
 class CallStep:
-    """Call a function, a chain, a Runnable or a module.
+    """A step that calls a function, a chain, a Runnable or a module.
 
     Attributes:
-        into: The name of the value that the step makes.
-        arguments: The value for each argument, by name; a single name if that value is the only
-            argument; None for the callee's own names.
+        into: The name of the value that the step produces.
+        name: The name of the step in traces.
+        callee: The function, chain, Runnable or module.
+        arguments: The name of the value for each argument; a single name if that value is the only
+            argument; None: each argument takes the value with its own name.
     """
 
     kind: ClassVar[str] = "call"

@@ -1,1 +1,2 @@
-"""Instruction formats: one description of each, rendering, parsing and conversion."""
+"""Chat formats (how a model's training writes conversations as text): descriptions of known
+formats, rendering, parsing, conversion and detection."""

@@ -1,6 +1,6 @@
-"""The instruction formats that are known by name, as the published templates of each write them.
+"""The known chat formats by name, as the published template of each model family writes them.
 
-Facts only; how they are used is the business of `chat_format`. docs/local-models.md has the table.
+This module has only the descriptions; `chat_format` uses them. docs/local-models.md has the table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _DEEPSEEK_MARKERS = tuple(
         *("outputs▁begin", "outputs▁end", "output▁begin", "output▁end"),
     )
 )
-"""Tokens of tools, with which a text could forge a call or its result."""
+"""The control tokens of DeepSeek's formats for tool calls, with which a text could forge a call or
+its result."""
 
 
 def _trimming(before: str, after: str) -> TurnMarkers:

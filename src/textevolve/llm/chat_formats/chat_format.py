@@ -1,10 +1,11 @@
-"""The description of an instruction format, and how conversations are written in it.
+"""The description of a chat format, and rendering of conversations in it.
 
-Roles with their markers, where the system message goes, the rules of order, trimming, the prompt
-for the next answer. Tools are left to the models' own templates. One Jinja template
-(`chat_format.jinja`) renders every description, here and, written out by `to_jinja`, at a server.
-A format refuses what it cannot express, and drops nothing in silence. Formats with names:
-`catalogue`. Back from text: `parsing`. Found out: `detection`.
+A description has the markers around the text of each role, the place of the system message, the
+rules for the order of roles, the trimming of white space, and the text that asks for the next
+answer. Tool calls are left to the models' own templates. One Jinja template (`chat_format.jinja`)
+renders all descriptions, here and, written out by `to_jinja`, at a server. A conversation that a
+format cannot express is refused, so nothing is dropped silently. `catalogue` has the known formats,
+`parsing` reads rendered prompts back, and `detection` recognises formats.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from textevolve.llm.fence import JOINER, literal_pattern
 from textevolve.spec import Frozen
 
 Messages = Sequence[Mapping[str, Any]]
-"""Messages of the chat protocol."""
+"""Messages of the chat protocol, each a mapping with `role` and `content`."""
 
 
 OnMarker = Literal["neutralise", "keep"]
-"""The handling of a marker of the format inside a text: it is broken up (`unbreak` undoes
-it), or it stays and a server may read it as a change of speaker."""
+"""What happens to a marker of the format inside a message's text. "neutralise": it is broken up by
+an invisible character, which `unbreak` removes; "keep": it stays, and a server may read it as a
+change of speaker."""
 
 ROLES = ("system", "user", "assistant")
 _FIELDS = {"role", "content", "reasoning_content"}
@@ -167,7 +169,8 @@ Trim = Literal["none", "both", "left", "right"]
 
 
 class TurnMarkers(Frozen):
-    """A role's markers around its text, and which white space of the text goes."""
+    """The markers around the text of one role's messages. `trim`: the side on which white space of
+    the text is removed."""
 
     before: str
     after: str
@@ -175,11 +178,18 @@ class TurnMarkers(Frozen):
 
 
 class SystemTurn(TurnMarkers):
-    """The system message. `placement`: a turn of its own, a prefix without marker, or inside the
-    first or the last turn of the user. `preamble`: stands between `before` and the text of a first
-    system message. `default`: its text where the conversation has none; None: nothing is written.
-    `later`: system messages may also come later, as turns. `written_empty`: not so if an empty one
-    is left out. `joined_trim`: what is trimmed of a user's turn that holds the system text, too."""
+    """The way a format writes the system message.
+
+    Attributes:
+        placement: Where it is written: as a message of its own ("turn"), before the first message
+            without a marker ("prefix"), or inside the first or the last message of the user.
+        preamble: A fixed text between `before` and the text of a system message at the beginning.
+        default: The text if the conversation has no system message; None: nothing is written.
+        later: Whether system messages may also follow other messages.
+        written_empty: Whether an empty system message is written.
+        joined_trim: What is trimmed in a user's message that contains the system message: the
+            user's text, the whole, or nothing.
+    """
 
     placement: Literal["turn", "prefix", "first-user", "last-user"] = "turn"
     preamble: str = ""
@@ -195,9 +205,16 @@ class SystemTurn(TurnMarkers):
 
 
 class Thoughts(Frozen):
-    """The treatment of reasoning in the text of an assistant: reasoning of earlier answers is
-    dropped, with the white space after it that `strip` names; with `wrap` the last answer, if it
-    follows the last question, is written with its reasoning, even if that is empty."""
+    """The way a format writes an assistant's reasoning, which is part of a message's text between
+    two tags. Reasoning of earlier answers is left out.
+
+    Attributes:
+        opening: The tag before the reasoning.
+        closing: The tag after the reasoning.
+        strip: The characters that are removed after left-out reasoning.
+        wrap: Whether the last answer, if it follows the last question, is written with its
+            reasoning, even if that is empty.
+    """
 
     opening: str = "<think>"
     closing: str = "</think>"
@@ -206,10 +223,25 @@ class Thoughts(Frozen):
 
 
 class ChatFormat(Frozen):
-    """An instruction format. `bos`: the text of the token that begins a prompt; `writes_bos` says
-    whether it is written, or left to the tokenizer. `separator`: between turns. `generation`: what
-    asks for the next answer; `ending`: what ends a text that asks for none. `alternate`: user and
-    assistant take turns, the user first. `stop`: texts at which an answer ends."""
+    """The description of a chat format.
+
+    Attributes:
+        name: The name in the catalogue.
+        title: The name for people.
+        user: The markers of the user's messages.
+        assistant: The markers of the assistant's messages.
+        system: How the system message is written; None: the format has none.
+        bos: The text of the token that begins a prompt.
+        writes_bos: Whether that token is written; otherwise the tokeniser adds it.
+        eos: The text of the token that ends an answer.
+        separator: The text between two messages.
+        generation: The text at the end that asks for the next answer.
+        ending: The text at the end of a conversation that asks for no answer.
+        alternate: Whether user and assistant must take turns, the user first.
+        stop: The texts at which an answer ends.
+        thoughts: How reasoning is written; None: the format has no reasoning.
+        more_markers: Further control tokens of the model, such as those of tool calls.
+    """
 
     name: str
     title: str

@@ -1,6 +1,5 @@
-"""Which known format a template writes, or a rendered prompt is in: found out by comparing texts,
-never by names.
-"""
+"""Find out which known format a chat template writes, or a rendered prompt is in, by comparing
+rendered texts and not by names."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from textevolve.llm.chat_formats.parsing import parse_chat
 from textevolve.llm.chat_formats.sources import ModelTemplate
 
 Render = Callable[..., str]
-"""Renders `(messages, tools=None, add_generation_prompt=False)`, or raises where it refuses to."""
+"""A function that renders `(messages, tools=None, add_generation_prompt=False)`, or raises an error
+if the template refuses the conversation."""
 
 
 def talk(*texts: str, system: str | None = None) -> list[dict[str, Any]]:
@@ -41,13 +41,14 @@ CONVERSATIONS: tuple[tuple[list[dict[str, Any]], bool], ...] = (
     (talk(*_TIDES[:2]), False),
     (talk("Why?", "The moon.", "And the sun?", "Less so.", system=_BRIEF), False),
 )
-"""Conversations that known formats write differently, each with whether an answer is asked for."""
+"""Test conversations that known formats render differently, each with whether an answer is asked
+for."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormatMatch:
-    """The similarity of a format to a template: `same` of `of` test conversations are rendered
-    alike, apart from the BOS token."""
+    """The similarity of a known format to a template. `same`: the number of test conversations that
+    both render alike, apart from the BOS token; `of`: the number of all test conversations."""
 
     name: str
     same: int

@@ -1,9 +1,9 @@
-"""Jinja as chat templates use it, and the process that renders them under limits.
+"""Jinja as chat templates use it, and the process that renders templates under limits.
 
-The environment is the one of transformers' `apply_chat_template`: the same sandbox, tags, globals
-and filters, so that the text is the same byte for byte. The process (`serve`) is started by
-`sources` and renders what comes on its standard input. It runs this file alone, so nothing
-else of this package is imported here.
+The environment is the same as in transformers' `apply_chat_template`: the same sandbox, tags,
+globals and filters, so the text is the same byte for byte. `sources` starts the process (`serve`),
+which renders the requests from its standard input. The process runs this file alone, so the file
+imports nothing else of this package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ except ImportError:  # Windows, where `sources` starts no such process
     resource = None
 
 DONE, REFUSED, FAILED, TOO_LONG, NO_MEMORY = b"d", b"r", b"f", b"l", b"m"
-"""The first byte of an answer; the rest is the text, or what was wrong."""
+"""The first byte of the process's reply, which tells the outcome: done, refused by the template,
+failed, text too long, or out of memory. The rest is the rendered text or the error's message."""
 LONGEST_REASON = 500
 
 
@@ -60,7 +61,8 @@ class _GenerationTag(jinja2.ext.Extension):
 
 
 class _DictGlobal:
-    """`dict(...)` and `dict.fromkeys(...)`, and no way to the type itself."""
+    """A replacement for `dict` in templates: `dict(...)` and `dict.fromkeys(...)` work, but the
+    type itself cannot be reached."""
 
     def __call__(self, *given: Any, **named: Any) -> dict[Any, Any]:
         return dict(*given, **named)
@@ -70,7 +72,8 @@ class _DictGlobal:
 
 
 class _Namespace(Namespace):
-    """`namespace(...)` without names that begin with an underscore."""
+    """A replacement for `namespace(...)` in templates, without names that begin with an
+    underscore."""
 
     def __init__(*args: Any, **named: Any) -> None:  # `self` may be among the names
         values = dict(*args[1:], **named)

@@ -1,9 +1,10 @@
-"""From a rendered prompt back to the conversation.
+"""Parse a rendered prompt back into its conversation.
 
-What `render_chat` wrote is read to the letter: markers inside texts were broken up there, so none
-can be taken for a change of speaker, and they are whole again here. A system message inside a
-user's turn that no marker sets apart stays part of that turn. Calls of tools and their results are
-not read: markers of theirs are refused, and what has no marker is text.
+The text of a prompt that `render_chat` wrote is restored exactly: markers inside texts were broken
+up by an invisible character, so they cannot be confused with a change of speaker, and they are
+joined again here. A system message inside a user's message stays part of that message if no marker
+separates the two. Tool calls and their results are not parsed: markers of tools are refused, and
+parts without a marker are text.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class ParsedChat:
-    """A conversation read from a prompt: its messages, and whether the text ends with the prompt
-    for the next answer."""
+    """A conversation that was parsed from a prompt. `add_generation_prompt`: whether the prompt
+    ends by asking for the next answer."""
 
     messages: tuple[dict[str, Any], ...]
     add_generation_prompt: bool = False

@@ -1,11 +1,10 @@
-"""Chat templates out of the files of models, with the tokens that they write. A template is
-rendered as transformers renders it.
+"""Read chat templates from the files of models, and render them as transformers does.
 
-A folder as transformers saves it (`chat_template.jinja`, `chat_templates/`,
-`tokenizer_config.json`, `chat_template.json`), one of these files alone, or a GGUF file. The source
-is code of a stranger: it runs in the sandbox of jinja, in a process of its own, under limits of
+A template comes from a folder as transformers saves it (`chat_template.jinja`, `chat_templates/`,
+`tokenizer_config.json`, `chat_template.json`), from one of these files alone, or from a GGUF file.
+A template is code of a stranger: it runs in Jinja's sandbox, in a separate process, with limits of
 time, memory and size. The process (`jinja_engine`) is started with the first template, shared by
-all, and ends with this one.
+all, and ends with this process.
 """
 
 from __future__ import annotations
@@ -38,9 +37,15 @@ _BOOT = "import runpy, sys; sys.path[:] = {path!r}; runpy.run_path({file!r}, run
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """The limits of a template. `source` and `text`: characters of the template and of the rendered
-    text. `seconds`: processor time of one rendering. `patience`: elapsed seconds of one rendering.
-    `memory`: bytes, in addition to what the process needs without a template."""
+    """The limits of rendering a template.
+
+    Attributes:
+        source: The most characters of the template.
+        text: The most characters of the rendered text.
+        seconds: The most seconds of processor time for one rendering.
+        patience: The most elapsed seconds for one rendering.
+        memory: The most bytes of memory, in addition to what the process needs without a template.
+    """
 
     source: int = 256 * 1024
     text: int = 16 * MIB
@@ -186,12 +191,14 @@ def end_rendering() -> None:
 LIMITS = TemplateLimits()
 ChatMessages = Sequence[Mapping[str, Any]]
 _REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names that a message's reasoning is passed under; the first is what templates read."""
+"""The field names under which a template may read a message's reasoning; the first is the usual
+one."""
 
 
 @dataclass(frozen=True, slots=True)
 class JinjaTemplate:
-    """A Jinja chat template with its tokens. A token that is None is undefined in the template."""
+    """A Jinja chat template with its special tokens. A token that is None is undefined in the
+    template."""
 
     source: str
     bos_token: str | None = ""
@@ -261,7 +268,8 @@ _JINJA = (".jinja", ".jinja2", ".j2")
 
 @dataclass(frozen=True, slots=True)
 class ModelTemplate:
-    """The chat template and the tokens of a model. `origin`: the path of the template's file."""
+    """The chat template and the special tokens of a model. `origin`: the path of the template's
+    file."""
 
     origin: str
     source: str

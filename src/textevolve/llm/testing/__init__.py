@@ -3,10 +3,11 @@
     async with ScriptedServer() as server:
         client = OpenAIClient(server.url, "scripted")
 
-Without a script it answers any request, the same request always alike, with text, an instance of
-the JSON schema that was asked for, and log-probabilities. A script decides on single requests; a
-`Fault` misbehaves as real endpoints do. `python -m textevolve.llm.testing` serves from a process of
-its own. Not here: any mock of our client; tests talk to this server through it.
+Without a script it answers any request, the same request always in the same way, with text, an
+instance of the requested JSON schema, and log-probabilities. A script is a function that decides on
+the answers of single requests; a `Fault` misbehaves as real endpoints do. `python -m
+textevolve.llm.testing` runs the server in a process of its own. There is no mock of our client:
+tests use the real client with this server.
 """
 
 from textevolve.llm.testing.answers import Answer, instance

@@ -1,8 +1,8 @@
-"""Answers of the scripted server: texts, instances of schemas, tool calls, tokens, completions.
+"""The answers of the scripted server: texts, instances of schemas, tool calls, tokens, completions.
 
-The obliging answer is a function of the request's bytes alone, so a run can be repeated exactly.
-Each character is a token whose number is its code point; beyond the first 65,536 code points each
-byte of a character is one, as where a model's tokens are parts of characters.
+The default answer is a function of the request's bytes alone, so a run can be repeated exactly.
+Each character is a token whose number is its code point. Of characters beyond the first 65,536 code
+points each byte is a token, to test models whose tokens are parts of characters.
 """
 
 from __future__ import annotations
@@ -27,18 +27,25 @@ _TOKEN = re.compile(r"\d+| ?[^\W\d_]+|\s+|[^\w\s]|_")
 class Answer:
     """An answer of the scripted server. Fields that are not set are filled in to fit the request.
 
-    `text`: None: a generated text; `alter` is applied to either. `yes`: the probability of Yes in a
-    one-token answer, or of the first of the words at the end of the question ("one letter, A, B or
-    C."); the other words share the rest. `body`: sent unchanged instead of a chat completion, with
-    `status`. `delay`: seconds in addition to the server's latency. `transport`: `hang` never
-    answers, `reset` breaks the connection in the middle of the answer, `cut` closes it early,
-    `endless` sends spaces after the answer until the client disconnects, `stall` sends the first
-    half and then nothing more. For streamed answers, `packets` turns the events into the packets
-    that are sent, and `pace` is the seconds between two packets. `streams`: False ignores requests
-    to stream. `tool_calls`: the functions to call, each with its arguments as text. `reasoning`:
-    the reasoning before the answer, sent in the field `reasoning_field`; "text" puts it between
-    tags before the text. `model`: the model's name in the answer, if it differs from the requested
-    one. `events`: the events of a stream, which the server generates.
+    Attributes:
+        text: The text; None: a generated one.
+        alter: A function that is applied to the text, also to a generated one.
+        yes: The probability of Yes in a one-token answer, or of the first of the words at the end
+            of the question ("one letter, A, B or C."); the other words share the rest.
+        body: The bytes that are sent unchanged instead of a chat completion, with `status`.
+        delay: The seconds in addition to the server's latency.
+        transport: How the answer is sent: `hang` never answers, `reset` breaks the connection in
+            the middle of the answer, `cut` closes it early, `endless` sends spaces after the answer
+            until the client disconnects, `stall` sends the first half and then nothing more.
+        packets: For a streamed answer, turns the events into the packets that are sent.
+        pace: The seconds between two packets.
+        streams: False: requests to stream are answered without a stream.
+        tool_calls: The functions to call, each with its arguments as text.
+        reasoning: The reasoning before the answer.
+        reasoning_field: The field that contains the reasoning; "text" puts it between tags before
+            the text.
+        model: The model's name in the answer; empty: the requested one.
+        events: The events of a stream, which the server generates.
     """
 
     text: str | None = None
@@ -377,7 +384,7 @@ def forced_text(grammar: str) -> str:
 
 
 CHUNK = 7
-"""Characters of thoughts or arguments in one event of a stream."""
+"""The number of characters of reasoning or arguments in one event of a stream."""
 
 
 def drawn_calls(body: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], ...]:

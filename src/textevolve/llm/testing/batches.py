@@ -1,7 +1,8 @@
-"""The batch API of the scripted server: files, jobs that take a while, and how they go wrong.
+"""The batch API of the scripted server: files, jobs that take a while, and the ways in which they
+fail.
 
-The lines of a job are answered when it is created, by the server's script like any request, so
-that whatever is submitted twice is counted twice; the results can be had once it is over.
+The requests of a job are answered when the job is created, by the server's script like any other,
+so a job that is submitted twice is counted twice. The results can be read once the job is over.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from textevolve.llm.testing.answers import Answer
 
 
 class BatchFault(StrEnum):
-    """A way in which a job fails. Faults of lines affect each third one, from the first."""
+    """A way in which a job fails. Faults of lines affect every third line, from the first."""
 
     INVALID = "invalid"
     QUEUE_FULL = "queue full"
@@ -37,21 +38,26 @@ REFUSALS: Mapping[BatchFault | None, dict[str, Any]] = {
     BatchFault.INVALID: {"code": "invalid_model", "message": "no batches of this"},
     BatchFault.QUEUE_FULL: {"code": "token_limit_exceeded", "message": "Enqueued token limit"},
 }
-"""Errors of jobs that are refused as a whole."""
+"""The errors of jobs that are refused as a whole."""
 WRONG_LINES: Mapping[BatchFault | None, int] = {
     BatchFault.ERROR_LINES: 500,
     BatchFault.REFUSED_LINES: 400,
 }
 HALVES = (BatchFault.EXPIRED, BatchFault.CANCELLED)
 Faults = Callable[[int], BatchFault | None]
-"""From the number of a job (from 1) to how it goes wrong."""
+"""A function from the number of a job (from 1) to the fault that it shows; None: no fault."""
 AnswerLine = Callable[[dict[str, Any], bytes], Answer]
 
 
 @dataclass
 class ScriptedJob:
-    """A batch job of the scripted server. `outcome`: the final state, reported from the time `ends`
-    on."""
+    """A batch job of the scripted server.
+
+    Attributes:
+        outcome: The final state, which is reported from the time `ends` on.
+        ends: The time at which the job is over.
+        polls: How often the job's state was requested.
+    """
 
     outcome: dict[str, Any]
     ends: float
@@ -72,9 +78,17 @@ class ScriptedJob:
 
 @dataclass
 class ScriptedBatches:
-    """The batch jobs of the scripted server. `seconds`: the duration of a job. `faults`: returns
-    the fault for a job's number. `most`: the most requests that may wait; more are rejected as a
-    full queue."""
+    """The batch jobs of the scripted server.
+
+    Attributes:
+        seconds: The duration of a job.
+        faults: Returns the fault for a job's number.
+        most: The most requests that may wait; more are rejected because of a full queue; None: no
+            limit.
+        files: The content of each file by its id.
+        uploads: The number of uploaded files.
+        submissions: The number of created jobs.
+    """
 
     seconds: float = 0.05
     faults: Faults = lambda _: None

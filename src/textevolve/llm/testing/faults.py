@@ -1,4 +1,4 @@
-"""Misbehaviour of endpoints, one `Fault` for each way, and scripts that act it out.
+"""The misbehaviour of real endpoints, one `Fault` for each way, and scripts that show it.
 
 Scripts misbehave at a rate, or limit requests as paid endpoints do (`WindowLimit`).
 """
@@ -31,8 +31,8 @@ _THOUGHTS = "The moon pulls at the sea. But the sun does, too. Wait, once more. 
 
 
 class Fault(StrEnum):
-    """One way to misbehave, with its answer. Faults of `CONTENT` answer 200 with an unusable text;
-    faults of streams do not change answers without streaming."""
+    """A way in which an endpoint misbehaves, with the answer that shows it. Faults in `CONTENT`
+    answer 200 with an unusable text; faults of streams do not affect answers without streaming."""
 
     answer: Answer
 
@@ -225,8 +225,13 @@ def faults(
 
 @dataclass(frozen=True, slots=True)
 class SeenImage:
-    """An image in a request. `kind`: the format by the image's bytes, not by its data URL; empty if
-    the bytes are no image. `sha256`: the hash of the bytes."""
+    """An image in a request.
+
+    Attributes:
+        kind: The format by the image's bytes, not by its data URL; empty if the bytes are no image.
+        size: The number of bytes.
+        sha256: The hash of the bytes.
+    """
 
     kind: str
     size: int
@@ -246,8 +251,13 @@ def seen_images(body: Mapping[str, Any]) -> Iterator[SeenImage]:
 
 class WindowLimit:
     """A script that answers `limit` requests in each window of `seconds`, and answers 429 to all
-    others. `tells`: report the state of the limit in headers, as OpenAI does. `answered` and
-    `refused` count the requests."""
+    others.
+
+    Attributes:
+        tells: Whether headers report the state of the limit, as OpenAI's do.
+        answered: The number of answered requests.
+        refused: The number of refused requests.
+    """
 
     def __init__(self, limit: int, seconds: float, *, tells: bool = True) -> None:
         self.limit, self.seconds, self.tells = limit, seconds, tells

@@ -1,8 +1,7 @@
-"""The scripted server: HTTP/1.1 on loopback, in the loop or in a thread.
+"""The scripted server: HTTP/1.1 on loopback, on the current event loop or in a thread.
 
-It answers `/v1/chat/completions` and `/v1/responses`, streamed on request,
-`/v1/embeddings`, `/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions` where it
-is to speak them.
+It answers `/v1/chat/completions` and `/v1/responses`, streamed on request, `/v1/embeddings`,
+`/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions` if these are enabled.
 """
 
 from __future__ import annotations
@@ -47,10 +46,11 @@ from textevolve.llm.testing.wires import (
 )
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
-"""From the request's body and its number (from 1) to what is answered; None: obliging."""
+"""A script: a function from a request's body and its number (from 1) to the answer; None: the
+default answer."""
 
 Writer = Callable[[dict[str, Any], int, Answer], bytes]
-"""From a request, its seed and what is answered to the body."""
+"""A function from a request, its seed and the answer to the bytes of the response's body."""
 ASKED = ("/chat/completions", "/responses", "/systemone", "/decisions")
 POSTED = (*ASKED, "/embeddings")
 DIMENSION = 32
@@ -62,16 +62,21 @@ _WRITERS: Mapping[str, Writer] = {
 
 
 class ScriptedServer:
-    """Serves from `async with` (in this loop) or from `with` (in a thread of its own).
+    """A scripted server, which serves within `async with` (on this event loop) or `with` (in a
+    thread of its own).
 
-    `latency`: seconds before each answer. `capacity`: above this many chat requests in flight the
-    answer is a 429. `key`: the required bearer token, otherwise 401. `keep`: the number of latest
-    requests in `requests`. `wires`: `systemone` and `decisions`, if it answers decisions; by
-    default none, like most endpoints, which only chat. Decisions count as calls. `tokenizes`: texts
-    can be forced token by token, as by llama.cpp's server (`/tokenize` and grammars of tokens);
-    otherwise `/tokenize` is a 404, as with most endpoints. `dimension`: of embeddings. `batches`:
-    the batch API, whose lines count as calls and are passed to scripts; without it its paths are a
-    404.
+    Args:
+        latency: The seconds before each answer.
+        capacity: The number of chat requests in flight above which the answer is a 429.
+        key: The required bearer token; requests without it are answered with 401.
+        keep: The number of latest requests that `requests` holds.
+        wires: The decision protocols that it has: `systemone`, `decisions`; by default none, like
+            most endpoints. Decisions count as calls.
+        tokenizes: Whether texts can be forced token by token, as by llama.cpp's server (`/tokenize`
+            and grammars of tokens); otherwise `/tokenize` is a 404, as with most endpoints.
+        dimension: The dimension of embeddings.
+        batches: The batch API, whose requests count as calls and are passed to scripts; None: its
+            paths are a 404.
     """
 
     def __init__(
@@ -235,10 +240,10 @@ def _embeddings(request: Mapping[str, Any], dimension: int) -> Answer:
 
 
 class ScriptedConnection(asyncio.Protocol):
-    """Answers the requests of one HTTP/1.1 connection, one after the other.
+    """The connection of one client: it answers the HTTP/1.1 requests one after the other.
 
-    An answer that is sent whole and at once needs no task; each further cost of a request would be
-    paid by every test and benchmark.
+    An answer that is sent whole and at once needs no task: every test and benchmark would pay for
+    it.
     """
 
     transport: asyncio.Transport

@@ -1,9 +1,9 @@
-"""Wires of the scripted server besides whole chats: streams, /responses, decisions.
+"""Further protocols of the scripted server: streams, /responses and decisions.
 
-A request for text is converted into a chat, so scripts' answers mean the same on every wire, and
-the completion is written in the wire's own form, whole or as a stream. The probabilities of a
-decision are a function of the state, its words and its options, so they are the same on every wire,
-in any order and company of questions.
+A request for text is converted into a chat request, so a script's answers mean the same in every
+protocol, and the completion is written in the protocol's own form, whole or as a stream. The
+probabilities of a decision are a function of the state, its words and its options, so they are the
+same in every protocol and do not depend on other questions or their order.
 """
 
 from __future__ import annotations
@@ -22,8 +22,13 @@ from textevolve.llm.testing.answers import Answer, call_deltas, completion, thou
 
 @dataclass(frozen=True, slots=True)
 class ServedWire:
-    """The conversion between a wire and chats. `as_chat`: converts a request into a chat request.
-    `write`: converts the chat completion into the wire's form, given the original request."""
+    """The conversion between a protocol for text and chat completions.
+
+    Attributes:
+        as_chat: Converts a request into a chat request.
+        write: Converts the chat completion into the protocol's form; its second argument is the
+            original request.
+    """
 
     as_chat: Callable[[Mapping[str, Any]], dict[str, Any]]
     write: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]]
