@@ -67,7 +67,7 @@ class Learner:
         self._tasks = set[asyncio.Task[Learned]]()
 
     def add(self, turn: FinishedTurn) -> asyncio.Task[Learned]:
-        """Queue a turn for learning; the task returns the result."""
+        """Queue a turn, from which memories are then made; the returned task has the result."""
         task = asyncio.create_task(self._work(turn))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -81,7 +81,8 @@ class Learner:
                 return Learned(turn, error=public_message(error))
 
     async def aclose(self) -> None:
-        """Stop learning; queued turns stay pending in the store."""
+        """Stop making memories; the store keeps queued turns as pending, so a later chat makes
+        theirs."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -319,7 +320,7 @@ class AgentChat:
         return bool(self.messages) and self.messages[-1].role == "user"
 
     async def begin(self, text: str) -> None:
-        """Begin a session with its first message, unless it has one.
+        """Begin a session with its first message, unless the session has already begun.
 
         Raises:
             InputError: the text is blank.
@@ -359,11 +360,12 @@ class AgentChat:
 
     @property
     def unlearned(self) -> int:
-        """Count the turns whose memories have not been created yet."""
+        """Return the number of turns whose memories have not been made yet."""
         return sum(not learned.done() for learned in self.learning)
 
     def learned(self) -> list[Learned]:
-        """Return the turns learned since the last call."""
+        """Return the results of making memories from turns that have finished since the last
+        call."""
         done = [each for each in self.learning if each.done()]
         self.learning = [each for each in self.learning if not each.done()]
         return [each.result() for each in done if not each.cancelled()]

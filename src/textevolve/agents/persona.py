@@ -99,7 +99,8 @@ _ABBREVIATED = re.compile(
 
 
 def split_persona(text: str) -> tuple[PersonaSentence, ...]:
-    """Split a persona into sentences, which join to the same text; each line has at least one."""
+    """Split a persona into sentences; joined again they give the same text. A line without a full
+    stop is a sentence, too."""
     sentences, begun = list[PersonaSentence](), 0
     bare = text.strip()
     for end in _END.finditer(bare):
@@ -123,7 +124,7 @@ def finish_sentence(text: str) -> str:
 def find_edit_fault(
     action: EditAction, sentence: int, text: str, sentences: Sequence[PersonaSentence]
 ) -> str:
-    """Return why an edit is not acceptable; empty if it is."""
+    """Return the reason why an edit is not acceptable; empty if it is acceptable."""
     if action != "add":
         if not 1 <= sentence <= len(sentences):
             return f"there is no sentence {sentence}"

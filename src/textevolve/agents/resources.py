@@ -162,5 +162,6 @@ def split_name(name: str, namespace: str) -> tuple[str, str]:
 
 
 def agent_collections(spec: AgentSpec) -> tuple[str, ...]:
-    """Return the collections that an agent reads or writes, as it names them."""
+    """Return the names of the collections that an agent reads or writes, as its specification
+    writes them."""
     return (*spec.memory.collections, *spec.written)

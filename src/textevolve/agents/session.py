@@ -114,8 +114,8 @@ def title_of(text: str) -> str:
 
 
 def as_openai(messages: Sequence[SessionMessage]) -> list[dict[str, Any]]:
-    """Return the messages in the form of the chat API, which `memories create` and other tools
-    read, with the fields `created` and `interrupted` in addition."""
+    """Return the messages in the form of the chat API, with the additional fields `created` and
+    `interrupted`. `memories create` and other tools read this form."""
     return [
         {
             "role": message.role,

@@ -26,7 +26,7 @@ class JudgeOptions(Frozen):
     @property
     @abstractmethod
     def text(self) -> str:
-        """The judge as a text, such as `probe+rules@MODEL`."""
+        """The judge's spec as a text, such as `probe+rules@MODEL`."""
 
     @property
     @abstractmethod

@@ -187,8 +187,8 @@ _opened: WeakKeyDictionary[Chain, OpenChain] = WeakKeyDictionary()
 
 
 async def _call_chain(chain: Chain, values: Values) -> dict[str, Any]:
-    """Run a chain that is called like a function: with the models of the surrounding chain within a
-    step of one, otherwise with the models of the settings, which stay open."""
+    """Run a chain that is called like a function. Within a step of another chain it uses the models
+    of that chain, otherwise the models of the settings, which stay open."""
     if (outputs := await run_within(chain, values)) is not None:
         return outputs
     if chain not in _opened:

@@ -51,8 +51,8 @@ class AsyncResources(Generic[S, R]):
         return await self._read(kinds.list_all, NameRange(after, limit))
 
     async def update(self, name: str, **fields: Any) -> R:
-        """Change these fields of a resource, and return it. Fields that have fields of their own
-        are merged."""
+        """Change these fields of a resource, and return it. Fields that contain fields themselves,
+        such as `memory`, are merged."""
         for field in fields:
             if field not in self._kind.spec.model_fields:
                 known = tuple(self._kind.spec.model_fields)

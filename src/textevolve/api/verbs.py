@@ -581,10 +581,10 @@ class AsyncClient(MemoryVerbs):
         )
 
     async def keep_history(self, history: History, *, name: str = "", episode: str = "") -> str:
-        """Store the recorded history of a monitor as a run, with the results of its evaluators so
-        far, and return the run's id, for `textevolve runs show`. Drain the monitor first. Each run
-        of the agent becomes an episode under its own id, or under `episode`. Storing the same
-        history again gives the same run."""
+        """Store the history that a monitor of an agent's nodes recorded as a run, with the results
+        of its evaluators so far, and return the run's id, for `textevolve runs show`. Drain the
+        monitor first (wait for its evaluations). Each run of the agent becomes an episode under its
+        own id, or under `episode`. Storing the same history again gives the same run."""
         records = self._stream(specify("nodes"), [(history, episode)], name=name)
         return [run async for run, _ in records][-1]
 

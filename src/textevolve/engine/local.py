@@ -60,7 +60,7 @@ async def stream(
         progress.set()
 
     def fill() -> bool:
-        """Start what may run now; False once the items are used up."""
+        """Start as much work as the limit allows; return False once there are no more items."""
         most = limit if isinstance(limit, int) else limit()
         while len(running) < most and len(running) + len(waiting) < most * ahead:
             try:

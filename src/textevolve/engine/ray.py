@@ -84,7 +84,7 @@ class Line:
         self._written.set()
 
     async def gather(self) -> list[Letter]:
-        """Return the letters to send; waits for the first."""
+        """Wait for messages to send, collect them for a moment, and return them."""
         await self._written.wait()
         await asyncio.sleep(GATHER_SECONDS)
         self._written.clear()
@@ -141,8 +141,8 @@ class RayWorker:
         self._stack = AsyncExitStack()
 
     async def open(self) -> bytes:
-        """Open the resources that the work needs; return the error if that fails, else None,
-        serialized."""
+        """Open the resources that the work needs. Return the serialized error if that fails,
+        otherwise a serialized None."""
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of what a killed driver leaves
         self._line = Line(self._do)
         try:
@@ -284,7 +284,7 @@ async def check_reachable(address: str) -> None:
     """Check that something listens at the address, since Ray itself waits long for it.
 
     Raises:
-        SettingsError: nothing does.
+        SettingsError: nothing listens there.
     """
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
@@ -409,7 +409,7 @@ class _Driver:
         self._changed.set()
 
     async def watch(self) -> None:
-        """Keep a worker on each node, and send what all of them are to know."""
+        """Keep a worker on each node, and send the news for all workers when they change."""
         idle = 0.0
         while self._failure is None:
             try:
@@ -433,8 +433,8 @@ class _Driver:
                 line.report(notice)
 
     async def _serve(self, node: str, place: str, nodes: int) -> None:
-        """Run one worker from its start to its end; return without an error if the worker
-        is lost."""
+        """Start a worker, exchange messages with it, and end it; return without an error if the
+        worker is lost."""
         exceptions = loaded().exceptions
         name = f"{node[:12]}-{self._losses}"
         actor = await asyncio.to_thread(_hire, node, self.crew, nodes)
@@ -489,7 +489,7 @@ async def _receive(actor: Any, line: Line) -> None:
 
 
 def _find_nodes() -> Mapping[str, str]:
-    """Find the nodes with a processor, by their ids: where each is."""
+    """Return the names of the hosts that have a processor, by the ids of their nodes."""
     return {
         node["NodeID"]: str(node["NodeManagerHostname"] or node["NodeManagerAddress"])
         for node in loaded().nodes()
@@ -507,8 +507,8 @@ def _hire(node: str, crew: Crew, workers: int) -> Any:
 
 
 async def _shielded(reference: Any) -> Any:
-    """Return the result of a worker's method. Ray's client does not bear that its own future is
-    cancelled."""
+    """Return the result of a worker's method. If the caller is cancelled, the future continues,
+    since Ray's client cannot cancel it."""
     result: asyncio.Future[Any] = asyncio.ensure_future(reference)
     result.add_done_callback(lambda done: done.cancelled() or done.exception())
     return await asyncio.shield(result)

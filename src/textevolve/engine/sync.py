@@ -229,7 +229,7 @@ class KeptOpen(Generic[T]):
         """Run async work with the resource on the resource's own event loop, and return the result.
 
         Raises:
-            InputError: it is closed, also meanwhile.
+            InputError: the resource is closed, before or during the work.
         """
         begun = self._begin(work)[1]
         try:
@@ -244,7 +244,7 @@ class KeptOpen(Generic[T]):
         """Do the same as `do`, but block until the result is there; an interrupt cancels the work.
 
         Raises:
-            InputError: it is closed.
+            InputError: the resource is closed.
         """
         loop, begun = self._begin(work)
         return loop.wait_for(begun)
@@ -253,7 +253,7 @@ class KeptOpen(Generic[T]):
         """Yield the items of an async generator; ending the iteration early closes the generator.
 
         Raises:
-            InputError: it is closed.
+            InputError: the resource is closed.
         """
 
         yield from _take_items(

@@ -25,7 +25,8 @@ def read_log_odds(response: Response, label: str = "yes", other: str = "no") -> 
     """Return the log-odds of `label` against `other` in the first token of an answer.
 
     Raises:
-        CapabilityError, AnswerError: as `first_token` and `read_labels`.
+        CapabilityError: the endpoint gave no log-probabilities.
+        AnswerError: the answer is empty, or neither label is among the alternatives.
     """
     log_probability, other_log_probability = read_labels(first_token(response), (label, other))
     return log_probability - other_log_probability

@@ -286,7 +286,7 @@ class OpenAIClient:
         request is to be sent again without it.
 
         Raises:
-            ModelError: as a call does.
+            ModelError: the line holds an error, which is raised as for a single call.
         """
         outcome = self._read_outcome(status, raw)
         if isinstance(outcome, Completion):
@@ -295,8 +295,8 @@ class OpenAIClient:
         return None
 
     async def _force(self, request: Request, tokens: list[Token]) -> Response | None:
-        """Return the answer in these tokens; None if the endpoint ignores grammars of tokens, as
-        older servers do: a schema is used from then on."""
+        """Return the answer that is forced to these tokens; None if the endpoint ignores grammars
+        of tokens, as older servers do. From then on a schema is used instead."""
         grammar, most = token_grammar(tokens)
         forced_request = replace(request, schema=None, max_tokens=most)
         try:
@@ -312,7 +312,7 @@ class OpenAIClient:
         return forced
 
     def _listen(self, body: Mapping[str, Any]) -> EventStream | None:
-        """Return the reader of a streamed answer; None if none is asked for."""
+        """Return the reader of a streamed answer; None if the request does not ask for a stream."""
         heard = telling() if "stream" in body else None
         if heard is None:
             return None

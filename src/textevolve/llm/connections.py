@@ -61,8 +61,9 @@ class Http:
         largest_answer: int = LARGEST_ANSWER,
         headers: Mapping[str, Key] | None = None,
     ) -> None:
-        """`headers`: sent with each request. Their values are secrets, except short ones from the
-        settings, such as a provider's name, which may occur in answers as a word."""
+        """Prepare the connections; they open with the first request. `headers`: headers of each
+        request. Their values count as secrets, except short ones from the settings, such as a
+        provider's name, which may occur in answers as words."""
         self.name = name
         values = headers or {}
         self._headers = {n: _header_text(name, value.secret, n) for n, value in values.items()}
@@ -117,7 +118,7 @@ class Http:
         None: no limit.
 
         Raises:
-            UnavailableError, AccessError: nothing came.
+            UnavailableError, AccessError: no answer began to arrive.
         """
         return await self._send(method, url, body, extra, self._limit(quiet))
 
@@ -186,7 +187,7 @@ class Http:
         """Parse the body of an answer as JSON.
 
         Raises:
-            UnavailableError: it is no JSON.
+            UnavailableError: the body is not JSON.
         """
         try:
             return json.loads(raw)
@@ -265,7 +266,7 @@ class BegunAnswer:
         between parts.
 
         Raises:
-            UnavailableError: it broke off.
+            UnavailableError: the answer broke off.
         """
         try:
             async for part in self._answer.content.iter_any():
@@ -281,7 +282,7 @@ class BegunAnswer:
         """Read the whole body.
 
         Raises:
-            AnswerError: it is larger than answers may be. UnavailableError: it broke off.
+            AnswerError: the body is larger than the limit. UnavailableError: the answer broke off.
         """
         try:
             return self._http.without_key(await self._http.read(self._answer, hears))
@@ -343,13 +344,13 @@ class JsonService:
     async def post(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Any:
-        """Post a JSON body, and return the service's answer, read from JSON.
+        """Post a JSON body, and return the service's answer, parsed from JSON.
 
         Raises:
-            UnavailableError: worth another try, also an answer that is no JSON.
+            UnavailableError: the call is worth another try; also if the answer is not JSON.
             AccessError: the key or the address is wrong.
             RejectedError: the service refuses this one request.
-            AnswerError: more than `largest_answer` MiB came.
+            AnswerError: the answer is larger than `largest_answer` MiB.
         """
         _, raw = await self.send(path, encode(body), headers)
         return self.read_json(path, raw)
@@ -369,7 +370,7 @@ class JsonService:
         """Parse the body of an answer as JSON.
 
         Raises:
-            UnavailableError: the body of an answer is no JSON.
+            UnavailableError: the body is not JSON.
         """
         return self._http.read_json(path, raw)
 
@@ -435,7 +436,7 @@ class Relay:
         to its end, or close it.
 
         Raises:
-            UnavailableError, AccessError: nothing came.
+            UnavailableError, AccessError: no answer began to arrive.
         """
         sent = encode({**body, "model": self.model})
         return await self._http.begin("POST", URL(self._base + path), sent, quiet=self._quiet)

@@ -91,8 +91,8 @@ def most_characters(endpoint: Endpoint) -> int | None:
 
 
 def _described(question: Question, words: tuple[str, str]) -> dict[str, str]:
-    """Return the descriptions of a predicate's outcomes, no first, by the protocol's words for no
-    and yes."""
+    """Return the descriptions of a predicate's two outcomes by the protocol's words for no and yes,
+    in this order."""
     pairs = zip(words, question.options, strict=True)
     return {word: option.description for word, option in pairs if option.description}
 
@@ -155,7 +155,7 @@ WIRES: Mapping[Wire, DecisionWire] = {
 def decision_body(
     wire: Wire, model: str, state: str, questions: Sequence[Question]
 ) -> dict[str, Any]:
-    """Return the request body of the wire."""
+    """Return the body of a request in the decision protocol `wire`."""
     bodies = [WIRES[wire].question(question) for question in questions]
     if wire == "systemone":
         by_name = {question.name: body for question, body in zip(questions, bodies, strict=True)}
@@ -194,11 +194,11 @@ def _by_name(
 
 
 def _read_answer(question: Question, answer: Any) -> _Row:
-    """Return the probabilities of the options: one number for a predicate, otherwise by option, by
-    the number of a level, or in a list of entries.
+    """Return the probabilities of the options. An answer holds one number for a predicate; for
+    other questions it holds numbers by option, by the number of a level, or in a list of entries.
 
     Raises:
-        _UnansweredError: there are none.
+        _UnansweredError: the answer has no usable probabilities.
     """
     if not isinstance(answer, dict):
         raise _UnansweredError(f"the answer is no object: {answer!r:.80}")
@@ -266,9 +266,9 @@ class DecisionCalls:
         answers.
 
         Raises:
-            CapabilityError: the endpoint speaks no decision wire.
-            TooLongError: the state does not fit.
-            ModelError: as the client has it.
+            CapabilityError: the endpoint has no decision protocol.
+            TooLongError: the state is longer than the model's context.
+            ModelError: the call fails; the kinds of errors are those of `OpenAIClient`.
         """
         if self.wire is None:
             raise CapabilityError(
@@ -315,7 +315,8 @@ class DecisionCalls:
         return status, answer, UnavailableError(f"{self.name}: a 200 without decisions: {details}")
 
     def _usage(self, answer: DecisionAnswer, state: str) -> Usage:
-        """No text is written, so where no output is counted there was none."""
+        """Return the usage of a decision. A missing count of output tokens means 0, since decisions
+        write no text."""
         reported = answer.usage
         if reported is not None and reported.completion_tokens is None:
             reported = reported.model_copy(update={"completion_tokens": 0})
@@ -372,15 +373,16 @@ class Deciding:
 
 
 def wire_of(model: object) -> Wire | None:
-    """Return the decision wire of a model, which may be wrapped; None if decisions are emulated by
-    a call for each question."""
+    """Return the decision protocol of a model, which may be wrapped; None if decisions are emulated
+    by chat calls."""
     while model is not None and not isinstance(model, Deciding):
         model = getattr(model, "model", None)
     return None if model is None else model.wire
 
 
 def let_decide(model_of: Callable[[str], Model], settings: Settings) -> Callable[[str], Model]:
-    """Make the models answer decision questions, on their endpoint's wire or by chat calls."""
+    """Return a function from a spec to a model that answers decision questions, too: by its
+    endpoint's protocol, or by chat calls."""
 
     @cache
     def deciding(spec: str) -> Model:
@@ -480,7 +482,8 @@ async def emulate(model: Model, request: Request) -> Response:
 
 
 def show(question: Question) -> tuple[Showing, ...]:
-    """Return the ways to show a question: one for a predicate, two for listed options."""
+    """Return the ways to show a question: one way for a predicate; two for listed options, in both
+    orders."""
     if question.kind == "predicate":
         no, yes = question.options
         labelled = [("Yes", yes.description), ("No", no.description)]

@@ -70,7 +70,7 @@ def choice(name: str, instructions: str, options: Mapping[str, str] | Sequence[s
     descriptions; at least two.
 
     Raises:
-        InputError: there are fewer, or two have the same name.
+        InputError: there are fewer than two options, or two have the same name.
     """
     descriptions = dict.fromkeys(options, "") if isinstance(options, Sequence) else options
     choices = tuple(Option(value, description) for value, description in descriptions.items())
@@ -84,7 +84,7 @@ def score(name: str, instructions: str, levels: Sequence[str]) -> Question:
     lowest first.
 
     Raises:
-        InputError: there are fewer.
+        InputError: there are fewer than two levels.
     """
     if len(levels) < 2:
         raise InputError(f"question '{name}': a score needs two levels or more")
@@ -140,7 +140,7 @@ class Decision:
         """Return the answer to a question.
 
         Raises:
-            AnswerError: it has none.
+            AnswerError: the question has no answer.
         """
         entry = self.answers[name]
         if isinstance(entry, Failure):

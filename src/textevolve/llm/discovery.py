@@ -47,7 +47,7 @@ class Choice:
 
 
 async def discover_model(settings: Settings, environ: Mapping[str, str] | None = None) -> Choice:
-    """Return the model to use when the caller names none."""
+    """Return the model to use if the user names none, with the reason for this choice."""
     environ = os.environ if environ is None else environ
     if settings.model:
         return Choice(settings.model, "it is configured")
@@ -173,7 +173,8 @@ async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Fin
 
 
 async def _probe_decisions(client: OpenAIClient, findings: ProbeFindings) -> Finding:
-    """Try whether the model decides by its provider's wire, or by its log-probabilities."""
+    """Test whether the model answers typed questions by its provider's decision protocol, or by its
+    log-probabilities."""
     wire = client.decision_wire
     if wire is not None:
         await client(decision_request("A clear day in summer.", (TRIAL,)))

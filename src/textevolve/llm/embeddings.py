@@ -38,7 +38,7 @@ async def probe_dimension(model: Model) -> int:
     """Return the dimension of a model's embeddings, found by one call with a fixed text.
 
     Raises:
-        AnswerError, ModelError: as `embed`.
+        AnswerError: the answer is not a vector. ModelError: there is no answer.
     """
     return len(await embed(model, "dimension"))
 
@@ -69,7 +69,7 @@ def unit(vector: Sequence[float], whose: str) -> npt.NDArray[np.float32]:
     """Scale a vector to length 1; `whose`: the model's name, for messages.
 
     Raises:
-        AnswerError: it is 0 or too large, and points nowhere.
+        AnswerError: the length of the vector is 0 or infinite, so it has no direction.
     """
     wide = np.asarray(vector, dtype=np.float64)
     size = float(np.linalg.norm(wide))

@@ -34,8 +34,8 @@ breaks the marker up."""
 
 
 def draw_nonce(texts: Iterable[str], seed: int) -> str:
-    """Draw a nonce that depends on the texts and the seed alone, and occurs in none of the
-    texts."""
+    """Return a random code (nonce) that depends on the texts and the seed alone, and occurs in none
+    of the texts."""
     all_texts = tuple(texts)
     digest = hashlib.sha256(str(seed).encode())
     for text in all_texts:

@@ -48,10 +48,11 @@ class GgufHeader:
 
 def open_gguf(path: Path, *, header_only: bool = False) -> Any:
     """Return a `gguf.GGUFReader` of the file. With `header_only` neither long lists nor tensors are
-    read, which takes seconds for a large vocabulary.
+    read; a large vocabulary would take seconds.
 
     Raises:
-        SettingsError: gguf is missing, there is no such file, or it is cut, damaged or no GGUF.
+        SettingsError: the package gguf is missing, there is no such file, or the file is cut off,
+            damaged or not GGUF.
     """
     try:
         with path.open("rb") as stream:
@@ -122,7 +123,7 @@ def read_header(path: Path) -> GgufHeader:
     """Read a model's properties from its file's header; cached while the file is unchanged.
 
     Raises:
-        SettingsError: as `open_gguf`.
+        SettingsError: the file cannot be opened, see `open_gguf`.
     """
     changed = path.stat().st_mtime_ns if path.is_file() else 0
     return _read_header(path, changed)
@@ -159,7 +160,7 @@ def read_tokenizer(path: Path) -> tuple[str, str | None, str | None]:
     takes some seconds for a large vocabulary.
 
     Raises:
-        SettingsError: there is no template; or as `open_gguf`.
+        SettingsError: the file has no chat template, or cannot be opened, see `open_gguf`.
     """
     reader = open_gguf(path)
     template = read_field(reader, "tokenizer.chat_template")

@@ -50,8 +50,8 @@ LOOKED = 0.2
 
 
 def free_cores() -> int:
-    """Return how many of the cores that this process may use were idle for a moment, at least 1;
-    all of them if unknown.
+    """Return how many of the cores that this process may use are idle, as measured for a moment, at
+    least 1; all of them if unknown.
 
     llama.cpp's threads wait actively for each other after every step, so one thread that shares its
     core slows down all others.

@@ -432,8 +432,10 @@ class Pool:
         """Call the members in order until one answers, each at most once.
 
         Raises:
-            RejectedError, AnswerError: of the member that was asked; others would do the same.
-            UnavailableError: no member answers; AccessError: none can.
+            RejectedError, AnswerError: a member rejects the request, or its answer is unusable;
+                other members would do the same.
+            UnavailableError: no member answers now, but another try may succeed.
+            AccessError: no member can answer, for example because of wrong keys.
         """
         tried: dict[Member, ModelError] = {}
         key, loop = prefix_key(request), asyncio.get_running_loop()

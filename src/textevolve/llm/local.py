@@ -121,7 +121,8 @@ def serve(
     Blocks while the model is loaded: about a second for 1 GB in the page cache.
 
     Raises:
-        SettingsError: xllamacpp is missing, or the file, the context or the memory will not do.
+        SettingsError: xllamacpp is missing, the file cannot be used, the context is too large, or
+            the memory is too small.
     """
     weights = Path(path).expanduser().resolve()
     module = _import_engine(name or weights.stem)
@@ -245,8 +246,8 @@ def _plan_memory(weights: Path, slots: int, context: int) -> int:
 def _cut_connections(port: int) -> None:
     """Close the server's side of every connection.
 
-    The server's end waits for answers in flight, and with it the whole interpreter; a connection
-    that is closed it gives up within a second.
+    At its end the server waits for answers in flight, and the whole interpreter waits with it; it
+    gives up a closed connection within a second.
     """
     for number in _open_sockets():
         # A file may be closed by another thread at any moment; then there is nothing to cut.

@@ -308,10 +308,10 @@ async def _ask_again(task: _Task, request: Request, answer: _Answer, size: int) 
 
 
 async def _read(task: _Task, request: Request) -> _Answer:
-    """Return the answer without our marks.
+    """Return the model's answer without the marks of fences.
 
     Raises:
-        AnswerError: it is empty, or the model refuses.
+        AnswerError: the answer is empty, or the model refuses to answer.
     """
     response = await task.model(request)
     text = re.sub(rf"\[\[/?{task.nonce}[^\]\n]*\]\]", "", response.text).strip()

@@ -180,8 +180,7 @@ def _describe_message(message: Message) -> list[Any]:
 
 def message_extra(message: Message, images: Any) -> dict[str, Any]:
     """Return the fields of a message besides role and text as JSON-ready data: {} for most.
-    `images`:
-    a description of its images, in any form."""
+    `images`: a description of its images, in any form."""
     more: dict[str, Any] = {"images": images} if message.images else {}
     if message.tool_calls:
         more["tool_calls"] = [[call.id, call.name, call.arguments] for call in message.tool_calls]

@@ -47,7 +47,7 @@ async def open_client(
     loaded into this process.
 
     Raises:
-        CapabilityError: it is a pool, which has no endpoint of its own; see `open_model`.
+        CapabilityError: the spec names a pool, which has several endpoints; see `open_model`.
     """
     return await _open_endpoint(resolve(spec, settings), settings, stack)
 
@@ -60,7 +60,7 @@ async def open_model(
     limits: dict[str, tuple[RateBucket, ...]] | None = None,
 ) -> Limited | Pool:
     """Open the model of a spec within its limits, or all members of a pool, each within its own.
-    `limits`: limits a minute by provider, which all its models share."""
+    `limits`: the limits per minute by provider, which all models of the provider share."""
     endpoint, shared = resolve(spec, settings), {} if limits is None else limits
     if not endpoint.members:
         return await _open_limited(

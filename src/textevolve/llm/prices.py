@@ -140,7 +140,7 @@ def _listed(listed: str | None, model: str, decides: bool) -> Price | None:
 
 def _read(listed_price: ModelPrice, decides: bool) -> Price | None:
     """Return the price of texts, without the surcharge that some models have for long prompts; None
-    where the list lacks a part of a chat's price."""
+    if the list lacks a part of a chat's price."""
     parts: dict[str, Any] = {
         "input": listed_price.input_mtok,
         "output": 0 if decides else listed_price.output_mtok,
@@ -177,10 +177,11 @@ KnownCount = Annotated[Annotated[int, Field(strict=True, ge=0, lt=2**53)] | None
 
 
 def read_loosely(parse: Callable[[bytes], Read], body: bytes) -> Read:
-    """Read a body, and once more without bytes that are no text if that fails.
+    """Parse a body with `parse`. If that fails, drop the bytes that are not valid text, and parse
+    it once more.
 
     Raises:
-        ValueError: it is not what it should be, all the same.
+        ValueError: the body is invalid even without these bytes.
     """
     try:
         return parse(body)

@@ -165,8 +165,8 @@ def known_providers(settings: Settings) -> dict[str, Provider]:
 
 
 def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
-    """Return the endpoint of `spec`, with its key. `asks`: it will be called; reading its prices,
-    for example, needs no key.
+    """Return the endpoint of `spec`, with its key. `asks`: whether it will be called; without
+    calls, for example to read prices, it needs no key.
 
     Raises:
         SettingsError: the provider is unknown, the model is not named, or a key is missing.
@@ -336,7 +336,7 @@ def normalise_url(address: str) -> str:
     """Return the base URL of the API: `http://host:8000` and `http://host:8000/v1/` give the same.
 
     Raises:
-        SettingsError: not an http address, or one with a user name or password in it.
+        SettingsError: the address is not http(s), or it contains a user name or password.
     """
     parts = _split(address)
     if parts.username is not None or parts.password is not None:

@@ -142,11 +142,11 @@ def quantize_file(
 ) -> Quantized:
     """Quantise the file `source` to the type `target`, as a new file `into`.
 
-    Memory is that of one new tensor. An interrupted run leaves nothing behind, unless the
+    It needs the memory of one new tensor. An interrupted run leaves nothing behind, unless the
     process is killed; then a file `NAME.NUMBER.part` stays, which nothing else reads.
 
     Raises:
-        InputError: there is no such type, or the file is there already.
+        InputError: there is no such type, or the new file exists already.
         SettingsError: the source cannot be read, or a package is missing.
         FatalModelError: the disk is full, or cannot be written.
     """
@@ -251,7 +251,7 @@ def find_file_type(name: str) -> str:
     """Return the name of a file type in lower case, if it exists.
 
     Raises:
-        InputError: there is no such type; says which there are.
+        InputError: there is no such type; the message lists the types.
     """
     name = name.strip().lower()
     if name not in FILE_TYPES:
@@ -331,7 +331,7 @@ def _find_native() -> Callable[..., int]:
     that the package itself does not document.
 
     Raises:
-        SettingsError: it cannot be called.
+        SettingsError: the library has no such function, or it cannot be loaded.
     """
     try:
         library = find_spec("xllamacpp.xllamacpp")

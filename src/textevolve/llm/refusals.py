@@ -282,10 +282,10 @@ def no_images(name: str, message: str) -> CapabilityError:
 
 
 def check_request_fits(endpoint: Endpoint, request: Request) -> None:
-    """Check that a model can answer a request: by text, by decisions or by an embedding.
+    """Check that a model can answer a request of this kind: text, decisions or an embedding.
 
     Raises:
-        CapabilityError: it cannot.
+        CapabilityError: the model cannot answer requests of this kind.
     """
     if request.embeds:
         if endpoint.embeds is False:

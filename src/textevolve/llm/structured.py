@@ -124,7 +124,8 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
     """Return the object in a response, and the parse mode that read it.
 
     Raises:
-        AnswerError: there is none, or it breaks a rule; the message names the first one broken.
+        AnswerError: the response has no object, or the object violates a rule of the type; the
+            message names the first violated rule.
     """
     try:
         return _read(response, answer)
@@ -186,7 +187,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def _pass_copy(text: str, start: int, data: Any) -> int:
-    """Return the end of a repetition of `data` at `start`; another object is an error."""
+    """Return the end of an exact repetition of the object `data` at `start`; another object there
+    is an error."""
     try:
         other, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):

@@ -144,7 +144,7 @@ def _call_service(
 
 
 def split_events(text: str) -> list[Any]:
-    """Read the data of server-sent events, but for the mark of the end."""
+    """Return the data of server-sent events, parsed from JSON, without the mark of the end."""
     events: list[Any] = []
     for block in text.replace("\r\n", "\n").split("\n\n"):
         lines = [line for line in block.split("\n") if line.startswith("data:")]
@@ -155,8 +155,8 @@ def split_events(text: str) -> list[Any]:
 
 
 def load_target(name: str, objects: Mapping[str, object]) -> Callee:
-    """Load the function that a target names: one that the program put in, or an import path, which
-    may begin in the working folder.
+    """Load the function that a target names: an object of the user's program, or an import path,
+    which may begin in the working folder.
 
     Raises:
         InputError: there is no such function.

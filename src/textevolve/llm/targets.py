@@ -70,7 +70,8 @@ class Target(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        """Read a target that is named by its address or its file."""
+        """Convert an address, a function, a program or the name of a YAML file into the fields of a
+        target."""
         if not isinstance(value, str):
             return value
         if not value.lower().endswith(ENDINGS) or value.startswith((COMMAND, OWN)):
@@ -104,12 +105,12 @@ class Target(Frozen):
 
     @property
     def label(self) -> str:
-        """Return what people call it."""
+        """Return the name of the target in reports."""
         return self.name or self.target.removeprefix(OWN)
 
     @property
     def journal_name(self) -> str:
-        """Return the name under which its calls stand in the journal."""
+        """Return the model name under which the journal stores calls of this target."""
         return f"{JOURNALED}{self.target}"
 
 

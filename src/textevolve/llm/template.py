@@ -31,7 +31,7 @@ class Template:
     compiled: jinja2.Template
 
     def render(self, **values: Any) -> str:
-        """Fill in the template; exactly the template's variables must be given."""
+        """Fill in the template; the names of `values` must be exactly the template's variables."""
         if values.keys() != self.variables:
             wrong = sorted(values.keys() ^ self.variables)
             raise KeyError(f"template {self.name}: {', '.join(wrong)} missing or not known")
@@ -59,7 +59,7 @@ def make_template(name: str, source: str, variables: Iterable[str]) -> Template:
     """Compile a template from its source text; `variables`: the names of all its variables.
 
     Raises:
-        ValueError: the text uses other variables than those promised.
+        ValueError: the text uses other variables.
     """
     from jinja2 import meta
 

@@ -263,7 +263,8 @@ def fetch(
 
     Raises:
         SettingsError: the name is unknown, or the file is not of the right kind.
-        FatalModelError: no source gives the file, or it cannot be written; says what to do.
+        FatalModelError: no source delivers the file, or it cannot be written; the message says what
+            to do.
     """
     located = locate(name, settings.weights_folder)
     if located.weights is None:

@@ -88,7 +88,7 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 
 def _readable(value: object, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Validate log-probabilities; return a mark if they are invalid, to distinguish them from
+    """Validate log-probabilities. If they are invalid, return a mark, to distinguish them from
     missing ones."""
     try:
         return validate(value)
@@ -418,8 +418,8 @@ beginning of the answer then."""
 
 
 def responses_body(model: str, request: Request, _max_tokens_field: str = "") -> dict[str, Any]:
-    """Return the request body of the wire, with set fields only. System messages at the beginning
-    become its instructions."""
+    """Return a request as the body of /v1/responses, with set fields only. System messages at the
+    beginning become its `instructions`."""
     messages = request.messages
     system_count = next((n for n, m in enumerate(messages) if m.role != "system"), len(messages))
     form = json_schema_format(request.schema)
@@ -535,7 +535,7 @@ def _call(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _texts(item: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the thoughts of a reasoning item, or a summary of them."""
+    """Yield the texts of a reasoning item, or of its summary."""
     for part in item.get("content") or item.get("summary") or ():
         text = _mapping(part).get("text")
         if isinstance(text, str):
@@ -618,7 +618,7 @@ def text_wire(endpoint: Endpoint) -> TextWire:
 
 
 def effort_fields(endpoint: Endpoint) -> dict[str, Any]:
-    """Return the fields of every body that set how much the model thinks."""
+    """Return the fields of every request that set the model's reasoning effort."""
     effort = endpoint.reasoning_effort
     if effort is None:
         return {}

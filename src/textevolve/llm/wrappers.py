@@ -40,11 +40,10 @@ from textevolve.spans import NO_SPAN, current_span, span
 
 
 def backoff(retries: Retries, attempt: int, requested: float | None, rng: Random) -> float:
-    """Return the seconds to wait after the failed `attempt` (from 1): the requested time plus full
-    jitter.
+    """Return the seconds to wait after the failed `attempt` (from 1): the requested time plus a
+    random part (full jitter), so that callers with the same requested time do not retry together.
 
-    In [requested, requested + min(longest, first x 2^(attempt - 1))], so that callers with the same
-    requested time do not retry together.
+    The result is in [requested, requested + min(longest, first x 2^(attempt - 1))].
     """
     most = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 60))
     return (requested or 0.0) + rng.uniform(0.0, most)
@@ -261,12 +260,12 @@ class Budget:
         return any(map(math.isfinite, (self.cost, self.tokens, self.calls)))
 
     async def claim(self, claim: Claim) -> None:
-        """Reserve what a call may need. If that fits only when calls in flight use less than they
-        reserved, wait for them.
+        """Reserve what a call may need. If that exceeds what is left, but calls in flight may use
+        less than they reserved, wait for them.
 
         Raises:
-            BudgetError: the call cannot be asked within the limits.
-            SettingsError: the cost is limited, and what a call costs is not known.
+            BudgetError: the call does not fit into the limits.
+            SettingsError: the cost is limited, and the cost of the call is unknown.
         """
         async with self._turn:
             while True:
@@ -349,7 +348,7 @@ class Allowance:
         """Reserve the need of a call within the block, for a prompt of this many characters.
 
         Raises:
-            BudgetError, SettingsError: as `Budget.claim`.
+            BudgetError, SettingsError: for the same reasons as `Budget.claim`.
         """
         if self._unpriced:
             raise unpriced_error(self.name)
@@ -516,7 +515,8 @@ class ProgressWatch:
                 )
 
     async def _note_progress(self) -> None:
-        """Look at the server; a state that does not come in time is no progress."""
+        """Look at the server's state, and note the time if it has changed. A state that does not
+        arrive in time counts as no progress."""
         state, now = self._state, asyncio.get_running_loop().time()
         try:
             # However late this turn of the loop has come, the server has its time to say.

@@ -58,6 +58,6 @@ def _chrf() -> CHRF:
 
 
 def _share(scorer: BLEU | CHRF, output: str, label: Any) -> float:
-    """Return sacrebleu's sentence score as a number in [0, 1]; its rounding may exceed
-    100 of 100."""
+    """Return sacrebleu's sentence score as a number in [0, 1]. The score is clipped, since its
+    rounding may exceed 100."""
     return min(1.0, scorer.sentence_score(output, [str(label)]).score / 100)

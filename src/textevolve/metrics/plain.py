@@ -115,7 +115,7 @@ def last_number(text: str) -> float | None:
 
 
 def _read_tolerance(text: str) -> tuple[float, float]:
-    """Read a tolerance; return it as a number and as a share of the label, one of which is 0."""
+    """Read a tolerance; return it as a number and as a share of the label. One of the two is 0."""
     if not text:
         return 0.0, 0.0
     try:

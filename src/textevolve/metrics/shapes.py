@@ -80,7 +80,7 @@ def check_metric(metric: Any, name: str) -> LabelMetric:
     """Check that an object is a plain function, or a callable object, with a supported signature.
 
     Raises:
-        InputError: it cannot be called as a metric is.
+        InputError: the object is not callable, is async, or has another signature.
     """
     if not callable(metric):
         raise InputError(f"metric {name}: it is no function but {type(metric).__name__}")
@@ -125,7 +125,7 @@ def read_score(value: Any, passes: float) -> EvaluationResult:
     """Convert a metric's return value into a result. `passes`: the lowest score that passes.
 
     Raises:
-        InputError: it is nothing that a metric may return; names its type.
+        InputError: a metric may not return such a value; the message names its type.
     """
     if isinstance(value, EvaluationResult):
         result = value

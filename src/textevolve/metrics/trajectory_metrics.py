@@ -135,7 +135,7 @@ def open_arguments(option: str) -> TrajectoryCheck:
 
 
 def _find_faults(calls: Sequence[ToolUse], name: str, schema: Mapping[str, Any]) -> list[str]:
-    """List for each call of a tool what breaks the schema; empty if nothing does."""
+    """Return for each call of a tool the violations of the schema; empty if there are none."""
     call_arguments = [call.arguments for call in calls if call.name == name]
     if None in call_arguments:
         raise InputError(f"the arguments of {name} were not recorded")

@@ -50,7 +50,7 @@ def create_app(
 
     Raises, when it starts:
         InputError: a judge or an alias cannot be used.
-        SettingsError: a model cannot be had, or keys are needed and there is none.
+        SettingsError: a model is not available, or keys are required and none exists.
     """
 
     @asynccontextmanager
@@ -116,7 +116,7 @@ def require_keys(options: ServerOptions, resources: Store, key: str | None) -> N
 async def open_state(
     options: ServerOptions, settings: Settings, key: str | None
 ) -> AsyncGenerator[ServerState]:
-    """Open all that requests need, and close it in reverse order."""
+    """Open everything that requests need, and close it in reverse order at the end."""
     if options.store:
         settings = settings.model_copy(update={"store": store_location(options.store)})
     async with AsyncExitStack() as stack:

@@ -63,10 +63,10 @@ class Bodies:
 
     @contextmanager
     def hold(self, size: int) -> Generator[None]:
-        """Reserve memory while a body of this size is read and answered.
+        """Count a body of this size while it is read and the request is answered.
 
         Raises:
-            ApiError: 503, other bodies take all the memory.
+            ApiError: 503, the bodies in memory have reached their limit.
         """
         if self.size + size > BODIES_AT_ONCE:
             message = "the server has as many requests in memory as it can"

@@ -84,8 +84,8 @@ def make_cookie(scope: AsgiScope, kind: str, value: str, seconds: float) -> str:
 
 
 def csrf_token(seed: str) -> str:
-    """Return the CSRF token of forms, derived from the session's token, or without a session from a
-    cookie. Another site can read neither."""
+    """Return the CSRF token for forms, derived from the session's token or, without a session, from
+    a cookie. Another site can read neither."""
     return hashlib.sha256(f"csrf {seed}".encode()).hexdigest() if seed else ""
 
 
@@ -133,10 +133,10 @@ def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
 
 
 def check_csrf(headers: Mapping[str, bytes], body: bytes, seed: str) -> None:
-    """Check the token in the form or in the header X-CSRF-Token.
+    """Check that a form or the header X-CSRF-Token contains the CSRF token.
 
     Raises:
-        ApiError: 403, neither has the token of its page.
+        ApiError: 403, neither contains the token.
     """
     sent = headers.get("x-csrf-token", b"").decode("latin-1")
     if not sent and media_type(headers) == FORM:

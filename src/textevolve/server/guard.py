@@ -198,7 +198,8 @@ def read_headers(scope: AsgiScope) -> dict[str, bytes]:
     """Read the headers of a request.
 
     Raises:
-        ApiError: 414, 431, they are too long; 400, a header that must be unique occurs twice.
+        ApiError: 414, the address is too long; 431, the headers are too large; 400, a header that
+            must be unique occurs twice.
     """
     raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
     target = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
@@ -219,7 +220,8 @@ def read_headers(scope: AsgiScope) -> dict[str, bytes]:
 def _set_csrf(
     scope: AsgiScope, headers: Mapping[str, bytes], answer: GuardAnswer, token: str
 ) -> str | None:
-    """Put the CSRF token into the scope; return its seed if this request has to send the token."""
+    """Store the CSRF token in the scope. Return the text that it is derived from if the request
+    must contain the token; otherwise None."""
     seed, page = token or read_cookie(scope, headers, "csrf"), is_page(scope["path"])
     if not seed and page and scope["method"] == "GET":
         seed = secrets.token_urlsafe(32)
@@ -230,10 +232,10 @@ def _set_csrf(
 
 
 def _nobody(path: str) -> Sender:
-    """Return the sender of a request without a key, for a path that needs none.
+    """Return the sender of a request without a key, if the path needs none.
 
     Raises:
-        ApiError: 401, on most paths.
+        ApiError: 401, the path needs a key.
     """
     if path in OPEN_PATHS or path.startswith("/static/"):
         return Sender(NOBODY)

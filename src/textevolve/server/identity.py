@@ -85,7 +85,7 @@ def check_namespace(caller: Caller, namespace: str) -> None:
     """Check that a caller may see a namespace.
 
     Raises:
-        ApiError: 404, the caller may not, as for a namespace that does not exist.
+        ApiError: 404, the caller may not see it; the answer is the same as if it did not exist.
     """
     if not caller.sees(namespace):
         raise ApiError(404, "not_found", f"no namespace '{namespace}'")

@@ -76,7 +76,8 @@ class UsageLimits:
     _budgets: dict[str, tuple[float, TokenBudget]] = empty_default(dict)
 
     def take_request(self, caller: Caller) -> None:
-        """Count a request of the key's minute; the guard calls this for every request.
+        """Count a request towards the key's limit per minute; the guard calls this for every
+        request.
 
         Raises:
             ApiError: 429, the requests of this minute are used up.
@@ -88,8 +89,8 @@ class UsageLimits:
             raise ApiError(429, "rate_limit_exceeded", message, retry_after=wait)
 
     async def check_tokens(self, caller: Caller, namespace: str = "") -> None:
-        """Check the token limits before models are called. `namespace`: the one to charge; by
-        default the only one of the caller.
+        """Check the token limits before models are called. `namespace`: the namespace to charge; by
+        default the caller's only one.
 
         Raises:
             ApiError: 429, the tokens of the key's minute or of the namespace's day are used up.
@@ -119,7 +120,7 @@ class UsageLimits:
         """Count an answer as an open stream while it is sent.
 
         Raises:
-            ApiError: 429, the key has as many open as it may.
+            ApiError: 429, the key has reached its limit of open streams.
         """
         allowed = caller.limits.streams
         if allowed is not None and self._streams[caller.key] >= allowed:

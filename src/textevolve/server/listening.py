@@ -103,7 +103,7 @@ def listen(app: FastAPI, listener: socket.socket) -> None:
     """Serve until a signal arrives; requests in flight then have a moment to finish.
 
     Raises:
-        TextEvolveError: what is to be served cannot be opened.
+        TextEvolveError: the models, judges or store to serve cannot be opened.
     """
     serve_until(make_server(app), app, listener)
 

@@ -99,7 +99,7 @@ def find_client_key(options: ServerOptions) -> str | None:
     """Return the key from the environment variable of --key-env; None without --key-env.
 
     Raises:
-        SettingsError: the variable is empty, or others could guess what is in it.
+        SettingsError: the variable is empty, or its value is short enough to be guessed.
     """
     if options.key_env is None:
         return None
@@ -128,7 +128,7 @@ def check_aliases(aliases: Mapping[str, str], served: Mapping[str, object]) -> N
     """Check that each alias stands for a served name and is no served name itself.
 
     Raises:
-        InputError: an alias stands for nothing that is served, or is the name of something else.
+        InputError: an alias stands for no served name, or is itself the name of a model or judge.
     """
     for alias, name in aliases.items():
         if name not in served:

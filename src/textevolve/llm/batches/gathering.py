@@ -256,7 +256,8 @@ class Submissions:
         the endpoint gives to the job or its file.
 
         Raises:
-            QueueFullError: it is to be submitted later, or in parts. ModelError: it cannot be.
+            QueueFullError: the job must be submitted later, or in parts.
+            ModelError: the job cannot be submitted.
         """
         await self.note(job)
         try:
@@ -282,8 +283,8 @@ class Submissions:
         return name
 
     async def _create(self, batch: KeptBatch, path: str) -> RemoteBatch:
-        """Create a job at the endpoint; if the answer is lost, look for the job before trying
-        again."""
+        """Create a job at the endpoint. If the endpoint's answer is lost, look for the job before
+        trying again."""
         body = {
             "endpoint": f"/v1{path}",
             "input_file_id": batch.file,
@@ -495,7 +496,7 @@ class Gatherer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _take_up(self) -> None:
-        """Resume the open jobs of earlier processes."""
+        """Resume polling the open jobs of earlier processes."""
         for batch in await self._submissions.ledger.find_open(self.name):
             self._begin(Job(batch, resumed=True))
 
@@ -615,7 +616,7 @@ class Gatherer:
                     job.lines.setdefault(line.key, line)
 
     def _give(self, call: WaitingCall, job: Job) -> None:
-        """Answer a call from its line of the results, or put the call into the next job."""
+        """Answer a waiting call from its line of the results, or put the call into the next job."""
         line, seconds = job.lines[call.key], time.time() - job.batch.created
         reason = "the endpoint refuses a part of the request, which is left out from now on"
         try:
@@ -678,7 +679,7 @@ async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
     closes.
 
     Raises:
-        SettingsError: the endpoint cannot be had.
+        SettingsError: the endpoint is not available, for example without a key.
     """
     gatherer = Gatherer(await _connect(spec, means), means)
     means.stack.push_async_callback(gatherer.aclose)

@@ -81,7 +81,7 @@ def check_takes_batches(models: Sequence[str], settings: Settings) -> None:
     """Check that at least one of the models takes batch jobs.
 
     Raises:
-        SettingsError: none does.
+        SettingsError: none of the models does.
     """
     ends = [resolve(name, settings, asks=False) for name in models]
     if ends and not any(map(takes_batches, ends)):

@@ -47,10 +47,10 @@ class Callee:
 
 
 def take_callee(target: Any) -> Callee:
-    """Return something callable as a `Callee`.
+    """Wrap something callable as a `Callee`.
 
     Raises:
-        InputError: it cannot be called.
+        InputError: the object cannot be called.
     """
     if hasattr(target, "as_callee"):  # a chain
         return cast("Callee", target.as_callee())

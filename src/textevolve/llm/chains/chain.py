@@ -160,7 +160,7 @@ class Chain:
         """Select the outputs among all values, and check their types.
 
         Raises:
-            AnswerError: one is of another type.
+            AnswerError: an output has another type.
         """
         try:
             return {name: _check(name, kind, values[name]) for name, kind in self.outputs.items()}
@@ -177,8 +177,8 @@ class Chain:
         """Return a copy of the chain in which the step of this name has another template.
 
         Raises:
-            InputError: there is no such step, there are two, or the template uses a value that is
-                not there.
+            InputError: no step or several steps have this name, or the template uses a value that
+                does not exist.
         """
         self.template_of(name)
 
@@ -322,8 +322,9 @@ async def perform_chain(
 
     Raises:
         InputError: an input is missing or of another type.
-        AnswerError: an answer or an output cannot be used. BudgetError, ModelError: as the models.
-        Exception: whatever the user's own code raises, as it is.
+        AnswerError: an answer or an output cannot be used.
+        BudgetError, ModelError: a model's call fails.
+        Exception: any error of the user's own code, unchanged.
     """
     recorder = recorder or TraceRecorder(chain.name, "chain")
     model = chain.model or context.default_model
@@ -363,7 +364,7 @@ def _take_outputs(expected: Mapping[str, Any], produced: Mapping[str, Any]) -> d
     """Return the outputs with their types.
 
     Raises:
-        InputError: there is none, or one is not made.
+        InputError: there is no output, or no step produces it.
     """
     if not expected:
         raise InputError("there are no outputs")
@@ -443,7 +444,8 @@ class PromptSet(Mapping[str, str]):
         counted like all others. `model`: a model's spec; by default the model of the run.
 
         Raises:
-            InputError: as `fill`. AnswerError, BudgetError, ModelError: as the model.
+            InputError: there is no such prompt, or a value is missing.
+            AnswerError, BudgetError, ModelError: the model gives no usable answer.
         """
         options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         step = ask("answer", "{prompt}", name=name, model=model, **options)

@@ -84,7 +84,7 @@ def read_chain(text: str, source: str = "chain", folder: Path = Path()) -> Chain
     `folder`: the folder for relative paths in the text.
 
     Raises:
-        InputError: something in it cannot be used; names the line.
+        InputError: a part of the text is invalid; the message names the line.
     """
     node, data = parse_yaml(text, source)
     if not isinstance(data, dict):

@@ -68,7 +68,8 @@ class ChatTemplate:
         )
 
     def describe(self) -> list[list[Any]]:
-        """Return the template as JSON data: each message as role and parts, each slot as a list."""
+        """Return the template as JSON data: each message as its role and parts, a text as a string,
+        a slot as a list."""
         return [
             [
                 message.role,

@@ -62,7 +62,7 @@ class _Saved:
 
     @classmethod
     def load_state(cls, state: Mapping[str, Any]) -> Any:
-        """Raises InputError: what is open is not saved with a program."""
+        """Raise an InputError, since open models are not saved with a program."""
         raise InputError(f"make the model {state.get('model')} anew: textevolve.as_dspy_lm")
 
 
@@ -86,7 +86,7 @@ def _take(request: Any) -> Request:
     """Convert a request of DSPy into a `Request`.
 
     Raises:
-        InputError: it uses features beyond text.
+        InputError: the request uses features other than text.
     """
     config = request.config
     for name in ("top_p", "top_k", "stop", "reasoning", "logprobs", "tool_choice", "extensions"):
@@ -117,7 +117,7 @@ def _text(parts: Any) -> str:
 
 
 def _schema(response_format: Any) -> str | None:
-    """Return the JSON schema of the answer, with or without its wrapper."""
+    """Return the JSON schema of the answer from a response format, which may wrap it."""
     if not response_format:
         return None
     inner = response_format.get("json_schema", response_format)

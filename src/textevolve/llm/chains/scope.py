@@ -170,7 +170,7 @@ def wait_within(work: Coroutine[Any, Any, T]) -> T:
     not async and runs in a thread.
 
     Raises:
-        InputError: it is called where the chain itself runs, which would wait for ever.
+        InputError: the caller is on the chain's own event loop, so it would wait for ever.
     """
     scope = current_scope.get()
     assert scope is not None

@@ -121,7 +121,8 @@ class ModelStep:
         """Call the model once, and read its answer.
 
         Raises:
-            AnswerError: the answer is empty, was cut where it is parsed, or cannot be parsed.
+            AnswerError: the answer is empty or cannot be parsed, or an answer to be parsed was cut
+                off.
         """
         if self._form is not None:
             return (await ask_structured(model, request, self._form)).value

@@ -318,7 +318,7 @@ def chat_format(name: str) -> ChatFormat:
     """Return a format by name.
 
     Raises:
-        NotFoundError: there is none; the message suggests the nearest name.
+        NotFoundError: no format has this name; the message suggests the nearest name.
     """
     match = CHAT_FORMATS.get(name)
     if match is None:

@@ -69,7 +69,8 @@ def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     """Check messages of the protocol, and reduce each to the fields that a format can write.
 
     Raises:
-        InputError: there is none, or one that no text format can hold; says which and why.
+        InputError: there is no message, or no format can write one of them; the message of the
+            error says which and why.
     """
     if not messages:
         raise InputError("there are no messages to render: give at least one")
@@ -140,7 +141,7 @@ def break_up(text: str, markers: tuple[str, ...]) -> str:
 
 
 def unbreak(text: str, markers: tuple[str, ...]) -> str:
-    """Undo `break_up`."""
+    """Undo `break_up`: remove one joiner from each broken-up marker."""
     if not markers or JOINER not in text:
         return text
     return _loose(markers).sub(lambda m: m[0][0] + m[0][2:] if m[0][1:2] == JOINER else m[0], text)
@@ -150,7 +151,7 @@ def guard(text: str, markers: tuple[str, ...], place: int) -> str:
     """Break up the format's markers in the text of a message.
 
     Raises:
-        InputError: one is a single character, and cannot be broken up.
+        InputError: a marker is a single character, so it cannot be broken up.
     """
     for marker in markers:
         if len(marker) == 1 and marker in text:
@@ -200,7 +201,7 @@ class SystemTurn(TurnMarkers):
 
     @property
     def inside(self) -> bool:
-        """Return whether the system message is written inside a turn of the user."""
+        """Return whether the system message is written inside a user's message."""
         return self.placement in ("first-user", "last-user")
 
 

@@ -103,9 +103,9 @@ def match_formats(render: Render, bos_token: str | None) -> tuple[FormatMatch, .
 
 
 def detect_prompt(text: str) -> tuple[str, ...]:
-    """Return the known formats that can parse a rendered prompt: formats that reproduce it exactly,
-    or, if none does, the others. Formats with the fewest characters left in the texts of the turns
-    come first."""
+    """Return the known formats that can parse a rendered prompt. Formats that reproduce it exactly
+    are preferred; if there is none, all that can parse it are returned. Formats with the fewest
+    characters left in the texts of messages come first."""
     readings: list[tuple[bool, int, str]] = []
     for name, format in CHAT_FORMATS.items():
         try:
@@ -136,7 +136,7 @@ def _without(text: str | None, bos: str | None) -> str | None:
 
 
 def _ask(render: Render, messages: Sequence[Mapping[str, Any]], prompt: bool) -> str | None:
-    """Render a conversation by a template; None where the template refuses it."""
+    """Render a conversation by a template; None if the template refuses it."""
     try:
         text: Any = render(list(map(dict, messages)), add_generation_prompt=prompt)
     except Exception:  # noqa: BLE001  a stranger's template may raise anything

@@ -140,8 +140,8 @@ def render_source(
     characters.
 
     Raises:
-        TooLong: there would be more of them.
-        Exception: of any kind, where the template does not compile, fails or refuses.
+        TooLong: the text would be longer than that.
+        Exception: any error of a template that does not compile, fails or refuses the conversation.
     """
     template = _compile(source)
     context = template.new_context({"strftime_now": now.strftime, **values, "messages": messages})
@@ -155,9 +155,9 @@ def render_source(
 
 
 def serve() -> None:
-    """Render requests until standard input ends. The first message holds the limits; each further
-    one is JSON with the moment, the source, the values and the messages. Each reply is a kind and a
-    text."""
+    """Render requests until standard input ends. The first message holds the limits. Each further
+    one is JSON with the time, the source, the values and the messages. Each reply is the outcome's
+    byte with a text."""
     assert sys.platform != "win32"
     requests, answers = Connection(0, writable=False), Connection(1, readable=False)
     limits = json.loads(requests.recv_bytes())
@@ -219,7 +219,8 @@ def _warm_up() -> None:
 
 
 def _confine(memory: int) -> None:
-    """Forbid new files, sockets, written bytes and core dumps, and allow `memory` more bytes."""
+    """Forbid this process to create files, open sockets, write files and dump core, and allow it
+    `memory` more bytes."""
     assert sys.platform != "win32"
     assert resource is not None
     kernel = "/proc/self/statm"

@@ -99,7 +99,7 @@ class _Reader:
         self.messages.append(make_message(role, self.restore(text)))
 
     def take(self, literal: str) -> bool:
-        """Skip a fixed text if it follows here; return whether it does."""
+        """Skip a fixed text if the prompt continues with it; return whether it does."""
         stands = self.text.startswith(literal, self.at)
         self.at += len(literal) if stands else 0
         return stands
@@ -129,8 +129,8 @@ class _Reader:
 
     @cached_property
     def openings(self) -> list[tuple[str, str, Callable[[], None]]]:
-        """Return the texts that open turns, the longest first, each with its role and reading
-        method."""
+        """Return the texts that begin a message, the longest first, each with its role and the
+        method that reads the message."""
         format, system = self.format, self.format.system
         openings: list[tuple[str, str, Callable[[], None]]] = [
             (format.user.before, "user", self.read_user),
@@ -141,8 +141,8 @@ class _Reader:
         return sorted(openings, key=lambda opening: -len(opening[0]))
 
     def until(self, after: str) -> str:
-        """Return the text up to the end marker, which is skipped. If the format has no end marker,
-        the next turn or the end of the text must follow."""
+        """Return the text of a message up to its end marker, which is skipped. If the format has no
+        end marker, the next message or the end of the text must follow."""
         end = re.escape(after)
         if not self.is_marked(after):
             format = self.format
@@ -158,8 +158,8 @@ class _Reader:
         return content
 
     def closing(self) -> bool | None:
-        """Return True if the text ends here with the prompt for an answer, False if it ends without
-        one, and None if turns follow."""
+        """Return True if the text ends here by asking for an answer, False if it ends without that,
+        and None if messages follow."""
         remaining = self.text[self.at :]
         prompt = self.format.generation
         if remaining == prompt and (prompt or self.last == "user"):

@@ -83,10 +83,11 @@ _running: _Running | None = None
 
 def render_apart(request: bytes, limits: TemplateLimits) -> str:
     """Render a conversation in the separate process, and return the text. `request`: JSON with the
-    moment in ISO format, the source of the template, its values and the messages.
+    time in ISO format, the source of the template, its values and the messages.
 
     Raises:
-        InputError: the template is none, refuses the values, fails, or breaks a limit.
+        InputError: the source is no template, or the template refuses the values, fails, or exceeds
+            a limit.
         SettingsError: the process cannot be started here.
     """
     with _lock:

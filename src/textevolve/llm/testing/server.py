@@ -325,7 +325,8 @@ class ScriptedConnection(asyncio.Protocol):
 
 
 def _packets(answer: Answer) -> list[bytes]:
-    """Return what is sent for an answer, the head first; of what ends badly the first half."""
+    """Return the bytes that are sent for an answer, the head first; an answer whose connection
+    fails has only its first half."""
     body, kind = answer.body or b"", "application/json"
     if answer.events:
         kind, length = "text/event-stream", "Transfer-Encoding: chunked"

@@ -205,7 +205,7 @@ class _Asked:
 
 
 def dialect_of(path: str, spoken: Sequence[str]) -> Wire | None:
-    """Return the dialect in which a request is answered; None if the server does not speak it."""
+    """Return the decision protocol of a request's path; None if the server does not have it."""
     if path == "/systemone":
         return "systemone" if "systemone" in spoken else None
     return "decisions" if "decisions" in spoken else None

@@ -127,7 +127,8 @@ def _passages(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a field as text: a chat by its turns, a list of texts as passages, else JSON."""
+    """Return a field as text: a chat as its messages, a list of texts as passages, anything else as
+    JSON."""
     if isinstance(value, str):
         return value
     if (chat := read_chat(value)) is not None:

@@ -134,10 +134,10 @@ class Serving:
 
     @contextmanager
     def place(self) -> Generator[None]:
-        """Take one of the places for requests in flight.
+        """Count a request as in flight within the block.
 
         Raises:
-            ApiError: 429, all places are taken.
+            ApiError: 429, the most requests are in flight.
         """
         if self.in_flight >= MOST_IN_FLIGHT:
             message = f"{MOST_IN_FLIGHT} requests are being answered already"
@@ -179,7 +179,7 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
 
     Raises:
         InputError: a judge or an alias cannot be used.
-        SettingsError: a model cannot be had.
+        SettingsError: a model is not available.
     """
     if not options.serves:
         nothing = Setting("", (), today())
@@ -264,7 +264,7 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
 
 
 def open_judge(text: str, judges: Judges) -> DecidingJudge:
-    """Open the judge that a text names, as a decision model.
+    """Return the judge with this name as a decider.
 
     Raises:
         InputError: there is no such judge.

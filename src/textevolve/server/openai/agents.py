@@ -134,8 +134,8 @@ def _speaks(message: ClientMessage, text: str) -> bool:
 
 
 def _read_exchange(messages: Sequence[tuple[ClientMessage, str]]) -> tuple[Message, ...] | None:
-    """Read tool calls and their results, after which the model continues; None if the messages are
-    something else."""
+    """Return the tool calls and their results in these messages, after which the model continues;
+    None if there is any other message, or no result at the end."""
     spoken = [
         (message, text) for message, text in messages if message.role not in ("system", "developer")
     ]
@@ -184,8 +184,8 @@ def _read_use(metadata: Mapping[str, str]) -> MemoryUse:
 async def _answer(
     server: ServerState, chat: AgentChat, text: str, note: NoteTokens
 ) -> AsyncGenerator[str | AnswerEnd]:
-    """Yield the pieces of the answer. A client cannot unread text, so an answer that restarts must
-    continue the text sent so far, or it fails."""
+    """Yield the pieces of the answer. A client cannot take back text that was sent, so an answer
+    that starts again must begin with the same text, or it fails."""
     sent = now = ""
     with server.serving.place(), spending(note):
         async with aclosing(chat.say(text)) as events:

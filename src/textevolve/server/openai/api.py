@@ -57,7 +57,8 @@ async def find_answer(
     """Find the model, judge or agent that answers a chat completion, in this order.
 
     Raises:
-        ApiError: the caller sees none with this name, or the body does not suit it.
+        ApiError: the caller sees no model, judge or agent of this name, or it cannot answer such a
+            request.
     """
     name: str = body["model"]
     decider = server.serving.find(name)

@@ -71,8 +71,9 @@ def _read_object(fields: Mapping[str, Any]) -> Case:
 
 
 def _read_exchange(turns: Sequence[Mapping[str, str]]) -> tuple[Case, str]:
-    """Read the last reply of the assistant with the messages before it, and the user's questions
-    after it; without a reply, the last message as a whole."""
+    """Return the case in a conversation: the assistant's last reply as the output, with the
+    messages before it. The user's messages after it are the rubric. Without a reply, the last
+    message is judged as a whole."""
     replies = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
     if not replies:
         return _as_case(ReadState(turns[-1]["content"])), ""

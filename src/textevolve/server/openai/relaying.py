@@ -76,8 +76,9 @@ class Relays:
         After the block the usage is stored, and `note` is called with its tokens.
 
         Raises:
-            ApiError: the endpoint refuses. ModelError: nothing came. BudgetError: a limit is
-                reached.
+            ApiError: the endpoint refuses the request.
+            ModelError: no answer began to arrive.
+            BudgetError: a limit is reached.
         """
         bench = self.serving.bench
         relay = await self.find(spec)
@@ -109,7 +110,7 @@ class Relays:
                 self._keep(_entry(spec, usage, failed, started, time.perf_counter() - began))
 
     def _keep(self, entry: JournalEntry) -> None:
-        """Write an entry to the journal, without the client waiting for it."""
+        """Write an entry to the journal in the background, so the client does not wait for it."""
         write = asyncio.create_task(self._write(entry))
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)
@@ -142,8 +143,8 @@ def _entry(
 
 
 def as_refusal(refused: Refused) -> ApiError:
-    """Convert a refusal of the endpoint into the client's error. Errors of the request are passed
-    on; errors of the operator's key or address are not the client's."""
+    """Convert a refusal of the endpoint into the client's error. Errors that the request caused are
+    passed on; errors of the operator's key or address become errors of the server."""
     status, refusal, wait = refused.status, refused.refusal, refused.retry_after
     if is_too_long(status, refusal):
         return ApiError(400, TOO_LONG, refusal.message)

@@ -101,7 +101,7 @@ class OwnRequest(BaseModel):
 
 
 async def read_json_body(request: Request) -> dict[str, Any]:
-    """Read the JSON object in a request, with the name of a model.
+    """Return the JSON object in the body of a request, after a check that it names a model.
 
     Raises:
         ApiError: the body is not such an object.
@@ -121,7 +121,7 @@ async def read_json_body(request: Request) -> dict[str, Any]:
 
 
 def read_shape(shape: type[Shape], body: Mapping[str, Any]) -> Shape:
-    """Validate a body.
+    """Validate a body against a pydantic model, and return it.
 
     Raises:
         ApiError: a field is invalid; the message names it.

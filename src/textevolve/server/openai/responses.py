@@ -194,7 +194,7 @@ class ResponseWriter:
         self._usage: ReportedUsage | None = None
 
     def take(self, completion: JsonObject) -> Iterator[bytes]:
-        """Add a chat completion, or a chunk of one.
+        """Add a chat completion, or a chunk of one, and yield the events that follow from it.
 
         Raises:
             ApiError: the chat completion is invalid.

@@ -35,8 +35,7 @@ class WhileConnected(Response):
     def __init__(
         self, make: Callable[[], Awaitable[Response]], place: AbstractContextManager[None]
     ) -> None:
-        """Take `make`, which creates the response, and `place`, a context that is held until the
-        response is sent."""
+        """Prepare a response. `make` creates it; the context `place` is held until it is sent."""
         super().__init__()
         self._make, self._place = make, place
 

@@ -58,7 +58,8 @@ class Desk:
     labels: Mapping[int, GivenLabel]
 
     def next_after(self, position: int) -> int | None:
-        """Return the next position without a label, from there on and then from the beginning."""
+        """Return the next position without a label, searching from `position` to the end and then
+        from the beginning; None if all have one."""
         places = [*range(position + 1, self.task.positions), *range(position + 1)]
         return next((place for place in places if place not in self.labels), None)
 
@@ -125,7 +126,8 @@ def show_item(id: str, request: Request, caller: Labeller, item: int | None = No
 
 @router.post("/{id}")
 def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Response:
-    """Store an answer about the texts as shown, and go to the next item without one."""
+    """Store an answer about the texts as they were shown, and go to the next item without an
+    answer."""
     desk = _open(request, caller, id)
     if not desk.labeller:
         return RedirectResponse(f"/labelling/{id}", SEE_OTHER)

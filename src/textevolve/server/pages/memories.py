@@ -102,7 +102,8 @@ async def show_memories(
 async def _search(
     server: ServerState, caller: Caller, collection: Collection, text: str
 ) -> tuple[Recalled, str]:
-    """Search by embedding if possible, otherwise by keywords alone, with the reason why."""
+    """Search by embedding if possible, otherwise by keywords alone. Return the results, and the
+    reason if keywords were used."""
     store = server.resources.memories(collection.namespace)
     settings = RecallSettings(collections=(collection.name,), limit=SHOWN)
     recall = partial(recall_memories, store, settings=settings, cue=text)

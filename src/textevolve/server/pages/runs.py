@@ -114,8 +114,8 @@ class RunResults:
 
 
 def read_results(store: Store, opened: OpenedRun) -> RunResults:
-    """Read the results of a run so far. Kinds whose records are cells of a matrix are summed up
-    from columns of the store, others from their reports."""
+    """Read the results of a run so far. If the records of its kind are cells of a matrix, the
+    results are computed from columns of the store, otherwise from a report."""
     study, run = opened.study, opened.run
     if study is None or not opened.standing.total:
         return RunResults("", ())
@@ -419,7 +419,7 @@ def show_runs(
 
 @router.get("/runs/{run_ref}/row")
 def show_row(request: Request, run_ref: str, caller: RunReader) -> Response:
-    """Draw a run's row of the list, which the list polls while the run works."""
+    """Draw a run's row in the list of runs. The list requests it repeatedly while the run works."""
     state = server_of(request)
     (row,) = list_studies(state.store, [find_seen(state.store, caller, run_ref).run], [])
     return draw(request, "run_row.html", one=row)
@@ -433,7 +433,8 @@ def show_comparison(
     a: str = "",
     b: str = "",
 ) -> Response:
-    """Compare the runs `a` and `b`, or `run`, given twice, as the list's form sends them."""
+    """Compare the runs `a` and `b`. The form of the list sends them as two values of `run`
+    instead."""
     if run and len(run) != 2:
         raise InputError(f"choose two runs to compare; {len(run)} are chosen")
     if run:

@@ -79,7 +79,8 @@ async def read_submitted(
     """Read a submitted study, and store its files.
 
     Raises:
-        InputError: a field is invalid. ApiError: a namespace is not the caller's.
+        InputError: a field is invalid.
+        ApiError: the caller may not see a namespace.
     """
     part = read_part(body.get(RUN, {}))
     namespace = choose_namespace(server, caller, part.namespace)
@@ -105,7 +106,7 @@ def read_part(part: object) -> RunPart:
     """Read the options for running a study, the field `run` of a client's request.
 
     Raises:
-        InputError: something in it cannot be used.
+        InputError: an option is invalid.
     """
     if not isinstance(part, dict):
         raise InputError(f"{RUN}: must be an object")
@@ -119,7 +120,7 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
     """Return the requested namespace, or the one of the settings, or the caller's only one.
 
     Raises:
-        ApiError: the caller does not see it, or has to name one.
+        ApiError: the caller may not see the namespace, or must name one of several.
     """
     if requested is not None:
         check_namespace(caller, requested)
@@ -134,9 +135,8 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
 
 
 async def begin(server: ServerState, submission: SubmittedStudy) -> tuple[RunRecord, int]:
-    """Store a study as a run and start it. Return the status of the answer: 201: the run is new;
-    202:
-    it is running; 200: it is finished.
+    """Store a study as a run and start it. Return the run with the status of the answer: 201 if the
+    run is new, 202 if it is running already, 200 if it is finished.
 
     Raises:
         InputError: a judge or a file is invalid. SettingsError: a model is not available.
@@ -186,7 +186,8 @@ def _read_case(sent: CasePart) -> Case:
 
 
 async def resume(server: ServerState, caller: Caller, served: ServedRun, part: ResumePart) -> None:
-    """Resume a run as the caller's, with new limits if there are any."""
+    """Resume a run for the caller, with the caller's rights and, if the request has any, new
+    limits."""
     changed = part.model_dump(mode="json", exclude_none=True) | _standing(server, caller)
     launch = {**served.launch, **changed}
     again = replace(served, key_id=caller.key, wanted="running", launch=launch, reason="")
@@ -228,7 +229,7 @@ OwnRun: TypeAlias = Annotated[Seen, Depends(_find_run_to_change)]
 
 
 def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> Response:
-    """Describe a run as it is now."""
+    """Return the response that describes a run in its current state."""
     detail = run_detail(server, find_study_run(server.store, caller, run_id))
     headers = {"location": f"/v1/studies/{run_id}"} if status == 201 else {}
     return respond(detail.model_dump(mode="json"), status, **headers)

@@ -117,7 +117,7 @@ def wire_usage(usage: Usage) -> WireUsage:
 
 
 def encode_event(name: str, data: Any) -> bytes:
-    """Return an event as it stands in a stream."""
+    """Return an event in the format of server-sent events."""
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
@@ -126,8 +126,8 @@ def encode_record(record: Kept) -> bytes:
 
 
 def record_json(record: Kept) -> bytes:
-    """Return a record as JSON in one line: the fields of all kinds, and `record` as its kind
-    encodes it. NaN and infinity are texts, since JSON has no such numbers."""
+    """Return a record as JSON in one line: the fields that all kinds of studies have, and the
+    record's own data in `record`. NaN and infinity are texts, since JSON has no such numbers."""
     body = record.body
     if b"NaN" in body or b"Infinity" in body or b"\n" in body or b"\r" in body:
         body = json.dumps(json.loads(body, parse_constant=str)).encode()

@@ -76,7 +76,7 @@ def find_study_run(store: Store, caller: Caller, run_id: str) -> Seen:
     """Find the run of a study by its whole id.
 
     Raises:
-        NotFoundError: as `find_seen`.
+        NotFoundError: the caller sees no such run.
     """
     seen = find_seen(store, caller, run_id)
     if seen.run.id != run_id or seen.run.spec.get("kind") in STANDING:
@@ -189,8 +189,8 @@ def write_report(server: ServerState, seen: Seen, format: ReportFormat) -> IO[by
     file, at its beginning.
 
     Raises:
-        SettingsError: a package is missing that writes the format. ApiError: there is nothing to
-            tell yet.
+        SettingsError: the package that writes the format is not installed.
+        ApiError: the run has no results yet.
     """
     store, run, ending = server.store, seen.run, f".{format}"
     study = find_study(read_stored(run).kind)

@@ -100,8 +100,8 @@ class Accounts:
                 self.limits.note_tokens(caller, event.usage.tokens, served.namespace)
 
         async def halt() -> str:
-            """Wait until the key's tokens a minute allow a call. Return a reason if no call will be
-            possible, such as a spent daily budget; otherwise an empty text."""
+            """Wait until the key's tokens per minute allow a call. Return a reason if no call will
+            be possible, such as a spent daily budget; otherwise an empty text."""
             nonlocal caller
             while True:
                 try:

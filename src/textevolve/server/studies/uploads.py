@@ -49,8 +49,8 @@ class Uploads:
         there are no files.
 
         Raises:
-            InputError: a name cannot be that of a file, what is sent is no Base64, or there is no
-                room.
+            InputError: a name is not a valid file name, a content is not Base64, or the limit of
+                all files is reached.
         """
         contents = _place({name: _read(name, sent) for name, sent in files.items()})
         if not contents:
