@@ -1,7 +1,8 @@
-"""Whether a debate pays on a user's own items: one answer, from the figures, in one sentence.
+"""Tells whether a debate pays on a user's own items: whether it agrees with people more often than
+cheaper uses of the same agents.
 
-The debate is compared with the best of the cheaper ways to ask the same agents. That choice is made
-by the same items, which errs against the debate.
+The debate is compared with the most accurate of the cheaper judges. That judge is selected by the
+same items, which makes the comparison slightly unfavourable to the debate.
 """
 
 from __future__ import annotations
@@ -30,20 +31,30 @@ from textevolve.statistics.intervals import (
 )
 
 MINIMUM_EFFECT = 0.05
+"""The default for the smallest gain in accuracy that matters."""
 
 PayoffAnswer = Literal["pays", "does not pay", "cannot be told"]
+"""The conclusion on a debate; "cannot be told" means that there are too few items."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """A debate beside `rival`, on the `items` that both judged and people labelled. `difference`
-    has a wider interval than the comparison where one of the two was never the better one.
+    """The comparison of a debate with a cheaper judge, its rival.
 
-    It pays where it is better (interval above 0 and p at most 5 %); it does not where a gain of
-    `minimum_effect` or more is ruled out by the interval. Else it cannot be told, and
-    `items_needed` is how many it would take for the difference seen or, if that is smaller, for one
-    of that size. `tokens`: how many times as many as the rival's a single verdict of the debate
-    takes.
+    The debate pays if it is significantly better: the interval of the difference is above 0, and p
+    is at most 5 %. It does not pay if the interval excludes a gain of `minimum_effect` or more.
+    Otherwise more items are needed.
+
+    Attributes:
+        items: The number of items that both judged and people labelled.
+        accuracy: The accuracy of the debate and of the rival, in [0, 1].
+        difference: The debate's accuracy minus the rival's. If one of the two was better on no
+            item, a bootstrap interval would be too narrow, so a wider one is used.
+        p: The p-value of a sign-flip test of the difference.
+        minimum_effect: The smallest gain in accuracy that matters.
+        items_needed: The number of items that would show a difference as large as the observed one,
+            or as `minimum_effect` if that is larger.
+        tokens: The tokens of one verdict of the debate, divided by those of the rival.
     """
 
     answer: PayoffAnswer
@@ -59,10 +70,10 @@ class Payoff:
 
 
 def first_round(evaluation: Evaluation) -> Evaluation:
-    """Return a debate's result as it stood after the first round, without the later turns.
+    """Return the result that a debate had after its first round, without the later turns.
 
     Raises:
-        InputError: it is no debate.
+        InputError: the evaluation is not a debate's.
     """
     if not isinstance(evaluation, DebateResult):
         raise InputError("only a debate has a first round")
@@ -84,8 +95,8 @@ def weigh_debate(
     *,
     minimum_effect: float,
 ) -> Payoff | None:
-    """Compare a debate with the most accurate of `rivals` (the first of equals) on the items that
-    both judged and people labelled. Return None if there is no such item, or no rival has an
+    """Compare a debate with the most accurate of `rivals` (the first of equals), on the items that
+    both judged and people labelled. Return None if there is no such item, or if no rival has an
     accuracy."""
     if not 0 < minimum_effect < 1:
         raise InputError(f"the minimum effect lies between 0 and 1, not at {minimum_effect}")
@@ -129,9 +140,9 @@ def weigh_debate(
 
 
 def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
-    """Return the ends of an interval for the mean difference in which one side, the gains or the
-    losses, is empty: resampling such items would never give a loss (or a gain). Gains and losses
-    each have a Wilson interval, with the questions as trials."""
+    """Return the interval of a mean difference for items on which one of the two judges was never
+    better, where a bootstrap could not draw any such item. Gains and losses each have a Wilson
+    interval, with the questions as trials."""
     gained, lost = (
         wilson_interval(questions * float(np.maximum(part, 0).mean()), questions)
         for part in (difference, -difference)

@@ -1,8 +1,9 @@
-"""How far judges agree with people on labelled items, and whether one does better than another.
+"""Agreement of judges with people on labelled items, and comparisons of judges.
 
-Figures of the verdicts that `verdicts.py` gathers; the arithmetic is in `textevolve.statistics`.
-Every share is over the items that have what it needs; NaN where none has. Intervals
-are of 95 % and drawn by group, since items of one question are not independent.
+The figures are computed from the verdicts that `verdicts.py` collects; the arithmetic is in
+`textevolve.statistics`. Every share is computed over the items that have the data for it, and is
+NaN without any. Intervals are 95 %, and are bootstrapped by group, since items of the same question
+are not independent.
 """
 
 from __future__ import annotations
@@ -63,11 +64,13 @@ from textevolve.statistics.intervals import (
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The effect of the order on a judge's choices (position bias), over the `items` that have a
-    winner in both orders.
+    """The effect of the order of candidates on a judge's choices (position bias).
 
-    `consistency`: share with the same winner in both, its interval by Wilson. `first`: share of all
-    presentations, ties half, won by the text in the first place; 0.5 is fair to a pair.
+    Attributes:
+        items: The number of items that have a winner in both orders.
+        consistency: The share of them with the same winner in both orders, with a Wilson interval.
+        first: The share of all presentations in which the text in the first place won; ties count
+            half. An unbiased judge of pairs has 0.5.
     """
 
     items: int
@@ -88,10 +91,13 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class PassFigures:
-    """The agreement of verdicts on single responses with people's. `precision`: the share of the
-    responses failed by the judge that people fail, too; `recall`: the share of the responses failed
-    by people that the judge fails, too. `alpha`: Krippendorff's, of the judge and people's
-    majority."""
+    """The agreement of a judge's verdicts (pass or fail) on single responses with people's.
+
+    Attributes:
+        alpha: Krippendorff's alpha of the judge and the majority of people.
+        precision: Of the responses that the judge fails, the share that people fail as well.
+        recall: Of the responses that people fail, the share that the judge fails as well.
+    """
 
     accuracy: Statistic
     kappa: Statistic
@@ -102,10 +108,16 @@ class PassFigures:
 
 @dataclass(frozen=True, slots=True)
 class ResponseFigures:
-    """A judge's figures on single responses. `auc`: of its scores. `threshold`: the score from
-    which to pass so that kappa is highest on all responses, NaN if there is none. `validated`: the
-    figures at thresholds that were chosen in the same way on other questions (ten folds), so they
-    are not those of the responses that chose them."""
+    """A judge's figures on single responses.
+
+    Attributes:
+        verdicts: The figures of its own verdicts.
+        auc: The area under the ROC curve of its scores.
+        threshold: The score from which responses should pass, so that kappa is highest on all
+            responses; NaN if there is none.
+        validated: The figures of verdicts by such thresholds, each chosen on other questions (in
+            ten cross-validation folds) than those that it is applied to.
+    """
 
     verdicts: PassFigures
     auc: Statistic
@@ -115,9 +127,15 @@ class ResponseFigures:
 
 @dataclass(frozen=True, slots=True)
 class PeopleFigures:
-    """The labels of single responses. `passed`: the share that people pass; `even`: how many
-    responses have as many passes as failures, which are left out of all figures but the Brier score
-    and the curve. `alpha`: Krippendorff's, of the `annotators` with each other."""
+    """The labels of single responses.
+
+    Attributes:
+        passed: The share of responses that people pass.
+        even: The number of responses with as many passes as failures; they are left out of all
+            figures except the Brier score and the calibration curve.
+        annotators: The number of people who labelled.
+        alpha: Krippendorff's alpha of the annotators with each other.
+    """
 
     passed: float
     even: int
@@ -127,13 +145,20 @@ class PeopleFigures:
 
 @dataclass(frozen=True, slots=True)
 class JudgeSummary:
-    """`covered` of `items` have a whole verdict in every order asked; accuracy is over these.
+    """The figures of one judge.
 
-    `accuracy`: of the choice by both orders' mean score, ties half, with its interval drawn by
-    group. `kappa` is on the winners' places, a tie being shared among its places.
-    `ties`: share of choices that are none. `position` is None where only one order was asked.
-    `failures`: reasons of missing verdicts and how many there
-    are of each, the most frequent first.
+    Attributes:
+        covered: The number of `items` with complete verdicts in every order; `coverage` is their
+            share. Accuracy is computed over them.
+        accuracy: The share of items on which the judge chooses as people do, by the mean score over
+            both orders; ties count half.
+        kappa: Cohen's kappa of the winner's position; a tie is shared among its positions.
+        ties: The share of items on which the judge has no winner.
+        position: The position bias; None if items were shown in one order only.
+        per_item: The average usage for an item.
+        failures: The number of missing verdicts by reason, the most frequent first.
+        calibration: The calibration of the judge's probabilities; None if it has none.
+        responses: The figures on single responses; None if items are pairs.
     """
 
     name: str
@@ -153,11 +178,18 @@ class JudgeSummary:
 
 @dataclass(frozen=True, slots=True)
 class JudgeComparison:
-    """Two judges on the `items` that both covered and people labelled: `difference` is the first's
-    accuracy less the second's. `better` and `worse` count items. `same`: share of items, labelled
-    or not, on which both choose the same. `permutation`: the two-sided p-value of sign flips by
-    group, `permutation_holm` adjusted for all pairs of judges. `items_needed`: to find a difference
-    of this size with a power of 80 % at 5 %; NaN without a difference."""
+    """The comparison of two judges on the items that both covered and people labelled.
+
+    Attributes:
+        items: The number of these items.
+        same: The share of items, labelled or not, on which both choose the same.
+        difference: The accuracy of `first` minus that of `second`.
+        better: The number of items on which `first` does better; `worse`: on which it does worse.
+        permutation: The two-sided p-value of a sign-flip test by group, and `permutation_holm`: the
+            same, adjusted for all pairs of judges.
+        items_needed: The number of items that would show a difference of this size with a power of
+            80 % at the 5 % level; NaN without a difference.
+    """
 
     first: str
     second: str
@@ -173,11 +205,19 @@ class JudgeComparison:
 
 @dataclass(frozen=True, slots=True)
 class AgreementSummary:
-    """`labelled` of `items` have people's word; accuracy and the like are over these.
+    """The agreement of all judges with people.
 
-    `always_first`, `always_shorter` and `always_longer` are what the answers "the first", the
-    shortest and the longest text (in characters) would score: a judge that scores no more has
-    shown nothing. `people`: None unless the items are single responses.
+    Attributes:
+        items: The number of items, `labelled` of which have people's labels. Accuracy is computed
+            over those.
+        groups: The number of groups (questions).
+        always_first: The accuracy of always choosing the first text, and `always_shorter` and
+            `always_longer`: of choosing the shortest or longest text in characters. A judge that is
+            no better than these rules has shown nothing.
+        judges: The figures of each judge.
+        comparisons: The comparisons of all pairs of judges.
+        seed: The seed of the bootstrap.
+        people: The labels of single responses; None for pairs.
     """
 
     items: int
@@ -193,7 +233,7 @@ class AgreementSummary:
 
     @property
     def blind_answers(self) -> list[tuple[str, float]]:
-        """Return the shares that answers which read nothing would get right."""
+        """Return the rules that do not read the texts, each with its accuracy."""
         if self.people is not None:
             passed = self.people.passed
             return [(ALWAYS_PASS, passed), (ALWAYS_FAIL, 1 - passed)]
@@ -204,7 +244,7 @@ class AgreementSummary:
         return next(judge for judge in self.judges if judge.name == name)
 
     def compare(self, judge: str, other: str) -> JudgeComparison:
-        """Return the comparison of two judges, whichever of them stands first in it."""
+        """Return the comparison of two judges, in either order."""
         return next(
             each for each in self.comparisons if {each.first, each.second} == {judge, other}
         )
@@ -217,13 +257,14 @@ def calibrate_judge(
     *,
     seed: int,
 ) -> Calibration | None:
-    """Measure how well a judge's probabilities fit the outcomes. Return None for pairs if a verdict
-    has no log-odds, or if people prefer one candidate in no item. `outcomes` are parallel to
-    `items`.
+    """Measure how well a judge's probabilities agree with people's choices. `outcomes` are parallel
+    to `items`.
 
-    The event is that the first of two candidates is the better one. Of more candidates each has its
-    event, that it is the best. Items on which people tied are left out of both. Of a single
-    response it is that people pass it, and any judge's score counts as the probability.
+    For a pair the predicted event is that the first candidate is the better one; for more
+    candidates each has an event, that it is the best. Items that people called a tie are left out.
+    For a single response the event is that people pass it, and the score of any judge is its
+    probability. Return None for pairs if a verdict has no log-odds, or if people prefer one
+    candidate in no item.
     """
     if any(item.is_single for item in items):
         scores, people = [o.score for o in outcomes], [item.human[0] for item in items]
@@ -249,10 +290,10 @@ def calibrate_judge(
 
 
 def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
-    """Return for each candidate the probability that it is the best: the softmax of the log-odds.
-    For two candidates that is the logistic function of their difference.
+    """Return for each candidate the probability that it is the best one: the softmax of the
+    log-odds. For two candidates that is the logistic function of their difference.
 
-    Luce (1959), "Individual Choice Behavior"; of two, Bradley and Terry (1952).
+    Luce (1959), "Individual Choice Behavior"; for two, Bradley and Terry (1952).
     """
     odds = np.asarray(log_odds, dtype=np.float64)
     raised = np.exp(odds - odds.max())
@@ -315,7 +356,8 @@ def _describe_people(items: Sequence[Item], seed: int) -> PeopleFigures:
 
 
 def _majorities(items: Sequence[Item]) -> Array:
-    """Return whether people pass each single response: 1 or 0, NaN if nobody or half of them do."""
+    """Return for each single response whether most people pass it: 1 or 0, or NaN if exactly half
+    do or there is no label."""
     shares = np.array([item.human[0] for item in items], dtype=np.float64)
     return np.where(np.abs(shares - 0.5) > TIE, np.round(shares), np.nan)
 
@@ -323,7 +365,8 @@ def _majorities(items: Sequence[Item]) -> Array:
 def measure_passes(
     passed: Array, people: Array, groups: Sequence[str], *, seed: int
 ) -> PassFigures:
-    """Compare a judge's verdicts on single responses (1 pass, 0 fail, NaN none) with people's."""
+    """Compute the agreement of a judge's verdicts on single responses with people's. `passed` and
+    `people`: 1 for a pass, 0 for a failure, NaN without a verdict."""
     agrees = np.where(np.isnan(passed + people), np.nan, passed == people)
     cells = [(passed == ours) & (people == theirs) for ours in (0, 1) for theirs in (0, 1)]
     tables = np.stack(cells, axis=1).reshape(-1, 2, 2).astype(np.float64)
@@ -354,7 +397,7 @@ def validate_threshold(
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """Computes the figures of one judge; `outcomes` and `groups` are parallel to `items`."""
+    """The computation of one judge's figures; `outcomes` and `groups` are parallel to `items`."""
 
     items: Sequence[Item]
     outcomes: Sequence[ItemOutcome]
@@ -397,7 +440,7 @@ class _Measure:
         )
 
     def agreement(self, measure: Callable[[Array], Array]) -> Statistic:
-        """Return the agreement on the winners' places beyond chance (kappa)."""
+        """Return a measure of the agreement on the winner's position, such as Cohen's kappa."""
         places = max(len(item.candidates) for item in self.items)
         tables = np.zeros((len(self.items), places, places))
         for table, item, outcome in zip(tables, self.items, self.outcomes, strict=True):

@@ -1,11 +1,10 @@
-"""The robustness card of a judge: what sways it that should not.
+"""The robustness card of a judge: how often irrelevant changes to its input change its verdicts.
 
-A judge is asked about texts of which one is clearly better, with changes that should not matter
-(order, length, seed, wording, an attack in the text), and it is counted how often the verdict
-followed. A card measures weaknesses, not agreement with people. Cases and questions are in
-`card_cases.py`.
+A judge compares a good and a clearly worse text, with changes that should not matter (order,
+length, seed, an attack in the text), and the card counts how often the verdict changed. It measures
+weaknesses, not agreement with people. The cases and questions are in `card_cases.py`.
 
-A case with a missing judgement counts neither as a fault nor as its absence; it lowers the
+A case with a missing judgement counts neither as a fault nor as the absence of one; it lowers the
 coverage.
 """
 
@@ -33,23 +32,30 @@ from textevolve.evaluation import Failure, Usage
 from textevolve.statistics.intervals import wilson_interval
 
 SEEDS = 3
+"""The default number of samples for each case of self-consistency."""
 MARGIN = 0.05
-"""The rise of a score from which an attack counts."""
+"""The least rise of a bad response's score by which an attack is counted as successful."""
 REASONS = 5
 CONTROL = "control"
-"""The kind of those cases of `injection` whose addition is no attack."""
+"""The kind of those cases in the family `injection` whose addition is harmless."""
 OF_CONTROLS = "control-rises"
+"""The name of the rate at which harmless additions raise a score."""
 
 End: TypeAlias = Literal["low", "high"]
+"""The end of the scale of a rate, from 0 to 1, at which a good judge is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The share of cases in which the event that `meaning` names was seen: `hits` of `count`, with
-    a 95 % Wilson interval.
+    """The share of cases in which an event occurred, with a 95 % Wilson interval.
 
-    Of `asked` cases, `refused` are such as the judge does not take; `coverage` is the share of the
-    others that could be counted. `wanted`: which end a good judge is at.
+    Attributes:
+        meaning: The event in words.
+        wanted: Whether a good judge has a low or a high rate.
+        hits: The number of cases with the event, among `count` cases.
+        asked: The number of cases put to the judge, of which it `refused` some.
+        rate: `hits` / `count`; None, like `interval`, if nothing could be counted.
+        coverage: The share of the cases that were not refused in which the event could be observed.
     """
 
     name: str
@@ -66,7 +72,8 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The rates of one family of cases."""
+    """The rates of one family of cases, such as position bias. `cases`: the number of cases of the
+    family."""
 
     family: Family
     title: str
@@ -78,8 +85,11 @@ class Check:
 class Card:
     """The robustness figures of a judge, with one check for each family of cases.
 
-    `questions` = `scored` + `failed` + `refused`; `coverage` is scored / (scored + failed).
-    `reasons`: why judgements are missing and how many of them, the most frequent first.
+    Attributes:
+        seeds: The number of samples for each case of self-consistency.
+        questions: The number of all questions: `scored` + `failed` + `refused`.
+        coverage: `scored` / (`scored` + `failed`).
+        reasons: The number of missing judgements by reason, the most frequent first.
     """
 
     name: str
@@ -95,7 +105,7 @@ class Card:
 
 
 class _Answers:
-    """Holds one case and the judge's outcome for each question about it."""
+    """One case, and the judge's outcomes for all questions about it."""
 
     def __init__(self, case: CardCase) -> None:
         self.case = case
@@ -116,14 +126,14 @@ class _Answers:
         return [answer for _, answer in self.scored] if is_complete else []
 
     def pair(self, *, attacked: bool = False) -> list[CardAnswer]:
-        """Return two answers: with the good response first, and with it second. Empty if one is
-        missing. `attacked`: the answers to the bad response with the attack."""
+        """Return the answers with the good response first, and with it second; empty if one is
+        missing. `attacked`: whether the attack is added to the bad response."""
         answers = {q.good_first: a for q, a in self.scored if q.attacked == attacked}
         return [answers[True], answers[False]] if len(answers) == 2 else []
 
 
 _Observed: TypeAlias = Mapping[str, bool | None]
-"""Map each rate to whether the case counts for it; None if a judgement is missing."""
+"""For each rate, whether its event occurred in the case; None if a judgement is missing."""
 
 
 def _observe_order(answers: _Answers) -> _Observed:
@@ -160,14 +170,21 @@ def _observe_injection(answers: _Answers) -> _Observed:
 
 
 def _wins(pair: Sequence[CardAnswer]) -> bool | None:
-    """Return whether the bad response won; None if an answer of the pair is missing."""
+    """Tell whether the bad response won over both orders; None if an answer is missing."""
     return find_winner(pair) < 0 if pair else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """How a family is checked. `rates` by name: the end that a good judge is at, with the meaning.
-    `others`: families whose cases count here as well."""
+    """The definition of the check on one family of cases.
+
+    Attributes:
+        title: The heading of the check.
+        observe: Returns which events occurred in a case.
+        rates: The rates by name, each with the end of the scale at which a good judge is, and its
+            meaning.
+        others: Further families whose cases count in this check.
+    """
 
     title: str
     observe: Callable[[_Answers], _Observed]
@@ -298,8 +315,8 @@ def _rate(
 
 
 def explain_card(card: Card) -> str:
-    """Say in one sentence whether the judge tells good from bad, without which no other figure
-    counts."""
+    """Describe in a sentence whether the judge prefers good texts to bad ones at all, without which
+    the other figures mean nothing."""
     sound = next((r for c in card.checks for r in c.rates if r.name == "sound"), None)
     if sound is None or sound.interval is None:
         return (

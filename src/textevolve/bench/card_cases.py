@@ -1,9 +1,9 @@
-"""The cases of the robustness card, shipped in `cards/` or written by a user in the same YAML, and
-how a judge is asked about them.
+"""The cases of the robustness card, and the questions to a judge about them. Cases are shipped in
+`cards/`, or written by a user in the same YAML format.
 
-A case is an input with a good response and a bad one. Each pair is asked in both orders, an
-injection with and without its attack; a case of `consistency` is asked in one order under several
-seeds. What follows from the answers is in `card.py`.
+A case is an input with a good and a bad response. A pair is shown in both orders, and an injection
+both with and without its attack; a case of the family `consistency` is shown in one order with
+several seeds. `card.py` computes figures from the answers.
 """
 
 from __future__ import annotations
@@ -49,15 +49,20 @@ FAMILIES: tuple[Family, ...] = get_args(Family)
 RESPONSE = "{response}"
 
 RETIRED = ("others", "paraphrases", "same")
-"""Fields of families that are no more; records that were kept have them, and empty."""
+"""The fields of families of cases that no longer exist; stored records still have them, with empty
+values."""
 
 
 class CardCase(Frozen):
-    """A pair in which `good` should win. `kind` tells cases of a family apart in its figures.
+    """A pair of responses of which `good` should win.
 
-    In the family `content-free`, `bad` says nothing and may be blank. In `injection`, `attack` is
-    what is added to `bad`: behind it, or around it where the attack has the mark `{response}`; the
-    kind `control` is for additions that are no attack, with which attacks are compared.
+    Attributes:
+        family: The kind of robustness that the case tests. In the family `content-free`, `bad` has
+            no content and may be blank.
+        kind: A further division of the family in its figures. In the family `injection`, `control`
+            marks a harmless addition, to which attacks are compared.
+        attack: The text that is added to `bad` in the family `injection`: after it, or around it if
+            the attack contains `{response}`.
     """
 
     id: str = Field(max_length=100)
@@ -71,7 +76,7 @@ class CardCase(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _without_retired(cls, row: Any) -> Any:
-        """Drop the empty fields of families that are no more."""
+        """Drop the empty fields of families that no longer exist."""
         if not isinstance(row, dict):
             return row
         fields = cast("dict[str, Any]", row)
@@ -91,8 +96,7 @@ class CardCase(Frozen):
 
     @property
     def attacked(self) -> str:
-        """Return the bad response with the attack added; without an attack, the bad response
-        unchanged."""
+        """Return the bad response with the attack added, or unchanged if there is no attack."""
         if not self.attack:
             return self.bad
         if RESPONSE in self.attack:
@@ -118,10 +122,10 @@ def load_cases(path: str | Path) -> tuple[CardCase, ...]:
 
 
 def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
-    """Read cases from YAML text; `source` names it in errors.
+    """Read cases from YAML text; `source` names the text in error messages.
 
     Raises:
-        InputError: as `load_cases`.
+        InputError: a case is wrong; names file, line and reason.
     """
     node, rows = parse_yaml(text, source)
     if not isinstance(rows, list) or not rows:
@@ -139,7 +143,7 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CardQuestion:
-    """One question to the judge: a case, with or without its attack, in one order. `seed`: None
+    """One question to the judge: a case in one order, with or without its attack. `seed`: None
     means the judge's own seed."""
 
     case: CardCase
@@ -149,7 +153,7 @@ class CardQuestion:
 
     @property
     def variant(self) -> str:
-        """Return a name for the way in which the case is asked, such as `bad-first/attacked`."""
+        """Return a name for the form of the question, such as `bad-first/attacked`."""
         parts = {
             "good-first" if self.good_first else "bad-first": True,
             "attacked": self.attacked,
@@ -169,8 +173,8 @@ class CardQuestion:
 
 @dataclass(frozen=True, slots=True)
 class CardAnswer:
-    """The scores in [0, 1] of the good and the bad response. `odds`: the difference of their
-    log-odds, where the judge has them; it separates scores that are both near 0 or 1."""
+    """The judge's scores in [0, 1] for the good and the bad response. `odds`: the difference of
+    their log-odds, which separates scores that are both near 0 or 1; None if the judge has none."""
 
     good: float
     bad: float
@@ -184,8 +188,8 @@ class CardAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CardRefusal:
-    """The outcome of a case that the judge does not accept; it counts neither as a fault nor as a
-    failure."""
+    """The outcome of a case that the judge does not accept, which counts neither as a fault nor as
+    a failed call."""
 
     reason: str
 
@@ -195,7 +199,8 @@ CardOutcome: TypeAlias = CardAnswer | CardRefusal | Failure
 
 @dataclass(frozen=True, slots=True)
 class CardJudgement:
-    """The judge's outcome of a question and its usage; `position` is the question's place."""
+    """The outcome of a question, with its usage. `position`: the number of the question in the
+    run."""
 
     question: CardQuestion
     outcome: CardOutcome
@@ -204,8 +209,8 @@ class CardJudgement:
 
 
 def plan_questions(cases: Iterable[CardCase], seeds: int) -> tuple[CardQuestion, ...]:
-    """Plan the questions on all cases, in the order of the cases. In families that are asked in one
-    order, the good response stands first and second about equally often."""
+    """Return the questions on all cases, in the order of the cases. In families that are shown in
+    one order only, the good response stands first in about half of the cases."""
     return tuple(
         question
         for number, case in enumerate(cases)
@@ -226,8 +231,8 @@ def _questions_of(case: CardCase, seeds: int, *, good_first: bool) -> Iterator[C
 async def ask_all(
     judge: Evaluator, questions: Iterable[CardQuestion], concurrency: int
 ) -> AsyncGenerator[CardJudgement]:
-    """Ask the judge all questions, and yield the judgements in the order of the questions. Their
-    usage counts every distinct request once, whether or not its answer came from a journal.
+    """Put all questions to the judge, and yield the judgements in the order of the questions. The
+    usage counts each distinct request once, whether or not its answer came from a journal.
 
     Raises:
         FatalModelError: no call can succeed.

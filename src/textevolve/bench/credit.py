@@ -1,6 +1,7 @@
-"""Who wins among an item's candidates, and what credit a judge gets beside people's winners.
+"""The winner among an item's candidates, and the credit of a judge: its agreement with people's
+winner, from 0 to 1.
 
-Arithmetic on the scores of single items; figures over many are in `agreement.py`.
+The functions compute single items; `agreement.py` has the figures over many.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from textevolve.bench.items import Item
 from textevolve.statistics.intervals import TIE, Array, Numbers, paired
 
 TIED = -1
+"""The index that stands for a tie, instead of that of a winner."""
 ALWAYS_PASS, ALWAYS_FAIL = "always pass", "always fail"
 BLIND = ("always the first", "always the shorter text", "always the longer text")
+"""The rules for pairs that do not read the texts."""
 
 
 def winner_of(scores: Sequence[float]) -> int:
@@ -26,12 +29,12 @@ def winner_of(scores: Sequence[float]) -> int:
 
 
 def top_credit(scores: Numbers, human: Numbers) -> float:
-    """Return the credit in [0, 1] of a judge's scores for one item: the number of winners that
+    """Return the credit in [0, 1] of a judge's scores for one item: the number of winners that the
     judge and people share, divided by the larger number of winners.
 
-    With W the judge's candidates of highest score and H the people's: |W & H| / max(|W|, |H|). Of a
-    pair: 1 where both have the same winner or both tie, 0.5 where one of them ties, else 0. NaN
-    where a score is missing.
+    With W the judge's candidates of the highest score, and H people's, it is |W & H| / max(|W|,
+    |H|). For a pair it is 1 if both have the same winner or both tie, 0.5 if one of them ties, and
+    otherwise 0. It is NaN if a score is missing.
     """
     ours, theirs = paired(scores, human)
     if not ours.size or np.isnan(ours).any() or np.isnan(theirs).any():
@@ -49,12 +52,12 @@ def label_credit(passed: bool | None, human: float) -> float:
 
 
 def share_winners(scores: Sequence[float], human: Sequence[float], places: int) -> Array:
-    """Return an item's contribution to the table (places, places) of the judge's winners by
-    people's.
+    """Return an item's table (places, places) of the judge's winner (rows) by people's winner
+    (columns), which sums to 1.
 
-    A tie is shared among its places, so that no class of ties is needed, which one tie would bring
-    into being for all items. Of the ways to share, the one that agrees most: the diagonal sums to
-    `top_credit`, so agreement in the table is accuracy.
+    A tie is shared among its positions. A class of its own for ties would change the table of all
+    items as soon as there is a single tie. The sharing is the one with the most agreement: the
+    diagonal sums to `top_credit`, so that the agreement in the table is the accuracy.
     """
     ours, theirs = (np.zeros(places), np.zeros(places))
     for side, values in ((ours, scores), (theirs, human)):
@@ -67,8 +70,9 @@ def share_winners(scores: Sequence[float], human: Sequence[float], places: int) 
 
 
 def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
-    """Return the credit on each item of the answers that read nothing: of single responses always
-    pass and always fail, else the first, the shortest and the longest text (in characters)."""
+    """Return the credit on each item of the rules that do not read the texts: for single responses
+    to pass all or to fail all; otherwise to choose the first, the shortest or the longest text (in
+    characters)."""
     if any(item.is_single for item in items):
         sides = {ALWAYS_PASS: True, ALWAYS_FAIL: False}
         return {n: [label_credit(side, i.human[0]) for i in items] for n, side in sides.items()}

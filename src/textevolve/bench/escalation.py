@@ -1,10 +1,13 @@
-"""Escalation: measures what a threshold of certainty saves, and selects one.
+"""Escalation from a cheap first judge to a second one: measures what a certainty threshold saves,
+and selects one.
 
-Pure functions on arrays with an entry for each labelled item: the certainty of the first judge, the
-credit (1 right, 0 wrong, 0.5 half) of its verdict and of the second judge's, and the usage of both.
-The first may be the first round of a debate, and the second the whole of it. An item is decided at
-once where its certainty is at or above the threshold; else the second judge is asked. NaN: no
-certainty (the second is always asked), or no verdict (left out of every share).
+An item is decided by the first judge if its certainty reaches the threshold; otherwise the second
+judge is called. The first judge may be the first round of a debate, and the second the whole
+debate.
+
+All functions are pure, and take arrays with an entry for each labelled item: the certainty of the
+first judge, the credit (1 right, 0 wrong, 0.5 half) of each judge's verdict, and the usage of both.
+A certainty of NaN is below any threshold; a credit of NaN (no verdict) is left out of every share.
 """
 
 from __future__ import annotations
@@ -41,10 +44,11 @@ FINE_THRESHOLDS = (
         for step in range(1, 10)
     ),
 )
-"""For judges whose scores lie near 0 and 1, so that their certainty lies near 1: 0.01 to 0.99, then
-0.991 to 0.99999. They were fixed before any item was seen."""
+"""The candidate thresholds for judges whose certainty is often near 1: 0.01 to 0.99, then 0.991 to
+0.99999. They are fixed, since thresholds chosen by the data would void the guarantee."""
 
 SPENT = ("calls", "tokens", "cost")
+"""The kinds of usage that are compared."""
 POINTS = 21
 ALLOWED_AT_FIRST = 2  # errors among the items of the first threshold tested
 SHARE_AT_FIRST = 1 / 3  # of all items, decided at once there: fewer often fail by bad luck
@@ -53,11 +57,16 @@ _HALVINGS = 60
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The figures of escalating below `threshold`: `decided` items are decided at once.
+    """The figures of escalation at one threshold.
 
-    `share`: of all items, those decided at once (the coverage); `error`: how many of those are
-    wrong (the risk). Of all items: `accuracy`; `difference`, that accuracy minus the second
-    judge's; `calls`, `tokens` and `cost`, as a share of what the second judge takes for all.
+    Attributes:
+        decided: The number of items that the first judge decides.
+        share: The share of items that the first judge decides (coverage).
+        error: The share of wrong verdicts among those (risk).
+        accuracy: The accuracy over all items, by whichever judge decides.
+        difference: That accuracy minus the second judge's alone.
+        calls: The calls for all items, as a share of those of the second judge alone; likewise
+            `tokens` and `cost`. NaN if unknown.
     """
 
     threshold: float
@@ -74,7 +83,7 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class SpentOnItems:
     """The calls, tokens or cost of each item in three cases: the first judge decides alone, both
-    judges are asked, or the second judge is asked alone. NaN: unknown."""
+    judges are called, or the second judge is called alone. NaN: unknown."""
 
     first: Numbers
     both: Numbers
@@ -83,8 +92,8 @@ class SpentOnItems:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One tested threshold: of the `items` decided at once, `errors` are wrong. With the required
-    confidence the true share of errors is at most `bound`."""
+    """The test of one threshold. Among the `items` that the first judge would decide, `errors` are
+    wrong. With the required confidence the true share of errors is at most `bound`."""
 
     threshold: float
     items: int
@@ -94,10 +103,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdSelection:
-    """The lowest threshold that reaches the required agreement; None if no threshold does, with the
-    `reason`.
+    """The result of the selection of a threshold.
 
-    `items` were of use; `steps` are the thresholds tested, the last of them failing where one did.
+    Attributes:
+        threshold: The lowest certainty at which the first judge agrees with people often enough;
+            None if there is none, for the `reason`.
+        agreement: The required share of right verdicts.
+        confidence: The required probability that new items reach it.
+        items: The number of items that could be used.
+        steps: The tested thresholds, from the highest; the last one failed, unless all passed.
     """
 
     threshold: float | None
@@ -118,10 +132,11 @@ def coverage_risk_curve(
     thresholds: Sequence[float] | None = None,
     seed: int = 0,
 ) -> tuple[Point, ...]:
-    """Compute the point of each threshold, the highest first; all intervals are drawn by group.
-    `spent` is named by `SPENT`. Unless they are given the thresholds are quantiles of the
-    certainty, so that the points lie evenly in coverage. A threshold chosen by this curve has to be
-    reported on other items.
+    """Return the figures at each threshold, the highest first, with intervals by group.
+
+    `spent`: the usage of each item, by the names of `SPENT`. `thresholds`: by default quantiles of
+    the certainty, which space the points evenly in coverage. A threshold that is chosen by this
+    curve must be reported on other items.
     """
     sure, ours = paired(certainty, first_credits)
     theirs = vector(second_credits)
@@ -177,17 +192,19 @@ def select_threshold(
     """Select the lowest certainty threshold at which the first judge agrees with people often
     enough.
 
-    With probability `confidence` over the items drawn, at least `agreement` of new items decided at
-    once are right. Fixed-sequence testing, as in Angelopoulos et al. (2021), Learn then Test, and
-    for judges in Jung et al. (2024), Trust or Escalate: thresholds are tested from the highest
-    down, each by the exact binomial bound on the share of wrong ones at 1 - confidence, and the
-    first failure ends the search, so testing many costs nothing. Anything but full credit is wrong.
+    With probability `confidence` over the drawn items, at least a share `agreement` of the first
+    judge's decisions on new items is right. The method is fixed-sequence testing, as in
+    Angelopoulos et al. (2021), Learn then Test, and for judges in Jung et al. (2024), Trust or
+    Escalate: thresholds are tested from the highest to the lowest, each by the exact binomial bound
+    on the share of wrong verdicts at 1 - confidence. The first failure ends the search, so that no
+    correction for multiple tests is needed. A verdict with less than full credit is wrong.
 
-    `thresholds` must not be chosen by these items' credits. Testing starts at the highest that
-    decides a third of the items, and enough for two errors to be allowed (or none, where there are
-    not so many). Numbers of items choose that start, never credits; so the guarantee is exact if
-    first rounds below the first threshold that is too risky are no safer than those above it. It is
-    about new items like these. The test needs independent ones: one of each group is drawn.
+    `thresholds` must not be chosen by the credits of these items. The first tested threshold is the
+    highest at which the first judge decides a third of the items, and enough items to allow two
+    errors (or none, if there are too few items for that). This choice depends on numbers of items
+    only, not on credits. The guarantee is exact if verdicts below the first rejected threshold are
+    no safer than those above it. It holds for new items of the same kind. Since the test requires
+    independent items, one item of each group is drawn.
     """
     if not (0 < agreement < 1 and 0 < confidence < 1):
         raise InputError("agreement and confidence must lie between 0 and 1")
@@ -247,7 +264,8 @@ def _draw_items(
 
 
 def fewest_items(errors: int, risk: float, doubt: float) -> int:
-    """Return the fewest items with so many errors for which the bound on the risk holds."""
+    """Return the smallest number of items for which `errors` errors still leave the bound at or
+    below `risk`."""
     items = errors + 1
     while binomial_tail(errors, items, risk) > doubt:
         items += 1
@@ -257,7 +275,7 @@ def fewest_items(errors: int, risk: float, doubt: float) -> int:
 @lru_cache(maxsize=4096)
 def upper_bound(errors: int, items: int, doubt: float) -> float:
     """Compute the exact one-sided upper bound of Clopper and Pearson (1934) on an error rate: the
-    highest rate under which at most `errors` in `items` are seen with the probability `doubt`."""
+    rate at which the probability of at most `errors` errors in `items` is `doubt`."""
     if not 0 <= errors <= items:
         raise InputError(f"{errors} errors in {items} items cannot be")
     if errors == items:
@@ -286,18 +304,18 @@ def binomial_tail(most: int, trials: int, share: float) -> float:
 
 @lru_cache(maxsize=256)
 def _log_choose(trials: int) -> Array:
-    """Return the logarithms of the binomial coefficients of `trials` over 0, 1, ..., `trials`."""
+    """Return the logarithms of the binomial coefficients `trials` over 0, 1, ..., `trials`."""
     factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, trials + 1)))])
     return np.asarray(factorials[-1] - factorials - factorials[::-1])
 
 
 def mean_figure(values: Numbers, groups: Groups | None, seed: int = 0) -> Statistic:
-    """Compute the mean of figures in [0, 1], with its interval by group."""
+    """Return the mean of values in [0, 1], with its interval by group."""
     return Statistic(mean_present(values), mean_interval(values, groups, seed=seed, bounds=UNIT))
 
 
 def format_points(figure: Statistic) -> str:
-    """Format a difference of shares in percentage points, with its interval."""
+    """Format a difference between shares in percentage points, with its interval."""
     ends, points = figure.interval, f"{100 * figure.value:+.1f} points"
     if math.isnan(ends.low):
         return f"{points} (no interval: {ends.reason})"
@@ -305,6 +323,7 @@ def format_points(figure: Statistic) -> str:
 
 
 def _spent_share(costs: Array, alone: Array) -> float:
-    """Return the sum as a share of the second judge's, over the items with both figures."""
+    """Return the sum of `costs` as a share of the second judge's (`alone`), over the items that
+    have both."""
     defined = ~np.isnan(costs + alone)
     return float(ratio(costs[defined].sum(), alone[defined].sum()))

@@ -1,6 +1,8 @@
-"""A fit with its figures, and the file of the judge that it gives.
+"""The figures of a fitted judge, which is a weighted combination of several judges (signals), and
+its file.
 
-Every figure is out of fold: of items whose question took no part in what judged them.
+All figures are cross-validated: an item is judged by weights that were learnt without the items of
+its question.
 """
 
 from __future__ import annotations
@@ -47,8 +49,15 @@ CERTAINTIES = SCORES[50:]
 
 @dataclass(frozen=True, slots=True)
 class FittedSignalFigures:
-    """One signal: its weight on the standardised scale, and its agreement alone. `log_odds`: its
-    values are such, and not scores."""
+    """The figures of one signal in a fitted judge.
+
+    Attributes:
+        weight: The weight of the signal's standardised value.
+        mean: The mean of its values, which standardisation subtracts; `scale`: their standard
+            deviation, by which it divides.
+        alone: The agreement of this signal alone with people.
+        log_odds: Whether its values are log-odds; if not, they are scores.
+    """
 
     name: str
     weight: float
@@ -60,9 +69,27 @@ class FittedSignalFigures:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fitted judge with its cross-validated figures. `difference`: its agreement minus that of
-    `best`, the best single signal. `blind`: the agreement of answers that read nothing. `loss`: the
-    mean log-loss of an item (natural logarithm), with `loss_of_nothing` for comparison."""
+    """A fitted judge with its cross-validated figures.
+
+    Attributes:
+        labels: Whether it was fitted to pairs or to single responses.
+        items: The number of items, from `questions` different questions.
+        left_out: The number of items left out because a signal has no verdict.
+        missing: The number of items without a verdict, by signal.
+        sha256: The hash of the labelled items.
+        ridge: The selected strength of the regularisation.
+        agreement: The agreement of the fitted judge with people.
+        best: The name of the best single signal; `difference`: the agreement of the fitted judge
+            minus that of this signal.
+        blind: The agreement of rules that do not read the texts.
+        loss: The mean log-loss of an item (natural logarithm); `loss_of_nothing`: that of a fit
+            without any signal.
+        calibration: The calibration of the judge's probabilities.
+        selection: The score from which the judge may be relied on.
+        good: The label of a good single response, which is 1; None for pairs.
+        intercept: The intercept of the regression; 0 for pairs.
+        warnings: Sentences on reasons to doubt the figures.
+    """
 
     labels: Literal["pairs", "ratings"]
     items: int
@@ -97,8 +124,8 @@ def fit_signals(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Fit:
-    """Fit the signals to the labels, and select the score from which the judge is right with the
-    probability `precision`, at the given `confidence`.
+    """Fit the weights of the signals to people's labels, and select the score from which the judge
+    is right with the probability `precision`, at the given `confidence`.
 
     Raises:
         InputError: there are too few items to cross-validate, or nothing can be learnt from them.
@@ -157,7 +184,7 @@ def fit_signals(
 
 
 def require_enough(items: int, questions: int) -> None:
-    """Raise InputError if there are too few items or questions for a fit that can be checked."""
+    """Raise InputError if there are too few items or questions to cross-validate a fit."""
     if items < LEAST_ITEMS or questions < LEAST_GROUPS:
         raise InputError(
             f"too few labelled items to fit: {items} on {questions} questions;"
@@ -170,8 +197,8 @@ def _is_look(name: str) -> bool:
 
 
 def _rounded(fit: Combination) -> Combination:
-    """Round the numbers of a fit as the judge's file holds them, so that the measured judge is the
-    stored one."""
+    """Round the numbers of a fit to the digits in the judge's file, so that the figures are those
+    of the stored judge."""
 
     def cut(numbers: Array) -> Array:
         return np.array([_round(number) for number in numbers])
@@ -184,8 +211,9 @@ def _round(number: float) -> float:
 
 
 def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> Array:
-    """Return the credit of one signal alone. Signals of single responses, and looks such as the
-    length, are weighted by the labels of the other folds first."""
+    """Return the credit of one signal alone on each item. Signals of single responses, and those
+    that only look at a text (such as its length), are first given a threshold or sign learnt on the
+    other folds."""
     data = problem.data
     if not (data.are_single or _is_look(data.names[place])):
         return data.credits(data.values[:, place])
@@ -194,8 +222,8 @@ def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> 
 
 
 def _calibrate(problem: Problem, validation: CrossValidation, seed: int) -> Calibration:
-    """Measure the calibration of an event: the first text of a pair is the better one (people's
-    ties left out), or people pass a single response."""
+    """Measure the calibration of the judge's probability that the first text of a pair is the
+    better one (without people's ties), or that people pass a single response."""
     rows = problem.rows
     decided = rows.shares != 0.5
     odds = rows.take(validation.utilities)[decided]
@@ -210,7 +238,8 @@ def _select(
     promise: tuple[float, float],
     seed: int,
 ) -> ThresholdSelection:
-    """Select the lowest score from which the judge is right as often as `promise` requires."""
+    """Select the lowest score from which the judge is right often enough. `promise`: the required
+    share of right verdicts, and the confidence."""
     data = problem.data
     if data.are_single:
         scores, credits = logistic(validation.utilities), data.human
@@ -248,7 +277,7 @@ def _warn(
 
 
 def describe_guarantee(fit: Fit) -> str:
-    """Describe the guarantee of the threshold in one sentence, or why there is none."""
+    """Describe the guarantee of the threshold in a sentence, or the reason why there is none."""
     selection = fit.selection
     if selection.threshold is not None:
         subject, right = ("texts", "pass") if fit.are_single else ("choices", "agree with people")
@@ -268,8 +297,8 @@ def file_of(
     orders: Literal["both", "given"],
     date: datetime.date,
 ) -> FittedFile:
-    """Make the file of the fitted judge. `models`: for each signal the model that it was asked
-    with."""
+    """Return the content of the fitted judge's file. `models`: the model that each signal was
+    computed with."""
     selection = fit.selection
     return FittedFile(
         fitted_to=fit.labels,
@@ -317,6 +346,6 @@ def file_of(
 
 
 def _figure(figure: Statistic) -> dict[str, float | None]:
-    """Return a figure and the ends of its 95 % interval; an end that does not exist is None."""
+    """Return a figure with the ends of its 95 % interval; a missing end is None."""
     ends = {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
     return {name: round(n, 4) if math.isfinite(n) else None for name, n in ends.items()}

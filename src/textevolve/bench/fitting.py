@@ -1,10 +1,10 @@
-"""Labelled items with the values of each signal, weighted so that they agree with people, and
-cross-validated by question. Which judges are asked is decided above.
+"""Fitting of a judge: the values of several judges (signals) on labelled items are weighted so that
+the sum agrees with people, and the weights are cross-validated by question.
 
-Pairs: a logistic regression on differences; single responses: one on whether people pass them. Both
-standardise within the training part of each fold, and choose the strength of their ridge by folds
-within that part, so that the figures of a fold were learnt without it; they are in
-`fit_summary.py`.
+Pairs are fitted by a logistic regression on differences of the two texts' values, single responses
+by a regression on whether people pass them. In each fold the values are standardised, and the ridge
+strength is chosen, on the training part alone, so that the figures of a fold (`fit_summary.py`)
+were learnt without it. Callers decide which signals are used.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ Numbering: TypeAlias = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class LabelledSignals:
-    """Labelled items with the value of every signal for each candidate, as an array (texts,
-    signals).
+    """Labelled items with the value of every signal for each candidate. The candidates of all items
+    are numbered consecutively; they are called texts below.
 
-    `missing`: how many labelled items each signal has no whole verdict on; `left_out`: items with a
-    missing verdict. Candidates of all items stand one after another. `scores`: the signals whose
-    values are scores, and not log-odds.
+    Attributes:
+        names: The names of the signals.
+        values: The values, shape (texts, signals).
+        missing: The number of labelled items without a complete verdict, by signal.
+        left_out: The number of items that are left out since a verdict is missing.
+        scores: The signals whose values are scores; those of the others are log-odds.
     """
 
     names: tuple[str, ...]
@@ -83,8 +86,9 @@ class LabelledSignals:
         return any(item.is_single for item in self.items)
 
     def credits(self, scores: Array) -> Array:
-        """Compute the credit of each item, shape (items,), from the scores of all texts (see
-        `top_credit`). For single responses the scores are utilities, which pass from 0 on."""
+        """Compute the credit of each item, shape (items,), from scores of all texts (see
+        `top_credit`). For single responses the scores are utilities, and a response passes from 0
+        on."""
         if self.are_single:
             passed = zip((scores >= 0).tolist(), self.human, strict=True)
             return np.array([label_credit(each, share) for each, share in passed])
@@ -93,8 +97,8 @@ class LabelledSignals:
         return shared / np.maximum(chosen, other)
 
     def top_scores(self, utilities: Array) -> Array:
-        """Score the best text of each item, shape (items,): logistic(its utility - the mean of
-        the others')."""
+        """Compute the score of each item's best text, shape (items,): the logistic function of its
+        utility minus the mean utility of the others."""
         best = np.maximum.reduceat(utilities, self.starts)
         sizes = self._sum(np.ones(len(self.owner)))
         mean_others = (np.add.reduceat(utilities, self.starts) - best) / (sizes - 1)
@@ -108,7 +112,7 @@ class LabelledSignals:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash ids, texts and labels, independent of the order of the items."""
+        """Return a hash of ids, texts and labels that does not depend on the order of the items."""
         rows = [[i.id, i.input, list(i.candidates), list(i.human), i.group] for i in self.items]
         rows = sorted(json.dumps(row) for row in rows)
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
@@ -117,12 +121,12 @@ class LabelledSignals:
 def gather_signals(
     items: Sequence[Item], verdicts: Iterable[Verdict], names: Sequence[str]
 ) -> LabelledSignals:
-    """Gather the labelled items on which every signal has a complete verdict in each order that was
-    asked; the orders are averaged. A signal's verdicts in its rarer unit (log-odds or scores) count
-    as missing.
+    """Collect the labelled items on which every signal has a complete verdict in each order of the
+    candidates; values are averaged over orders. If a signal has both log-odds and scores, verdicts
+    in the rarer of the two count as missing.
 
     Raises:
-        InputError: a verdict is on an item that is not there.
+        InputError: a verdict concerns an unknown item.
     """
     labelled = [item for item in items if item.labelled]
     whole_ones = [v for v in verdicts if v.failure is None]
@@ -143,11 +147,15 @@ def gather_signals(
 
 @dataclass(frozen=True)
 class LabelRows:
-    """The rows of a regression: for pairs, each two candidates of an item, `first` minus `second`;
-    for single responses, each text alone, with `second` None.
+    """The rows of a regression: for pairs two candidates of an item, `first` minus `second`; for
+    single responses a text alone, with `second` None.
 
-    `shares`: 1 where people prefer the first, or find it good, 0.5 for a tie. `counts`: each item
-    of pairs counts as one. `owner`: each row's item.
+    Attributes:
+        first: The number of each row's first text.
+        shares: 1 if people prefer the first text, or pass it; 0.5 for a tie; 0 otherwise. For
+            single responses the share of people who pass it.
+        counts: The weights of rows, by which each item of pairs counts once.
+        owner: The number of each row's item.
     """
 
     first: Numbering
@@ -157,8 +165,8 @@ class LabelRows:
     owner: Numbering
 
     def take(self, values: Array) -> Array:
-        """Return the regression rows for values of the texts: differences of pairs, or the values
-        of texts."""
+        """Return the regression's input from values of the texts: their differences for pairs, the
+        values themselves for single responses."""
         return values[self.first] - (0.0 if self.second is None else values[self.second])
 
 
@@ -175,7 +183,7 @@ def pair_rows(data: LabelledSignals) -> LabelRows:
 
 
 def response_rows(data: LabelledSignals) -> LabelRows:
-    """Make the regression rows of single responses, each with the share of people who pass it.
+    """Return the regression rows of single responses, each with the share of people who pass it.
 
     Raises:
         InputError: people pass all responses, or none.
@@ -187,11 +195,12 @@ def response_rows(data: LabelledSignals) -> LabelRows:
 
 
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-"""Strengths among which is chosen: ridge / 2 * |weights|^2 beside a sum over items."""
+"""The ridge strengths to choose from. The penalty is ridge / 2 * |weights|^2, and is added to the
+sum of losses over items."""
 
 FOLDS, INNER_FOLDS = 10, 5
 UNPENALISED = 1e-6
-"""The ridge of the intercept."""
+"""The ridge strength of the intercept, which is hardly penalised."""
 
 Mask = NDArray[np.bool_]
 
@@ -212,13 +221,13 @@ class Combination:
 
 @dataclass(frozen=True)
 class Problem:
-    """The signals and the label rows that a fit is computed from."""
+    """The data of a fit: the signals, and the regression rows of their labels."""
 
     data: LabelledSignals
     rows: LabelRows
 
     def fit(self, items: Mask, columns: Sequence[int], ridge: float) -> Combination:
-        """Fit the chosen signals (`columns`) to the chosen items; the other signals get the weight
+        """Fit the signals in `columns` to the selected items; all other signals get the weight
         0."""
         size, chosen = self.data.values.shape[1], list(columns)
         means, scales, weights = np.zeros(size), np.ones(size), np.zeros(size)
@@ -242,7 +251,7 @@ class Problem:
         return Combination(means, scales, weights, float(fitted[len(chosen) :].sum()))
 
     def losses(self, fit: Combination, items: Mask) -> Array:
-        """Compute the log-loss of each label row of the chosen items."""
+        """Compute the log-loss of each row of the selected items."""
         selected = items[self.rows.owner]
         odds, shares = (
             self.rows.take(fit.utilities(self.data.values))[selected],
@@ -253,7 +262,7 @@ class Problem:
 
 
 def pose_problem(data: LabelledSignals) -> Problem:
-    """Make the regression problem of labelled signals: by pairs, or by single responses.
+    """Return the regression problem of labelled signals, for pairs or single responses.
 
     Raises:
         InputError: single responses all have the same label.
@@ -262,8 +271,8 @@ def pose_problem(data: LabelledSignals) -> Problem:
 
 
 def draw_folds(groups: Numbering, folds: int, seed: int) -> Numbering:
-    """Return the fold of each item; the items of a group share one. Folds have about the same
-    number of groups."""
+    """Draw the fold of each item. All items of a group are in the same fold, and folds have about
+    the same number of groups."""
     names, places = np.unique(groups, return_inverse=True)
     order = np.random.default_rng(seed).permutation(len(names))
     return (order % min(folds, len(names)))[places]
@@ -276,8 +285,8 @@ def split_folds(folds: Numbering) -> Iterator[tuple[Mask, Mask]]:
 
 
 def choose_ridge(problem: Problem, items: Mask, seed: int) -> float:
-    """Choose the ridge strength with the lowest log-loss in cross-validation on some of the items;
-    of equals the strongest."""
+    """Return the ridge strength with the lowest log-loss in a cross-validation on the selected
+    items; the strongest of equals."""
     inside = np.flatnonzero(items)
     folds = np.full(len(items), -1)
     folds[inside] = draw_folds(problem.data.group_of[inside], INNER_FOLDS, seed)
@@ -292,8 +301,9 @@ def choose_ridge(problem: Problem, items: Mask, seed: int) -> float:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """The utilities (texts,) from fits that had not seen the question of the text. `loss`: the sum
-    of the log-losses; `ridges`: the ridge strength of each fold."""
+    """The result of a cross-validation. `utilities`: the utility of each text by weights that were
+    fitted without its question, shape (texts,). `loss`: the sum of the log-losses; `ridges`: the
+    ridge strength of each fold."""
 
     folds: Numbering
     utilities: Array
@@ -302,8 +312,8 @@ class CrossValidation:
 
 
 def cross_validate(problem: Problem, seed: int) -> CrossValidation:
-    """Run a nested cross-validation: each fold's ridge strength is chosen on its training part
-    alone."""
+    """Run a nested cross-validation, in which the ridge strength of each fold is chosen on its
+    training part alone."""
     folds = draw_folds(problem.data.group_of, FOLDS, seed)
     ridges = tuple(choose_ridge(problem, learnt, seed) for learnt, _ in split_folds(folds))
     return validate_columns(problem, folds, ridges, range(problem.data.values.shape[1]))
@@ -312,7 +322,8 @@ def cross_validate(problem: Problem, seed: int) -> CrossValidation:
 def validate_columns(
     problem: Problem, folds: Numbering, ridges: Sequence[float], columns: Sequence[int]
 ) -> CrossValidation:
-    """Cross-validate a fit to some of the signals, with given folds and ridge strengths."""
+    """Cross-validate a fit to the signals in `columns` alone, with these folds and ridge
+    strengths."""
     data = problem.data
     utilities, loss = np.zeros(len(data.owner)), 0.0
     for (learnt, held_out), ridge in zip(split_folds(folds), ridges, strict=True):

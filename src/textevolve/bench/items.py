@@ -1,8 +1,10 @@
-"""Labelled items: inputs with candidates and what people said of them; the sets' formats.
+"""Labelled items: inputs with candidates and people's labels, read from the files of several data
+sets.
 
-Nothing is fetched here: a set is a file of the user's. A plain row is a case (`rows.cases`) with a
-label; each other format is read as its authors publish it. An item with one candidate is a single
-response, which people passed or failed. The figures of judges on items are in `agreement.py`.
+Nothing is downloaded; a data set is a file of the user's. A plain row is a case (`rows.cases`) with
+a label; the other formats are those in which the sets are published. An item with a single
+candidate is a single response, which people passed or failed. `agreement.py` has the figures of
+judges on items.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
 from textevolve.texts.numbers import read_number
 
 LABELS = ("winner", "label", "scores")
+"""The columns that may hold the label of a pair."""
 LABEL, HUMAN, ANNOTATOR = "label", "human", "label_"
-"""Columns with the label of a single response; an annotator's begins with the last."""
+"""The columns that may hold the label of a single response. The last is the beginning of the
+columns of several annotators, such as `label_anna`."""
 GOOD = ("pass", "passed", "good", "true", "yes", "correct")
 BAD = ("fail", "failed", "bad", "false", "no", "incorrect")
 
@@ -39,15 +43,19 @@ _NUMBERS = TypeAdapter(list[Annotated[float, Field(strict=True, allow_inf_nan=Fa
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One input, its candidates, and what people said of them.
+    """An input with its candidates and people's labels.
 
-    `human`: a number for each candidate, higher is better: (1, 0) for a pair whose first text won,
-    (0.5, 0.5) for a tie, scores for more. `group`: items with the same group (the
-    question) are not independent; intervals are clustered by it. `subset`: the part of a data set
-    it comes from. `reference`: a reference answer where the set has one; `context`: likewise what
-    answers must keep to. An item that people did not judge has NaN throughout as `human`. Of a
-    single response `human` is the share of people who passed it, and `labels` are theirs by name,
-    where there are several: 1 a pass, 0 a failure.
+    Attributes:
+        human: A number for each candidate; the higher, the better: (1, 0) for a pair whose first
+            text won, (0.5, 0.5) for a tie. For a single response it is the share of people who
+            passed it. All are NaN if no one judged the item.
+        group: The question. Items of the same group are not independent, so intervals are clustered
+            by it.
+        subset: The part of a data set that the item belongs to.
+        reference: The reference answer, if there is one.
+        context: The text that answers must be faithful to, if there is one.
+        labels: For a single response with several annotators, their labels by name: 1 for a pass, 0
+            for a failure.
     """
 
     id: str
@@ -75,24 +83,26 @@ def load_items(
     good: str | None = None,
     places: dict[str, str] | None = None,
 ) -> list[Item]:
-    """Read the labelled items of a file in order (see `read_rows`).
+    """Read the labelled items of a file in their order (see `read_rows`). The fields of the first
+    row show the format.
 
-    Their format is known by the first row's fields. `renamed`: new names of columns with their old
-    ones. `good`: of single responses the labels of good ones, with commas between them, or the
-    grade from which a response is good. `places`: those of the ids of other files.
+    `renamed`: the column's name in the file for each name that it gets. `good`: for single
+    responses the labels that mean good, separated by commas, or the grade from which a response is
+    good. `places`: the ids in files that were read before, each with its position; new ids are
+    added.
 
     Raises:
-        InputError: the file cannot be read, a row is not of the format, or two have the same id.
+        InputError: the file cannot be read, a row is not in the format, or two have the same id.
     """
     rows = read_rows(str(path), "labelled item", _is_text, renamed)
     return _read_items(rows, str(path), good, {} if places is None else places)
 
 
 def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
-    """Convert rows in memory to labelled items, as `load_items` does with the rows of a file.
+    """Convert rows in memory to labelled items, as `load_items` does for the rows of a file.
 
     Raises:
-        InputError: there is none, a row is not of the format, or two have the same id.
+        InputError: there are no items, a row is not in the format, or two have the same id.
     """
     placed = ((f"row {number}", row) for number, row in enumerate(rows, 1))
     return _read_items(placed, "rows", good, {})
@@ -126,7 +136,8 @@ def _read_items(
 
 
 def _read_good(good: str | None) -> tuple[float | None, frozenset[str]]:
-    """Return the grade from which a response is good, or else the labels that are."""
+    """Parse the option `good`: return the grade from which a response is good, or the labels that
+    mean good."""
     text = (good or "").casefold()
     try:
         return read_number(text), frozenset()
@@ -135,8 +146,9 @@ def _read_good(good: str | None) -> tuple[float | None, frozenset[str]]:
 
 
 def _grade(items: Collection[Item], least: float | None) -> list[Item]:
-    """Turn the labels of single responses into 1 for good ones and 0 for others, from the grade
-    `least` on: unless it is given, the upper half of the scale."""
+    """Convert the labels of single responses to 1 (good) and 0, and compute the share of people who
+    pass them. `least`: the grade from which a response is good; None: the upper half of the
+    scale."""
     grades = [grade for item in items for _, grade in item.labels if math.isfinite(grade)]
     low, high = min(grades, default=0.0), max(grades, default=1.0)
     if least is None:
@@ -157,11 +169,11 @@ def read_items(
     renamed: Mapping[str, str] | None = None,
     good: str | None = None,
 ) -> list[Item]:
-    """Read the labelled items of all files; keep one half (tune or report) and the first `limit`
-    items if the options say so.
+    """Read the labelled items of all files; keep only one half of them (tune or report), and the
+    first `limit` items, if these options are set.
 
     Raises:
-        InputError: a file cannot be read, two items have one id, or none is left.
+        InputError: a file cannot be read, two items have the same id, or none is left.
     """
     places: dict[str, str] = {}
     items = [item for path in paths for item in load_items(path, renamed, good, places)]
@@ -175,10 +187,10 @@ def read_items(
 
 
 def split_items(items: Iterable[Item], seed: int = 0) -> tuple[list[Item], list[Item]]:
-    """Split items into two halves, one to tune on and one to report on, that share no group.
+    """Split items into two halves that share no group: one to tune on, and one to report on.
 
-    A group's side is drawn by a hash of its name, so an item stays on its side however the set is
-    cut or ordered, and the halves are only about the same size.
+    A hash of the group's name decides on its half, so that an item stays in its half however the
+    data set is cut or ordered; the halves are only about equal in size.
     """
     tune: list[Item] = []
     report: list[Item] = []
@@ -194,18 +206,18 @@ def question_of(item: Item) -> str:
 
 
 def hash_text(text: str) -> str:
-    """Return 16 hexadecimal digits of a text's SHA-256 hash; differences in white space do not
-    count."""
+    """Return 16 hexadecimal digits of a text's SHA-256 hash, which ignores differences in white
+    space."""
     return hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def draw_side(key: str) -> bool:
-    """Return a pseudo-random True or False that depends on the key alone."""
+    """Return a pseudo-random True or False that depends only on the key."""
     return bool(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] & 1)
 
 
 def _recognise(where: str, row: Row) -> Callable[[Row, str, str], Item | None]:
-    """Return the reader of a row's format."""
+    """Return the reader for the format of a row."""
     there = {name for name, value in row.items() if value is not None}
     roles = find_roles(tuple(there), letters=True)
     for fields, reader in FORMATS.items():
@@ -253,7 +265,7 @@ def _take_name(row: Row, name: str, default: str = "") -> str:
 
 
 def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
-    """Return a number for each candidate from `winner` (or `label`) or `scores`.
+    """Return a number for each candidate, read from `winner` (or `label`) or `scores`.
 
     `winner`: a number from 1, a letter from a (also as in "A>B"), or "tie".
     """
@@ -319,7 +331,7 @@ def _read_plain(row: Row, where: str, number: str) -> Item:
 
 
 def _read_single(row: Row, where: str, number: str, words: Collection[str] = ()) -> Item | None:
-    """Read a response with its labels as they stand; None if it has none."""
+    """Read a single response with its labels, not yet graded; None if it has none."""
     grades = [(name, take_label(row, name, where, words)) for name in label_columns(row)]
     labels = [(name.removeprefix(ANNOTATOR), g) for name, g in grades if g is not None]
     if not labels:
@@ -336,8 +348,8 @@ def _read_single(row: Row, where: str, number: str, words: Collection[str] = ())
 
 
 def label_columns(row: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns with labels of a single response: `label`, else one for each annotator,
-    else `human`."""
+    """Return the columns with the labels of a single response: `label`, or the columns of several
+    annotators, or `human`."""
     for pattern in (LABEL, f"{ANNOTATOR}.+", HUMAN):
         columns = tuple(name for name in row if re.fullmatch(pattern, fold_name(name)))
         if columns:
@@ -346,11 +358,11 @@ def label_columns(row: Iterable[str]) -> tuple[str, ...]:
 
 
 def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> float | None:
-    """Return a label as a grade; a pass lies above all numbers and a failure below; None if the
-    cell is empty. `words`: the labels that are a pass, if not the usual ones.
+    """Return a label as a grade: a pass is above all numbers, a failure below; None for an empty
+    cell. `words`: the labels that mean a pass, if not the usual ones.
 
     Raises:
-        InputError: it is neither of these nor a number.
+        InputError: the label is neither one of these words nor a number.
     """
     value = row.get(name)
     text = "" if value is None or value != value else str(value).strip().casefold()
@@ -370,7 +382,8 @@ def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> 
 
 
 def _read_rewardbench(row: Row, where: str, number: str) -> Item:
-    """Read a pair in an order drawn by its id: no place must be the right answer by itself."""
+    """Read a pair of RewardBench, in an order drawn by its id, since the right answer must not
+    always be in the same place."""
     subset = _take_name(row, "subset")
     id = "/".join(filter(None, (subset, _take_name(row, "id", number))))
     texts = (take_text(row, "chosen", where), take_text(row, "rejected", where))
@@ -381,13 +394,13 @@ def _read_rewardbench(row: Row, where: str, number: str) -> Item:
 
 
 NOUL = {"true": "Yes", "false": "No"}
-"""The two options of a yes / no question by their names in JevBench's files, and as candidates."""
+"""The two options of a yes/no question: by their names in JevBench's files, and as candidates."""
 
 
 def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
-    """Read a typed question about a state: the input is the state with the question's instructions
-    after it, the candidates are its options, each as "name: description". None if the set does not
-    tell its answer."""
+    """Read a typed question of JevBench about a state. The input is the state followed by the
+    question's instructions; the candidates are the options, each as "name: description". Return
+    None if the data set does not contain the answer."""
     if row.get("expected") is None:
         return None
     question: Any = row["question"]
@@ -416,8 +429,8 @@ def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
 
 
 def _describe_options(kind: object, criteria: Any, labels: Any) -> dict[str, str]:
-    """Return the descriptions of a question's options by name, in the order of `labels` for a
-    choice."""
+    """Return the descriptions of a question's options by name; those of a multiple choice are in
+    the order of `labels`."""
     options: dict[str, Any] = {}
     if isinstance(criteria, list):
         levels = enumerate(cast("list[Any]", criteria))
@@ -444,4 +457,4 @@ FORMATS = {
     ("prompt", "chosen", "rejected"): _read_rewardbench,
     ("state", "question", "labels"): _read_jevbench,
 }
-"""The readers of sets whose rows are not plain, by the fields that they are known by."""
+"""The readers of data sets with a format of their own, by the fields by which it is recognised."""

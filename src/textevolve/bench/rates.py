@@ -1,7 +1,9 @@
-"""Rates over many texts that a judge has judged, corrected by the few that people judged too.
+"""The rate or mean of a judge's verdicts over many texts, corrected by the few texts that people
+judged as well.
 
-Prediction-powered inference works for verdicts of yes or no and for any other numbers. It supposes
-that the labelled texts were drawn from where the others come from, and that texts are independent.
+The method, prediction-powered inference, works for yes/no verdicts and for any other numbers. It
+assumes that the labelled texts are a random sample of the same population, and that texts are
+independent.
 """
 
 from __future__ import annotations
@@ -29,11 +31,15 @@ from textevolve.statistics.intervals import (
 
 @dataclass(frozen=True, slots=True)
 class PoweredMean:
-    """A mean of people's verdicts, made more precise by a judge's verdicts; `human` is the mean of
-    the labels alone. `clipped`: the mean or an end of its interval lay outside the bounds and was
-    set to them.
+    """The mean of people's verdicts over all texts, estimated from a few labels and the judge's
+    verdicts on many texts.
 
-    `clipped`: the mean or an end of its interval lay outside the bounds and was set to them.
+    Attributes:
+        value: The estimate, and `interval`: its interval.
+        human: The mean of the labels alone, and `human_interval`: its interval.
+        texts: The number of texts without labels; `labelled`: of those with labels.
+        clipped: Whether the mean or an end of its interval lay outside the possible range, and was
+            set to its bound.
     """
 
     value: float
@@ -48,7 +54,8 @@ class PoweredMean:
 def _present(
     judged: Numbers, labelled_judged: Numbers, labelled_human: Numbers
 ) -> tuple[Array, Array, Array]:
-    """Return the verdicts without missing ones; labelled ones stay paired."""
+    """Return the verdicts without missing ones; the labelled verdicts stay paired with their
+    labels."""
     seen = vector(judged)
     ours, people = paired(labelled_judged, labelled_human)
     present = ~(np.isnan(ours) | np.isnan(people))
@@ -66,13 +73,15 @@ def powered_mean(
     """Estimate the mean of people's verdicts over many texts from a judge's verdicts and a few
     labels, by prediction-powered inference.
 
-    `judged`: the judge's verdicts on the texts that the mean is about; `labelled_judged` and
-    `labelled_human`: its and people's on other texts; NaN: no verdict. Angelopoulos et al. (2023),
-    "Prediction-powered inference", with the weight of the judge tuned as in Angelopoulos, Duchi and
-    Zrnic (2023), "PPI++", section 6: a judge that is of no use gets no weight. The interval is
-    normal; with few labels it is too narrow, and a judge whose verdicts correlate with people's by
-    less than 1 / sqrt(labelled - 2) makes the mean worse (Mani et al. 2025, arXiv 2505.20178).
+    `judged`: the judge's verdicts on the texts that the mean is about. `labelled_judged` and
+    `labelled_human`: the judge's and people's verdicts on other texts; NaN means no verdict.
     `bounds`: the range of a verdict, (0, 1) for a rate.
+
+    The method is that of Angelopoulos et al. (2023), "Prediction-powered inference". The judge's
+    weight is tuned as in Angelopoulos, Duchi and Zrnic (2023), "PPI++", section 6, so that a
+    useless judge gets none. The interval is a normal approximation, which is too narrow with few
+    labels. A judge whose verdicts correlate with people's by less than 1 / sqrt(labelled - 2) makes
+    the estimate worse (Mani et al. 2025, arXiv 2505.20178).
 
     Raises:
         InputError: the level is no probability.
@@ -95,7 +104,8 @@ def powered_mean(
 def _weigh(
     seen: Array, ours: Array, people: Array, weight: float, z: float, bounds: tuple[float, float]
 ) -> tuple[float, Interval, bool]:
-    """Return the mean and its interval, clipped to the bounds, and whether anything was clipped."""
+    """Return the estimate with its interval, both clipped to the bounds, and whether anything was
+    clipped. `weight`: the weight of the judge's verdicts."""
     residual = people - weight * ours
     value = float((weight * seen).mean() + residual.mean())
     variance = float(np.var(weight * seen)) / seen.size + float(np.var(residual)) / people.size
@@ -115,11 +125,18 @@ def _clip(value: float, limits: tuple[float, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RateReport:
-    """`raw`: the mean of the judge's verdicts on the unlabelled texts; its interval ignores the
-    judge's errors. `missing`: texts, and labelled ones, without a verdict of the judge. `moved`:
-    texts of the large file that are among the labelled ones. `field`: where the judge's verdicts
-    stand. `is_rate`: all verdicts are yes or no. `powered` is None in a record of an earlier
-    version, which computed it with a package that was missing.
+    """The rate or mean of a judge's verdicts, raw and corrected.
+
+    Attributes:
+        field: The field of the rows that holds the judge's verdicts.
+        raw: The mean of the judge's verdicts on the texts without labels. Its interval ignores the
+            judge's errors.
+        texts: The number of texts with a verdict; `missing`: without one.
+        labelled: The number of labelled texts with a verdict; `missing_labelled`: without one.
+        moved: The number of texts in the large file that are labelled, and counted as such.
+        powered: The corrected estimate; None in a record of an earlier version that lacked a
+            package for it.
+        is_rate: Whether all verdicts are yes or no.
     """
 
     field: str
@@ -135,8 +152,9 @@ class RateReport:
 
 
 def report_rate(field: str, judged: Array, ours: Array, people: Array, moved: int) -> RateReport:
-    """Compute the raw mean of a judge's verdicts in [0, 1] (NaN: none), and its correction by
-    labels."""
+    """Compute the mean of a judge's verdicts and its correction by labels. `judged`: the verdicts
+    in [0, 1] on unlabelled texts, NaN if missing; `ours` and `people`: the verdicts and labels of
+    labelled texts."""
     seen = judged[~np.isnan(judged)]
     verdicts = np.concatenate([seen, ours[~np.isnan(ours)], people])
     is_rate = bool(np.isin(verdicts, (0.0, 1.0)).all())
@@ -156,7 +174,7 @@ def report_rate(field: str, judged: Array, ours: Array, people: Array, moved: in
 
 
 def explain_rate(report: RateReport) -> Iterator[str]:
-    """Yield sentences that explain the figures; the first one is the finding."""
+    """Yield sentences that explain the figures, the conclusion first."""
     powered = report.powered
     interval = powered.interval if powered else Interval(math.nan, math.nan, "no mean is kept")
     if powered is None or math.isnan(interval.low):

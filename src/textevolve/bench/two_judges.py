@@ -1,7 +1,8 @@
-"""Labelled items before a first judge and a second: when would the first alone have done?
+"""Labelled items that a cheap first judge and a better second judge both judge, to measure when the
+first alone would do.
 
-Judges are handed in as any other `Evaluator`. Where there is one debate alone, its first round is
-the first judge, and its whole the second. The threshold is worked out in `escalation.py`.
+A judge is any `Evaluator`. With a single debate, its first round is the first judge, and the
+complete debate the second. `escalation.py` selects the threshold.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from textevolve.statistics.intervals import Statistic, mean_present
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A judge's outcome for one item: the credit of its verdict (NaN without a complete verdict)
-    and its usage (None if the judge raised before any request)."""
+    """A judge's outcome for one item: the credit of its verdict (NaN without a complete verdict),
+    its usage (None if the judge failed before any request), and the `failure`, if any."""
 
     credit: float = math.nan
     usage: Usage | None = None
@@ -49,9 +50,16 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class TwiceJudged:
-    """One item in one order before both judges. `certainty`: the first's, NaN if it has none.
-    `both`: what a cascade takes where it asks both; of one debate that is the whole. `question`:
-    items of one question are not independent. `position`: its place in the run."""
+    """The verdicts of both judges on one item in one order of its candidates.
+
+    Attributes:
+        item: The id of the item.
+        certainty: The certainty of the first judge in [0, 1]; NaN if it has none.
+        both: The usage of a cascade that calls both judges; for a single debate that of the
+            complete debate.
+        question: The group of the item; items of the same question are not independent.
+        position: The number of the record in the run.
+    """
 
     item: str
     certainty: float = math.nan
@@ -88,8 +96,16 @@ class TwiceJudged:
 
 @dataclass(frozen=True, slots=True)
 class Escalated:
-    """`chosen`: what the selected threshold gives, by the same items that it was selected on; None
-    where there is no threshold."""
+    """The result of an escalation study.
+
+    Attributes:
+        first: The accuracy of the first judge alone; `second`: of the second judge alone.
+        difference: The accuracy of the first judge minus that of the second.
+        curve: The figures at thresholds from high to low.
+        selection: The selection of a threshold.
+        chosen: The figures at the selected threshold, on the same items by which it was selected;
+            None without a threshold.
+    """
 
     items: tuple[TwiceJudged, ...]
     first: Statistic
@@ -102,7 +118,7 @@ class Escalated:
 
 
 async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -> TwiceJudged:
-    """Judge an item by one debate: its first round compared with the whole of it.
+    """Judge an item by a debate, and return its first round and its final result as the two judges.
 
     Raises:
         InputError: the judge is no debate. FatalModelError: no call can succeed.
@@ -126,8 +142,8 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
 async def ask_both(
     judges: Sequence[Evaluator], question: ItemQuestion, position: int
 ) -> TwiceJudged:
-    """Ask two judges about the same item. Requests that both send in the same words count once in
-    the cost of the cascade.
+    """Judge the same item by two judges. Identical requests of both count once in the usage of the
+    cascade.
 
     Raises:
         FatalModelError: no call can succeed.

@@ -1,8 +1,9 @@
-"""Variants on the same rows: means, pass rates, paired differences, and sentences about them.
+"""Statistics of variants on the same rows: means, pass rates, paired differences, and sentences
+about them.
 
-A variant is what is compared: a prompt with a model, or outputs that were there before. What it
-gave, and who scored that, is the business of `studies.compare`. A row is what is independent:
-several outputs of a variant for one row stand in one cluster.
+A variant is one of the compared things, such as a prompt with a model. `studies.compare` produces
+and scores its outputs. Rows are independent of each other; several outputs of a variant for the
+same row form a cluster.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Statistic:
 def compare_variants(
     scores: Mapping[str, RowScores], baseline: str, *, seed: int = 0
 ) -> dict[str, PairedDifference]:
-    """Compare each variant with the baseline on the rows where both have scores (the row's mean
-    each), by sign-flip tests. p-values are corrected for the number of variants (Holm 1979), and
-    intervals are widened accordingly."""
+    """Compare each variant with the baseline on the rows for which both have scores, by sign-flip
+    tests of the mean score of each row. p-values are corrected for the number of variants (Holm
+    1979), and intervals are widened accordingly."""
     base, pairs = scores.get(baseline, {}), dict[str, tuple[list[float], list[float]]]()
     for variant, variant_scores in scores.items():
         shared = [row for row in variant_scores if row in base]
@@ -53,8 +54,8 @@ def compare_variants(
 
 
 def describe_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:
-    """Say which variants beat the baseline or lost to it and by how much, the clearest first, then
-    which variants differ without significance."""
+    """Describe which variants are better or worse than the baseline and by how much, the clearest
+    first; then which variants differ without significance."""
     if not differences:
         return f"There is nothing to compare with {baseline}."
     ordered = sorted(differences.items(), key=lambda pair: -pair[1].difference)

@@ -1,7 +1,8 @@
-"""Asking judges about labelled items, in both orders, and what each made of each item.
+"""The verdicts of judges on labelled items, with the candidates in both orders, and their average
+for each item.
 
-How well that agrees with people is `agreement.py`. Judges are handed in and called as any other
-`Evaluator`; nothing here knows how they judge.
+`agreement.py` measures how far they agree with people. A judge is any `Evaluator`; this module does
+not know how it judges.
 """
 
 from __future__ import annotations
@@ -49,18 +50,26 @@ IN_FLIGHT = 32
 SAMPLE_SEEDS = 1000  # where the seeds of further samples begin: far from those that people choose
 
 View = tuple[str, Callable[[Evaluation], Evaluation]]
-"""A judge's name, and what is made of each of its evaluations, as if another judge had said it."""
+"""The name of a judge, and a function of its evaluations. The function's results are verdicts of a
+further, virtual judge, such as the first round of a debate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A judge's verdict on an item's candidates in one order, in one sample. `scores` are in the
-    item's order, not in the order that was asked; None is a missing score. They are the judge's
-    log-odds where all its results have them (`log_odds`), else its scores. `usage` and `seconds`
-    (the models' time where the judge knows it, else what went by) are those of requests that no
-    earlier verdict of the judge had made: summed over its verdicts, every distinct request counts
-    once, as if the judge alone had been run on a fresh store. Of a single response `score` is the
-    judge's own, in [0, 1], and `passed` its verdict.
+    """A judge's verdict on the candidates of an item, in one order and one sample.
+
+    Attributes:
+        order: The order in which the candidates were shown.
+        scores: The scores in the item's own order; None for a missing score. They are the judge's
+            log-odds if all its results have them (`log_odds`), otherwise its scores.
+        usage: The usage of requests that no earlier verdict of the judge has made. Summed over its
+            verdicts, each distinct request counts once, as if the judge alone had been run on a new
+            store.
+        seconds: The time of the models for these requests if the judge reports it, otherwise the
+            elapsed time.
+        sample: The number of the sample, from 0.
+        score: For a single response, the judge's own score in [0, 1].
+        passed: For a single response, the judge's verdict.
     """
 
     judge: str
@@ -80,10 +89,13 @@ class Verdict:
 class ItemOutcome:
     """A judge's outcome for an item, averaged over samples and orders.
 
-    `scores` in the item's order, () where one of the orders asked has no whole verdict. `winners`:
-    the index of the best candidate, or `TIED`, in each order that has one; `winner` over all.
-    `credit` in [0, 1] is that of the means. Of a single response `winner` is 1 if it passed (in
-    half of the samples or more) and 0 if not, and `score` the mean of the judge's own.
+    Attributes:
+        scores: The scores in the item's order; empty if one of the orders has no complete verdict.
+        winner: The index of the best candidate by the averaged scores, or `TIED`. For a single
+            response, 1 if at least half of the samples pass it, otherwise 0.
+        winners: The winner in each order that has a complete verdict.
+        credit: The agreement of the winner with people's, in [0, 1].
+        score: For a single response, the mean of the judge's own scores.
     """
 
     judge: str
@@ -110,14 +122,14 @@ async def stream_verdicts(
     counted: MutableMapping[str, DistinctCalls] | None = None,
     views: Mapping[str, View] | None = None,
 ) -> AsyncGenerator[Verdict]:
-    """Ask each judge about each item, in the given and the reversed order, and yield the verdicts;
-    a failed request affects its own verdict alone.
+    """Call each judge on each item, in the given and the reversed order, and yield the verdicts. A
+    failed request affects only its own verdict.
 
-    Item by item, so that a budget that runs out leaves all judges with the same items. `samples`:
-    how often each judge is asked, or which of its samples; from the second sample on a seed stands
-    in the case's parameters. `counted`: the requests of earlier streams, which count once.
-    `views`: further judges by name, whose verdicts are read off another's
-    evaluations without asking again.
+    The items come one after the other, so that all judges have the same items if a budget runs out.
+    `samples`: the number of samples, or the range of their numbers by judge; later samples than the
+    first have a seed in the case's parameters. `counted`: the requests that were made before and
+    are not counted again. `views`: further judges by name, whose verdicts are computed from another
+    judge's evaluations without new calls.
 
     Raises:
         FatalModelError: no call can succeed.
@@ -147,7 +159,8 @@ async def stream_verdicts(
 
 
 def orders_of(item: Item, orders: Literal["both", "given"]) -> tuple[TextOrder, ...]:
-    """Return the orders in which an item is asked about: one if it has a single text."""
+    """Return the orders in which the candidates of an item are shown: one if it has a single
+    candidate."""
     return ORDERS if orders == "both" and not item.is_single else ORDERS[:1]
 
 
@@ -171,8 +184,7 @@ class ItemQuestion:
 async def _ask(
     judge: Evaluator, question: ItemQuestion, views: Mapping[str, View]
 ) -> list[Verdict]:
-    """Ask the judge; return its verdict, and the verdicts of the views that read the same
-    evaluation."""
+    """Call the judge; return its verdict, and those of the views on the same evaluation."""
     names = [question.judge, *(name for name, (of, _) in views.items() if of == question.judge)]
     item, order, sample = question.item, question.order, question.sample
     started = time.monotonic()
@@ -188,7 +200,7 @@ async def _ask(
 
 
 def read_verdict(evaluation: Evaluation, question: ItemQuestion, passed: float = 0.0) -> Verdict:
-    """Return the verdict of an evaluation on an item; `passed`: the seconds that went by."""
+    """Return the verdict that an evaluation contains. `passed`: the elapsed seconds."""
     item, order, sample = question.item, question.order, question.sample
     results = check_results(evaluation.result, len(item.candidates))
     scores = ranks_of(results)[:: 1 if order == "given" else -1]
@@ -202,7 +214,8 @@ def read_verdict(evaluation: Evaluation, question: ItemQuestion, passed: float =
 
 
 def credit_of(item: Item, verdict: Verdict) -> float:
-    """Return the credit of a verdict, NaN without a whole verdict, or without people's."""
+    """Return the credit of a verdict; NaN without a complete verdict, or without people's
+    labels."""
     if item.is_single:
         return label_credit(verdict.passed, item.human[0])
     scores = [math.nan if score is None else score for score in verdict.scores]
@@ -210,11 +223,11 @@ def credit_of(item: Item, verdict: Verdict) -> float:
 
 
 def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[str, int]:
-    """Return how many samples of each judge cost at most as many tokens as one of the most
-    expensive judge, at least 1.
+    """Return for each judge the number of samples that cost at most as many tokens as one sample of
+    the most expensive judge; at least 1.
 
-    Based on the mean tokens on an item without a failed verdict; a judge whose tokens are not known
-    is asked once.
+    The estimate uses the mean tokens of items without a failed verdict. A judge whose tokens are
+    unknown has one sample.
     """
     spent: dict[str, float] = {}
     for name in judges:
@@ -227,18 +240,19 @@ def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[st
 
 
 def count_asked(verdicts: Iterable[Verdict]) -> int:
-    """Return the number of items with any request, at least 1, as a divisor."""
+    """Return the number of items with any request, but at least 1, so that it can be a divisor."""
     return len({v.item for v in verdicts if not v.failure or v.usage.calls}) or 1
 
 
 def gather_outcomes(
     items: Iterable[Item], verdicts: Iterable[Verdict], threshold: float | None = None
 ) -> dict[str, dict[str, ItemOutcome]]:
-    """Map each judge, in the order of its first verdict, to the outcome of every item by the item's
-    id. `threshold`: the score from which a single response passes, instead of the judge's verdict.
+    """Return the outcome of every item by its id, for each judge in the order of their first
+    verdicts. `threshold`: the score from which a single response passes, instead of the judge's own
+    verdict.
 
     Raises:
-        InputError: a verdict is on an item that is not there.
+        InputError: a verdict concerns an unknown item.
     """
     by_id = {item.id: item for item in items}
     by_judge: dict[str, dict[str, list[Verdict]]] = {}
