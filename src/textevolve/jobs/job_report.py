@@ -21,12 +21,12 @@ HISTORY = tuple(map(Column, ("due", "state", "started", "ended", "run", "detail"
 
 
 def show_time(when: float | None, zone: ZoneInfo) -> str:
-    """Return a time in a zone, with its offset."""
+    """Format a time (seconds since 1970) in a zone, with its offset."""
     return "" if when is None else f"{datetime.fromtimestamp(when, zone):%Y-%m-%d %H:%M %Z}"
 
 
 def describe_state(job: StoredJob, last: StoredJobRun | None) -> str:
-    """Return the state of a job as one word. `last`: its newest run."""
+    """Return the state of a job in one word. `last`: its newest run, if any."""
     if job.working:
         return "running"
     if job.paused:
@@ -37,8 +37,8 @@ def describe_state(job: StoredJob, last: StoredJobRun | None) -> str:
 
 
 def describe_job(job: StoredJob, last: StoredJobRun | None) -> dict[str, Any]:
-    """Return a job as JSON-ready data, with its newest run (`last`). `due` is null if it never runs
-    again."""
+    """Return a job as JSON-ready data, with its newest run (`last`). The field `due`, its next
+    time, is null if the job never runs again."""
     spec = read_job(job)
     return {
         "id": job.id,

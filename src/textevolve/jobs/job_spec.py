@@ -77,7 +77,8 @@ class JobSpec(Frozen):
             ) from None
 
     def launch(self, namespace: str) -> Launch:
-        """Return the launch options of the job's runs: name, source and limits."""
+        """Return the options with which the job's runs are started: their name, source and
+        limits."""
         return Launch(
             name=self.name,
             source=f"job {namespace}/{self.name}",
@@ -86,8 +87,8 @@ class JobSpec(Frozen):
         )
 
     def settings(self, settings: Settings, namespace: str) -> Settings:
-        """Return the settings of the job's runs: names without a namespace belong to the job's
-        own."""
+        """Return the settings of the job's runs, in which names without a namespace belong to the
+        job's namespace."""
         overrides: dict[str, Any] = {"concurrency": self.concurrency} if self.concurrency else {}
         overrides |= {"batch": True} if self.batch else {}
         return settings.model_copy(update={"namespace": namespace, **overrides})
@@ -103,13 +104,14 @@ def read_job(job: StoredJob) -> JobSpec:
 
 
 def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
-    """Return a study as jobs store it, without the fields that have their default values."""
+    """Return a study in the form in which jobs store it, without fields that have their
+    defaults."""
     return {KIND: study.kind, **spec.model_dump(mode="json", exclude_defaults=True)}
 
 
 def name_from_root(study: AnyStudy, spec: StudySpec) -> StudySpec:
     """Return the specification with absolute paths of the files that it reads, since a scheduler
-    may run in another folder. Texts and data sets of a hub stay unchanged."""
+    may run in another folder. Texts, and names of data sets on a hub, are not changed."""
     changed = dict[str, Any]()
     for name, field in study.spec.model_fields.items():
         value = getattr(spec, name)

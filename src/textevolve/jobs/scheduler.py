@@ -1,9 +1,9 @@
-"""Run jobs when they are due, several at once. Any number of schedulers may share a store, on one
-machine or on several.
+"""The scheduler: it runs jobs when they are due, several concurrently. Any number of schedulers may
+share a store, on one machine or on several.
 
-A scheduler holds a job by a lease. The run is stored with the job before any call, so another
-scheduler that takes the job over resumes that run. A scheduler that loses its lease stops; the
-driver's own lease prevents two processes from working on one run.
+A scheduler holds a job by a lease that it renews. The run is recorded with the job before any call,
+so that another scheduler that takes the job over resumes the same run. A scheduler that loses its
+lease stops; the driver's own lease on the run prevents two processes from performing it.
 """
 
 from __future__ import annotations
@@ -36,21 +36,27 @@ from textevolve.studies.study_file import read_study
 log = logging.getLogger("textevolve.jobs")
 
 AT_ONCE = 4
-"""How many jobs one scheduler works on at the same time."""
+"""The number of jobs that one scheduler runs concurrently."""
 LOOK_SECONDS = 5.0
-"""How often a scheduler looks for jobs that others have added, or left behind."""
+"""The seconds between two looks for jobs that others have added, or have left unfinished."""
 BUSY_SECONDS = 1.0
-"""How often it looks whether a run that another process works on is free."""
+"""The seconds between two attempts to perform a run that another process is performing."""
 LEASE_SECONDS = 60.0
-"""How long a job stays with a scheduler that is gone."""
+"""The seconds for which a job stays with a scheduler that no longer renews its lease."""
 RENEWALS = 4
-"""How often a lease is renewed in that time."""
+"""The number of renewals within the duration of a lease."""
 
 
 @dataclass(frozen=True)
 class JobDesk:
-    """The settings and stores with which a scheduler runs jobs. `resources` stores the jobs,
-    `store` their runs. `announce`: is called with a message when a job begins or ends."""
+    """The settings and stores with which a scheduler runs jobs.
+
+    Attributes:
+        resources: The store of the jobs.
+        store: The store of their runs.
+        announce: A function that receives a message when a job starts or ends.
+        lease_seconds: The duration of a lease.
+    """
 
     settings: Settings
     resources: Store
@@ -61,13 +67,15 @@ class JobDesk:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
+    """The outcome of a job's run: its status, and a detail such as the reason of a failure."""
+
     status: JobRunStatus
     detail: str = ""
 
 
 async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
-    """Run due jobs, at most `at_once` at a time, until the task is cancelled. Jobs that run at that
-    time are released, and the next scheduler resumes them."""
+    """Run due jobs, at most `at_once` concurrently, until the task is cancelled. Jobs that are
+    running then are released, and the next scheduler resumes them."""
     running = set[asyncio.Task[JobOutcome | None]]()
     try:
         while True:
@@ -95,8 +103,9 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
 
 
 async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
-    """Run a claimed job, store its outcome, and return it; errors of the run are outcomes as well.
-    None if the lease was lost. If the task is cancelled, the job is released."""
+    """Run a job that this scheduler has claimed, store its outcome, and return it. Errors of the
+    run are outcomes as well. Return None if the lease was lost. If the task is cancelled, the job
+    is released."""
     name = f"{claim.job.namespace}/{claim.job.name}"
     work = asyncio.create_task(_attempt(desk, claim))
     lease = asyncio.create_task(_keep_lease(desk, claim))
@@ -124,8 +133,8 @@ async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
 
 
 async def _keep_lease(desk: JobDesk, claim: JobClaim) -> None:
-    """Renew the lease of a job until it is lost, for example because the database does not
-    answer."""
+    """Renew the lease of a job, and return when it is lost, for example because the database does
+    not answer."""
     seconds = desk.lease_seconds
     until = time.monotonic() + seconds
     while (now := time.monotonic()) < until:
@@ -144,7 +153,7 @@ def _release(desk: JobDesk, claim: JobClaim) -> None:
 
 
 def _end_claim(desk: JobDesk, claim: JobClaim, outcome: JobOutcome) -> None:
-    """Store the outcome of a job, and the time of its next run.
+    """Store the outcome of a claimed job, and the time of its next run.
 
     Raises:
         ConflictError: another scheduler has taken the job over.
@@ -164,11 +173,11 @@ async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
 
 
 async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
-    """Return the run of a claim, noted with the job: the run of an earlier attempt if it can be
-    resumed, or a new one.
+    """Return the run for a claimed job, and record it with the job. It is the run of an earlier
+    attempt if that can be resumed, otherwise a new one.
 
     Raises:
-        TextEvolveError: the study cannot be run. ConflictError: the job is another's by now.
+        TextEvolveError: the study cannot be run. ConflictError: another scheduler has the job now.
     """
     spec = read_job(claim.job)
     earlier = await asyncio.to_thread(_find_earlier, desk, claim)
@@ -199,8 +208,8 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
 
 
 def _find_earlier(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
-    """Return the run of an earlier attempt; None if there is none, if it was removed, or if it
-    cannot be resumed since prompts or files behind its judges have changed."""
+    """Return the run of an earlier attempt. None if there is none, if it was deleted, or if it
+    cannot be resumed because prompts or judges' files have changed."""
     if not claim.run.run_id:
         return None
     with suppress(StoreError):
@@ -241,7 +250,8 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
 
 
 def judge_outcome(rows: Iterable[Row], gated: Gated, *, known: bool) -> JobOutcome:
-    """Return the outcome of a run. `known`: it was finished before, so nothing was asked."""
+    """Return the outcome of a run by its rows and gates. `known`: the run was finished before, so
+    that no model was called."""
     unscored = [row for row in rows if row.status != "scored"]
     details = [str(gate) for gate in gated.outcomes if not gate.holds]
     status: JobRunStatus = "gated" if details else "finished"

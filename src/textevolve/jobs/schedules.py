@@ -1,7 +1,7 @@
-"""The times of jobs: by a cron expression, in the job's time zone.
+"""The times of jobs, by a cron expression in the job's time zone.
 
-On nights on which clocks change, a time that is skipped comes an hour later by the clock, and a
-time that occurs twice counts once.
+When clocks change, a time that is skipped comes an hour later by the clock, and a time that occurs
+twice counts once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from textevolve.jobs.job_spec import JobSpec, read_job
 from textevolve.store.jobs import StoredJob
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-"""As cron counts them: 0 and 7 are Sunday."""
+"""The days of the week by their numbers in cron, where both 0 and 7 are Sunday."""
 FIELDS = ("minute", "hour", "day", "month", "day_of_week")
 STEP = timedelta(microseconds=1)
 
@@ -51,8 +51,8 @@ def find_next(spec: JobSpec, after: float) -> float | None:
 
 
 def _find_by_trigger(trigger: Any, spec: JobSpec, after: float) -> float | None:
-    """Return the next time of a cron trigger after a time. The trigger is asked for local times as
-    if clocks never changed, since its own search may not end around clock changes."""
+    """Return the next time of a cron trigger after a time. The trigger computes local times as if
+    clocks never changed, since its own search may not end near a change."""
     wall = datetime.fromtimestamp(after, spec.time_zone).replace(tzinfo=UTC)
     while (wall := trigger.get_next_fire_time(None, wall + STEP)) is not None:
         if (moment := wall.replace(tzinfo=spec.time_zone).timestamp()) > after:
@@ -75,8 +75,9 @@ def describe_schedule(spec: JobSpec) -> str:
 
 
 def _read_cron(text: str) -> Iterator[dict[str, str]]:
-    """Yield the fields of a cron expression as schedules for the library. If both a day of the
-    month and a day of the week are restricted, either is enough, as with cron: two schedules."""
+    """Yield the fields of a cron expression as schedules for the scheduling library. If both the
+    day of the month and the day of the week are restricted, cron requires only one of them; this
+    gives two schedules."""
     fields = text.split()
     if len(fields) != len(FIELDS):
         raise ValueError(

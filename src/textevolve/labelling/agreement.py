@@ -1,6 +1,6 @@
-"""The agreement of people who label items, and the texts that they prefer.
+"""The agreement of people who label the same items, and the variants whose texts they prefer.
 
-A skipped item is missing data, not a class.
+A skipped item counts as missing data, not as an answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from textevolve.statistics.intervals import Statistic
 
 @dataclass(frozen=True, slots=True)
 class LabellerFigures:
-    """The number of items that one person has labelled, and skipped."""
+    """The number of items that one person has labelled, and the number skipped."""
 
     name: str
     labelled: int
@@ -26,10 +26,16 @@ class LabellerFigures:
 
 @dataclass(frozen=True, slots=True)
 class PeopleAgreement:
-    """The agreement of people on the items of a task. `labelled`: the number of items with a label;
-    `shared`: with labels of two people or more. `alpha`: Krippendorff's alpha. `disputed`: the
-    places of items on which people differ. `wins`: for each variant its mean score and its number
-    of items."""
+    """The agreement of people on the items of a task.
+
+    Attributes:
+        items: The number of items.
+        labelled: The number of items with a label; `shared`: with labels of two people or more.
+        alpha: Krippendorff's alpha.
+        people: The figures of each person.
+        disputed: The indices of the items on which people differ.
+        wins: The mean score of each variant, and the number of items over which it is computed.
+    """
 
     items: int
     labelled: int
@@ -43,9 +49,9 @@ class PeopleAgreement:
 def agree(
     spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
 ) -> PeopleAgreement:
-    """Compute the agreement of people on a task; `labels` are sorted by position. Krippendorff's
-    alpha is nominal for pairs, and uses squared differences for grades; its interval treats items
-    with the same input as dependent."""
+    """Compute the agreement of people on a task. `labels` are sorted by position. For pairs
+    Krippendorff's alpha is nominal, for grades it uses squared differences; its interval treats
+    items with the same input as dependent."""
     labelled = labels_by_item(items, labels)
     answered = [
         [label.answer for label in chosen if label.answer != SKIP] for _, chosen in labelled
@@ -103,9 +109,9 @@ LabelRow = dict[str, Any]
 def item_rows(
     spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
 ) -> Iterator[LabelRow]:
-    """Yield a row for each labelled item. A pair has its candidates and their `scores`: the share
-    of people who chose each. A single text has `human`, its mean score in [0, 1], and a column
-    `label_NAME` for each person if several people label the item."""
+    """Yield a row for each labelled item, for a file. A pair has its candidates with their
+    `scores`: the share of people who chose each. A single text has `human`, its mean score in [0,
+    1], and a column `label_NAME` for each person if there are several."""
     several = len({label.labeller for label in labels}) > 1
     for item, item_labels in labels_by_item(items, labels):
         scores = mean_scores(spec, item_labels)

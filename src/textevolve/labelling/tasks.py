@@ -1,8 +1,8 @@
-"""A labelling task: the items that people see, the answers that a task allows, and the labels.
+"""A labelling task: the items that people see, the answers that they may give, and their labels.
 
-Items also hold what labellers never see, such as which variant wrote a text.
-`show_to` returns the part that one person sees. The order of the texts of a pair follows from the
-task, the item and the person alone, so a page that is opened twice shows the same.
+Items also contain what labellers must not see, such as which variant wrote a text; `show_to`
+returns the part that one person sees. The order of the two texts of a pair depends only on the
+task, the item and the person, so that a reloaded page shows the same order.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ TaskKind: TypeAlias = Literal["pairs", "single"]
 
 FIRST, SECOND, TIE, SKIP = "first", "second", "tie", "skip"
 CHOICES = (FIRST, SECOND, TIE)
-"""The answers to a pair; a task of single texts has the levels of its question. Either may be
-skipped."""
+"""The answers to a pair. The answers to a single text are the levels of its question. Both kinds of
+items may also be skipped."""
 LONGEST_NOTE = 4000
 LONGEST_NAME = 60
 
@@ -53,8 +53,12 @@ class TaskSpec(Frozen):
 class LabelItem:
     """A text, or a pair of texts, to be labelled, with its input.
 
-    `place`: the item's index in the task, from 0. `candidates`: the numbers of the texts in their
-    case, from 1. `variants`: the variants of a run that wrote the texts; empty for other texts.
+    Attributes:
+        place: The index of the item in the task, from 0.
+        context: The text that answers must be faithful to, if any.
+        reference: The reference answer, if any.
+        candidates: The numbers of the texts in their case, from 1.
+        variants: The variants of a run that wrote the texts; empty for texts that are not a run's.
     """
 
     place: int
@@ -69,9 +73,16 @@ class LabelItem:
 
 @dataclass(frozen=True, slots=True)
 class GivenLabel:
-    """The label of one person for the item at `position` in the task. `answer`: one of `CHOICES`,
-    the index of the chosen level (from 0), or `SKIP`. `swapped`: the person saw the second text
-    first. `created`: seconds since 1970."""
+    """The label that one person gave an item.
+
+    Attributes:
+        position: The index of the item in the task.
+        labeller: The person's name.
+        answer: One of `CHOICES`, the index of the chosen level (from 0), or `SKIP`.
+        note: The person's remark.
+        swapped: Whether the person saw the second text first.
+        created: The time, in seconds since 1970.
+    """
 
     position: int
     labeller: str
@@ -83,7 +94,7 @@ class GivenLabel:
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """A task in the store. `positions`: the number of its items. `done`: the number of items that
+    """A task in the store. `positions`: the number of its items; `done`: the number of items that
     each person has labelled."""
 
     id: str
@@ -96,8 +107,9 @@ class StoredTask:
 
 
 def is_swapped(task: str, item: LabelItem, labeller: str) -> bool:
-    """Return whether this person sees the second text of a pair first. Of two neighbouring items
-    exactly one is swapped, at random for each person, so that both orders are balanced."""
+    """Tell whether this person sees the second text of a pair first. Exactly one of two
+    neighbouring items is swapped, at random for each person, so that both orders are equally
+    frequent."""
     if len(item.texts) < 2:
         return False
     drawn = hashlib.sha256(f"{task}\n{item.place // 2}\n{labeller}".encode()).digest()[0]
@@ -118,7 +130,8 @@ def show_to(task: str, item: LabelItem, labeller: str) -> LabelItem:
 
 
 def turn(answer: str, *, swapped: bool) -> str:
-    """Translate an answer from the displayed order of a pair to the order of the item, or back."""
+    """Convert an answer to a pair between the displayed order and the order of the item, in either
+    direction."""
     return {FIRST: SECOND, SECOND: FIRST}.get(answer, answer) if swapped else answer
 
 
@@ -159,8 +172,8 @@ def check_note(note: str) -> str:
 
 
 def scores_of(spec: TaskSpec, answer: str) -> tuple[float, ...]:
-    """Return the score in [0, 1] that an answer gives to each text; empty if the item was skipped.
-    The two scores of a pair sum to 1."""
+    """Return the score in [0, 1] that an answer gives to each text; empty for a skipped item. The
+    two scores of a pair sum to 1."""
     if answer == SKIP:
         return ()
     if spec.kind == "pairs":
@@ -169,7 +182,7 @@ def scores_of(spec: TaskSpec, answer: str) -> tuple[float, ...]:
 
 
 def describe_answer(spec: TaskSpec, answer: str) -> str:
-    """Return an answer for readers: the choice, or the name of the level."""
+    """Return an answer in words: the choice, or the name of the level."""
     if answer in (*CHOICES, SKIP):
         return answer
     return spec.questions[0].levels[int(answer)]

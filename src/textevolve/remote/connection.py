@@ -32,18 +32,22 @@ from textevolve.settings import Settings
 
 KEY = "TEXTEVOLVE_SERVER_KEY"
 HERE = "none"
-"""In place of an address: this machine, whatever the settings say."""
+"""The value in place of a server's address that selects this machine, whatever the settings
+name."""
 QUIET = 60.0
-"""Seconds after which a stream of events counts as broken: a server says something every 15."""
+"""The seconds without data after which a stream of events counts as broken; a server sends
+something every 15 seconds."""
 LARGEST_EVENT = 64 * 2**20
-"""Bytes."""
+"""The largest size of an event, in bytes."""
 FIRST_WAIT, LONGEST_WAIT, PATIENCE = 0.5, 15.0, 600.0
-"""Seconds between attempts to connect again, and after which no more are made."""
+"""The seconds before the first attempt to reconnect, the longest wait between two attempts, and the
+total time after which there are no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """One event of a server's stream. `id` is empty if the server sent none."""
+    """One event of a server's stream. `name`: its type; `id`: its id, empty if the server sent
+    none; `data`: its JSON."""
 
     name: str
     id: str
@@ -52,6 +56,7 @@ class ServerEvent:
 
 def find_server(settings: Settings, requested: str | None = None) -> str | None:
     """Return the address of the server on which studies run; None if they run on this machine.
+    `requested`: an address that overrides the settings.
 
     Raises:
         SettingsError: the address is not valid.
@@ -117,11 +122,12 @@ class Connection:
             ) from None
 
     async def listen(self, path: str, listener: Listener) -> AsyncGenerator[ServerEvent]:
-        """Yield the events of a path, each once. A stream that breaks off is resumed after the last
-        event with an id. The caller stops listening at the last event it expects.
+        """Yield the events of a path, each once. If the stream breaks off, it is resumed after the
+        last event that had an id. The caller stops reading at the last event that it expects.
 
         Raises:
-            UnavailableError: the server has been away for ten minutes; otherwise as `ask`.
+            UnavailableError: the server has been unreachable for ten minutes. Further errors as in
+                `ask`.
         """
         loop = asyncio.get_running_loop()
         last, attempt, since = "", 0, loop.time()

@@ -1,6 +1,6 @@
-"""Runs on a server: start them, and follow their records until they end.
+"""Runs on a server: they are started there, and their records are followed until they end.
 
-The study of each run decodes its records on this machine.
+The records are decoded on this machine by the study of their kind.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ STATUSES: dict[str, RunStatus] = {
     "running": "running",
     "queued": "running",
 }
-"""The server's statuses as local runs name them; any other status is of a run that can be
-resumed."""
+"""The local status for each status of a server's run. A run with another status is interrupted, and
+can be resumed."""
 
 
 class MirrorStore(Store):
     """A temporary store with a copy of a server's run, so that the code for local runs can show,
-    summarise and write it. It has records but no journal. `place`: the address of the server.
+    summarise and export it. It has records but no journal of answers. `place`: the address of the
+    server.
 
     Raises:
         StoreError: the file of the store cannot be written.
@@ -90,7 +91,7 @@ class MirrorStore(Store):
 
 
 def record_of(detail: RunDetail, address: str) -> RunRecord:
-    """Convert a server's run into a `RunRecord` whose source is the server's address."""
+    """Convert a server's run to a `RunRecord`, whose source is the server's address."""
     spec: dict[str, Any] = {"version": VERSION, "kind": detail.kind, "spec": dict(detail.spec)}
     spec |= {"model": detail.model, "why": detail.why, "prices": list(detail.prices)}
     spec["answers"] = dict(detail.answers)
@@ -122,8 +123,8 @@ RUNS = "/v1/studies"
 
 
 def remote_server(settings: Settings, requested: str | None = None) -> RemoteServer | None:
-    """Return the server with the requested address, or the one of the settings; None if this
-    machine runs studies.
+    """Return the server at the requested address, or that of the settings; None if studies run on
+    this machine.
 
     Raises:
         SettingsError: the address is not valid.
@@ -134,7 +135,7 @@ def remote_server(settings: Settings, requested: str | None = None) -> RemoteSer
 
 @dataclass(frozen=True, slots=True)
 class RemoteServer:
-    """A server that runs studies, with the settings of this machine."""
+    """A server that runs studies for this machine, with the settings of this machine."""
 
     address: str
     settings: Settings
@@ -146,8 +147,8 @@ class RemoteServer:
         launch: Launch,
         cases: Iterable[Case] | None = None,
     ) -> RunDetail:
-        """Start a study on the server, and return its run, or the run that the same study has
-        already.
+        """Start a study on the server, and return its run. If the server already has a run of the
+        same study, return that.
 
         Raises:
             InputError: the study has objects that cannot be sent, or the server rejects it.
@@ -176,14 +177,14 @@ class RemoteServer:
         *,
         again: bool = False,
     ) -> AsyncGenerator[Any]:
-        """Yield the records of a run as they arrive, until it ends, and add them to `store`.
-        `detail`: the run as it was at its start. If the server restarts meanwhile, records that it
-        had skipped are yielded once they are done, and finished ones only once, unless `again` is
-        set.
+        """Yield the records of a run as they arrive, until the run ends, and add them to `store`.
+        `detail`: the run as it was at its start. If the server restarts in the meantime, a skipped
+        record is yielded again when it is done; a finished one is yielded only once, unless `again`
+        is set.
 
         Raises:
-            FatalModelError: no call of the run could succeed. StoreError: it was cancelled, and
-                there is no store to note that.
+            FatalModelError: no call of the run could succeed. StoreError: the run was cancelled,
+                and there is no store that could record it.
         """
         study, path = find_study(detail.kind), f"{RUNS}/{part(detail.id)}/events"
         keeper = None if store is None else RecordKeeper(study, store, detail.id)
@@ -234,10 +235,11 @@ class RemoteServer:
 
 
 def reject_local_objects(launch: Launch) -> None:
-    """Check that a launch holds no functions of this program, as they cannot be sent to a server.
+    """Check that a launch contains no functions of this program, since they cannot be sent to a
+    server.
 
     Raises:
-        InputError: it holds one.
+        InputError: it contains one.
     """
     for name in launch.objects:
         raise InputError(
@@ -253,9 +255,9 @@ def write_study(
     run: Mapping[str, Any],
     cases: Iterable[Case] | None = None,
 ) -> dict[str, Any]:
-    """Return the request body that starts a study at a server, completed from the settings of this
-    machine. `run`: its launch options. `cases`: cases of the program, instead of the files that the
-    specification names.
+    """Return the body of the request that starts a study on a server, completed from the settings
+    of this machine. `run`: the launch options. `cases`: cases of the program, which replace the
+    files that the specification names.
 
     Raises:
         InputError: a file cannot be read, or the specification names an object of this program.
@@ -280,8 +282,8 @@ def write_study(
 
 
 def _read_here(study: AnyStudy, spec: StudySpec, *, reads_cases: bool) -> None:
-    """Read the files that the specification names, so that all files that must be sent are noted.
-    Data sets of a hub are left to the server."""
+    """Read the files that the specification names, so that all files to be sent are recorded. Data
+    sets on a hub are left to the server."""
     asks = study.asks(spec)
     for judge in asks.judges:
         describe_judge(judge)

@@ -1,4 +1,4 @@
-"""The requests and answers of the HTTP API for studies of any kind, as pydantic models."""
+"""The requests and responses of the HTTP API for studies of all kinds, as pydantic models."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from textevolve.trajectory import Trajectory
 StudyStatus: TypeAlias = Literal[
     "queued", "running", "finished", "interrupted", "cancelled", "failed"
 ]
-"""`queued`: waits for its turn. `interrupted`: its limits are reached, or nobody works on it.
-`failed`: no call could succeed; `reason` says why."""
+"""The status of a run. `queued`: it waits to be started. `interrupted`: a limit was reached, or no
+process performs it. `failed`: no call could succeed, for the reason in `reason`."""
 ENDED: tuple[StudyStatus, ...] = ("finished", "interrupted", "cancelled", "failed")
-"""After these nothing more comes, unless the run is resumed."""
+"""The statuses after which nothing more comes, unless the run is resumed."""
 
 MOST_FILES = 1000
 MOST_NAME = 200

@@ -5,9 +5,9 @@
     def test_tides():
         assert_text("Why are there tides?", answer("Why are there tides?"), min_score=0.7)
 
-Each is there with an `a` before it (`aassert_text`) for async tests. The plugin of pytest,
-`textevolve.testing.plugin`, is found by its entry point. The names below are loaded when they are
-first used, and nothing heavy before a text is judged.
+For async tests each has a variant with an `a` before its name (`aassert_text`). pytest finds the
+plugin `textevolve.testing.plugin` by its entry point. The names below are loaded when they are
+first used, and heavy modules only when a text is judged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The assertions that tests make, async and plain, and what becomes of them."""
+"""The assertions that tests call, in async and blocking form, and their conversion to judgements of
+the session's run."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 JudgeLike: TypeAlias = str | Evaluator | Callable[[Case], object] | None
+"""A judge: its text, the user's evaluator or function, or None for the session's judge."""
 TextLike: TypeAlias = tuple[str, str] | Mapping[str, Any]
+"""An (input, output) pair, or a mapping with the arguments of `assert_text`."""
 
 NAMES = (*("input", "output", "judge", "min_score", "rubric", "reference", "context", "model"),)
 
@@ -40,15 +43,15 @@ async def aassert_text(
 ) -> EvaluationResult:
     """Assert that an output is good enough, and return its result: a score in [0, 1] with feedback.
 
-    `judge`: a judge's name, such as "probe+rules", or your own evaluator or function; None: the
+    `judge`: a judge's text, such as "probe+rules", or the user's evaluator or function; None: the
     judge of the session. `min_score`: the lowest score that passes; None: that of the session, or
     else the judge's own threshold; 0 lets every score pass. `rubric`: the criteria, as a text or
     @FILE. `reference`: an answer to compare with. `context`: the source texts, for judges of
-    faithfulness. `model`: the spec of the model that the judge calls.
+    faithfulness. `model`: the model that the judge calls.
 
     Raises:
-        AssertionError: it is not; shows output, score and what the judge said.
-        UnjudgedError: no score came, which is never counted as 0.
+        AssertionError: the output is not good enough; shows it with its score and the feedback.
+        UnjudgedError: there is no score, which never counts as 0.
         InputError: a text, the judge or the score cannot be used.
     """
     texts = {"reference": reference, "context": context, "rubric": rubric}
@@ -72,7 +75,7 @@ async def aassert_texts(
 
 
 def _waiting(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Return the blocking version of an async assertion, for tests that are not async."""
+    """Return the blocking form of an async assertion, for tests that are not async."""
 
     @wraps(verb)
     def wait(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -102,7 +105,7 @@ def _read_text(text: TextLike, number: int) -> Mapping[str, Any]:
 
 
 async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
-    """Judge the texts; return their results, or raise if one has no result or is not good
+    """Judge the texts and return their results. Raise an error if one has no result or is not good
     enough."""
     session = find_session()
     run = session.open()
@@ -125,7 +128,7 @@ async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
 
 
 def _demand(session: JudgingSession, text: Mapping[str, Any]) -> tuple[Case, Demand]:
-    """Return a text as a case, together with the demand that the case has to meet."""
+    """Return a text as a case, with the judge and score that the case must satisfy."""
     name, place = session.name_next()
     values = text.get("reference"), text.get("context")
     case = Case(text.get("input"), (text.get("output"),), name, {}, *values)  # pyright: ignore[reportArgumentType]  checked next
@@ -146,8 +149,7 @@ def _demand(session: JudgingSession, text: Mapping[str, Any]) -> tuple[Case, Dem
 
 
 def _hide_frames(error: Exception) -> Exception:
-    """Remove TextEvolve's own frames from the start of an error's traceback, and return
-    the error."""
+    """Return the error without this package's own frames at the start of its traceback."""
     if isinstance(error, TextEvolveError):
         error.__cause__ = None
     trace: TracebackType | None = error.__traceback__

@@ -1,8 +1,10 @@
-"""The run of a session of tests: open from its first text to its end, in one process or many.
+"""The run of a test session, which is open from the first judged text to the end of the session, in
+one process or several.
 
-Texts come one by one, so the run is no study that begins with all of them. Each is kept with its
-record, in one transaction, as soon as it is judged. The process that registers the run holds its
-lease; others of the same session, which know it by its key, write into it too.
+Since texts come one by one, the run does not start with all cases, as the runs of other studies do.
+Each text is stored with its record, in one transaction, as soon as it is judged. The process that
+creates the run holds its lease; other processes of the session find it by its key, and write to it
+as well.
 """
 
 from __future__ import annotations
@@ -48,17 +50,18 @@ JUDGE = "probe+rules"
 
 @dataclass(frozen=True)
 class SessionRun:
+    """The open run of a session, with its store and the workbench (open models and judges)."""
+
     store: Store
     run: RunRecord
     bench: Workbench
 
 
 class AssertionRun:
-    """The run of one test session, which judges the texts of its tests. `key`: identifies the
-    session in all its processes.
+    """The run of one test session, which judges the texts of its tests.
 
-    `judge`: the default judge, for tests that name none. `id`: the id of the run; empty until the
-    first text is judged.
+    `key`: the key of the session, the same in all its processes. `judge`: the judge for tests that
+    name none. `id`: the id of the run; empty until the first text is judged.
     """
 
     def __init__(self, key: str, settings: Settings, judge: str | None, limits: Limits) -> None:
@@ -70,7 +73,8 @@ class AssertionRun:
         self.id = ""
 
     def demand(self, judge: object, case: Case, **demanded: Any) -> Demand:
-        """Return the demand on a case, with a judge that reads the case's reference and context.
+        """Return what a case must satisfy: a minimum score by a judge that reads the reference and
+        the context of the case, if it has them.
 
         Raises:
             InputError: the judge, or the score, cannot be used.
@@ -83,11 +87,11 @@ class AssertionRun:
         return demand
 
     async def judge(self, texts: Sequence[tuple[Case, Demand]]) -> list[Assertion]:
-        """Judge cases, and store each result as soon as it is there. Return the results in the
+        """Judge cases, and store each result as soon as it is available. Return the results in the
         order of the cases; a case without an answer has a Failure.
 
         Raises:
-            InputError: a case or a judge cannot be used. StoreError: it cannot be kept.
+            InputError: a case or a judge cannot be used. StoreError: a result cannot be stored.
         """
 
         async def judge_all(opened: SessionRun) -> list[Assertion]:
@@ -142,7 +146,7 @@ class AssertionRun:
         return assertion
 
     async def _find_model(self, name: str) -> str:
-        """Return the full spec of a model; without a name, that of the session's model."""
+        """Return the full name of a model; an empty name means the session's model."""
         async with self._choosing:
             if name not in self._models:
                 chosen = name or self._settings.model
@@ -151,11 +155,11 @@ class AssertionRun:
 
 
 def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
-    """Return the judge if it reads the reference and the context that the case has. A default judge
-    (not `is_named`) is switched to read the reference.
+    """Return the judge if it reads the reference and context of the case. A default judge (not
+    `is_named`) is replaced by its form that reads the reference.
 
     Raises:
-        InputError: it does not look at one of them.
+        InputError: the judge ignores one of them.
     """
     parsed = parse_evaluator(judge)
     parsed = parsed.judges[0] if parsed.name == HYBRID else parsed

@@ -1,4 +1,5 @@
-"""Reports of a session of tests: its failed assertions, and at its end its run and figures."""
+"""Messages of a test session: the failures of an assertion, and at the end of the session its run
+and figures."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from textevolve.studies.stored import read_records
 from textevolve.testing.session import JudgingSession
 
 SHOWN = 5
-"""How many texts of one assertion are shown."""
+"""The number of texts of one assertion that are shown."""
 
 INPUT, OUTPUT = 200, 600
-"""Characters of each that are shown."""
+"""The number of shown characters of an input, and of an output."""
 
 
 def end_session(session: JudgingSession) -> list[str]:
-    """Finish the run of a session that has ended in all its processes; return the lines that are
-    printed about it.
+    """Finish the run of a session that has ended in all its processes, and return the lines to
+    print about it.
 
     Raises:
         StoreError: the run cannot be read.
@@ -40,7 +41,7 @@ def end_session(session: JudgingSession) -> list[str]:
 
 
 def describe_failures(assertions: Sequence[Assertion], run: str) -> str:
-    """Describe each text that is not good enough or has no score; the first line
+    """Describe each text that is not good enough or has no score, after a first line that
     summarises them."""
     wrong = [assertion for assertion in assertions if assertion.passed is not True]
     lines: list[str] = []

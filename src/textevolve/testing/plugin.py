@@ -1,8 +1,9 @@
-"""The plugin of pytest: options, fixtures, and the report at the end of a session.
+"""The pytest plugin: its options, its hooks, and the report at the end of a session.
 
-pytest loads it wherever TextEvolve is installed, so it loads nothing itself, and makes nothing
-before a text is judged. With pytest-xdist each worker judges, and keeps what it finds in the store;
-the controller hears with the reports of tests in which run that is, and reports it as a whole.
+pytest loads it in every project in which this package is installed, so it imports nothing heavy,
+and creates nothing before a text is judged. With pytest-xdist each worker process judges texts and
+stores the results. The workers report the id of the common run with their tests, and the controller
+process prints one summary of it.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
-    """Read the session's options; the cost limit is divided by the number of processes,
-    `workers`."""
+    """Read the session's options. The cost limit is divided by the number of processes
+    (`workers`)."""
     options: dict[str, str | None] = {
         name: config.getoption(f"--textevolve-{name}")
         or config.getini(f"textevolve_{name.replace('-', '_')}")
@@ -102,7 +103,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Close the session's run; the exit status is an error if closing fails."""
+    """Close the session's run. If closing fails, the exit status is an error."""
     judging, config = session.config.stash[_SESSION], session.config
     judging.close()
     if hasattr(config, "workerinput"):

@@ -1,6 +1,7 @@
-"""One session of tests: its options, the test that runs, and the run that keeps its judgements.
+"""One test session: its options, its current test, and the run that stores its judgements.
 
-Nothing is loaded or made before the first text is judged, for most sessions judge none.
+Nothing heavy is imported or created before the first text is judged, since most sessions judge
+none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """The options of a test session. `start`: the working folder at the start of the session."""
+    """The options of a test session.
+
+    Attributes:
+        start: The working folder at the start of the session.
+        judge: The judge for tests that name none.
+        model: The model that judges call.
+        min_score: The score in [0, 1] that texts must reach if a test sets none.
+        max_cost: The limit on the cost, in US dollars.
+        store: The address of the store.
+    """
 
     start: Path
     judge: str | None = None
@@ -31,8 +41,8 @@ class SessionOptions:
 
 
 class JudgingSession:
-    """A test session that judges texts. `key`: identifies the session in all its processes.
-    `run_id`: the id of the session's run, which another process may have created; empty until a
+    """A test session that judges texts. `key`: the key of the session, the same in all its
+    processes. `run_id`: the id of its run, which another process may have created; empty until a
     text is judged."""
 
     def __init__(self, key: str, options: SessionOptions) -> None:
@@ -44,7 +54,7 @@ class JudgingSession:
         self._test, self._judged, self._all = "outside of a test", 0, 0
 
     def begin_test(self, name: str) -> None:
-        """Set the test to which all following judgements belong."""
+        """Set the test to which the following judgements belong."""
         with self._guard:
             self._test, self._judged = name, 0
 
@@ -72,7 +82,7 @@ class JudgingSession:
             return settings
 
     def open(self) -> AssertionRun:
-        """Return the run of the session, which opens models and store with its first text."""
+        """Return the run of the session, which opens models and the store with its first text."""
         from textevolve.testing.judging import AssertionRun, Limits
 
         with self._guard:
@@ -82,25 +92,25 @@ class JudgingSession:
             return self._run
 
     def find_run(self) -> str:
-        """Return the id of the run; empty until a text is judged."""
+        """Return the id of the run; empty before a text is judged."""
         self.run_id = (self._run.id if self._run is not None else "") or self.run_id
         return self.run_id
 
     def close(self) -> None:
-        """Close models and store; the stored run is kept."""
+        """Close the models and the store, which keeps the run."""
         if self._run is not None:
             self._run.kept.close()
 
 
 sessions: list[JudgingSession] = []
-"""Those under way; within another one, as where pytest tests itself, the last counts."""
+"""The running sessions. If pytest runs inside pytest, the last one is the current one."""
 
 
 def find_session() -> JudgingSession:
-    """Return the innermost running test session.
+    """Return the current (innermost) test session.
 
     Raises:
-        InputError: no session of pytest is under way.
+        InputError: no test session is running.
     """
     if not sessions:
         raise InputError(

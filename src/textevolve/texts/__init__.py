@@ -1,2 +1,2 @@
-"""Properties of a text that need no model: words and language, matches of a pattern, faults of JSON
-by its schema. The rules built on them live in the packages above."""
+"""Functions on texts that need no model: words and sentences, numbers, dates, pattern searches,
+splitting, YAML with line numbers, and JSON checked by a schema."""

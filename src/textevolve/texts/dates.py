@@ -1,4 +1,4 @@
-"""Points in time as people's data writes them."""
+"""Dates and times in the many formats of users' data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _FORMATS = (
     "%Y-%m-%d %H:%M:%S %z",
 )
 _MILLISECONDS = 1e11
-"""From this number on, a time without a form counts milliseconds: it would be the year 5138."""
+"""The number from which a plain number is a time in milliseconds; in seconds it would be the year
+5138."""
 
 
 def parse_time(text: str) -> float | None:
@@ -59,6 +60,6 @@ _DATE = re.compile(
 
 
 def dates_in(text: str) -> list[str]:
-    """Return the dates with day and year that occur in a text, as written there, with the time of
-    day if one follows. Month names are English."""
+    """Return the dates with day and year in a text, as they are written there, with the time of day
+    if one follows. Month names are English."""
     return _DATE.findall(text)

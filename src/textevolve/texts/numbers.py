@@ -1,7 +1,7 @@
-"""Numbers in texts. Python's own `float` and `int` are too lenient: they accept `1_0`, `nan`, `inf`
-and the digits of every script.
+"""Numbers in texts. Python's own `float` and `int` are too lenient for them: they accept `1_0`,
+`nan`, `inf` and the digits of every script.
 
-Which numbers are in range is for whoever asks.
+Callers check the range of a number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ def read_decimal(text: str) -> float | None:
 
 
 def take_decimal(value: object) -> object:
-    """Convert a number from a model's answer before pydantic validates it; a text becomes a float.
+    """Convert a text in a model's answer to a number, before pydantic validates it; other values
+    are returned unchanged.
 
     Raises:
         ValueError: a truth value, or a text that is not one plain decimal number.
@@ -32,11 +33,11 @@ def take_decimal(value: object) -> object:
 
 
 def reject_odd_number(value: object) -> object:
-    """Return the value unchanged if pydantic may read it as a number. Of texts, only common forms
-    are allowed, such as 8, .5 and 1e-3.
+    """Return the value unchanged if pydantic may convert it to a number. Texts are allowed in
+    common forms only, such as 8, .5 and 1e-3.
 
     Raises:
-        ValueError: a text that is none of these, or a truth value.
+        ValueError: a text in another form, or a truth value.
     """
     if isinstance(value, bool) or (
         isinstance(value, str) and not _WRITTEN.fullmatch(value.strip())
@@ -49,7 +50,7 @@ def read_number(text: str) -> float:
     """Parse a number that a person wrote, such as 8, .5 or 1e-3.
 
     Raises:
-        ValueError: it is none, or not finite.
+        ValueError: the text is no such number, or is not finite.
     """
     reject_odd_number(text)
     number = float(text)

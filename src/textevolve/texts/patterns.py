@@ -1,9 +1,9 @@
-"""Searching a text by a regular expression that may take for ever on it.
+"""Searches of texts by the user's regular expressions, with a time limit.
 
-A pattern with a repeat can need time that grows with a power of the text's length, one with a
-repeated group or many alternatives time that doubles with each character; Python's engine cannot be
-interrupted. A search that may take more than `STEPS` runs in a process of its own, which is ended
-after `SECONDS`.
+The time of a search may grow with a power of the text's length if the pattern has repeats, or
+exponentially if it has a repeated group or many alternatives; and Python's engine cannot be
+interrupted. A search that may take more than `STEPS` steps is therefore run in a process of its
+own, which is ended after `SECONDS`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from textevolve.errors import InputError, TextEvolveError
 
 SECONDS = 2.0
 TEXT_SEARCHED = 100_000
-"""Of a longer text only the first so many characters are searched."""
+"""The number of characters at the beginning of a text that are searched."""
 
 STEPS = 20_000_000
-"""Comparisons that a search may take within this process: less than a tenth of a second."""
+"""The number of comparisons that a search may take within this process: less than a tenth of a
+second."""
 AT_ONCE = 4
-"""Texts that are searched at the same time, so that slow patterns leave other threads free."""
+"""The number of concurrent searches, so that slow patterns leave other threads free."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,7 +42,8 @@ _REFERENCE = re.compile(r"\\[1-9]|\(\?P=")
 _TIMES = re.compile(r"\{(?:\d*,)?(\d+)\}")
 _OPTIONAL = re.compile(r"(?<![(*+?}])\?")
 _GROUP_REPEATED = re.compile(r"\)(?:[*+]|\{\d*,?\d*\})|\(\?(?:#|[a-zA-Z]*x)")
-"""A comment, or white space that is passed over, may stand between a group and its repeat."""
+"""A group that is repeated. A pattern in verbose mode counts as well, since comments or white space
+may stand between a group and its repeat."""
 _SCRIPT = """
 import re, sys
 pattern, flags, text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass").split("\\0", 2)
@@ -85,15 +87,16 @@ def may_be_slow(pattern: str, length: int) -> bool:
 
 
 async def search_apart(search: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function that searches for patterns in a thread that is reserved for this, so that a
-    slow pattern blocks neither the event loop nor the other threads."""
+    """Call a function that searches for patterns in a thread pool reserved for searches, so that a
+    slow pattern blocks neither the event loop nor other threads."""
     work = partial(copy_context().run, search, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), work)
 
 
 @cache
 def _threads(_process: int) -> ThreadPoolExecutor:
-    """Return the thread pool of this process; a fork has none of its parent's threads."""
+    """Return the thread pool of this process; a forked process does not inherit the threads of its
+    parent."""
     return ThreadPoolExecutor(AT_ONCE, "textevolve-pattern")
 
 

@@ -1,8 +1,8 @@
-"""JSON beside a JSON schema (2020-12): every place where it breaks one.
+"""Checks of JSON by a JSON schema (2020-12), which return every place that violates it.
 
-The `jsonschema` package checks. It is loaded when a schema is read, which takes a fifth of a
-second. Patterns are searched with a time limit, references are not fetched from elsewhere, and a
-keyword that no version of the standard knows is refused: it would be passed over without a word.
+The `jsonschema` package checks; it is loaded when a schema is first read, which takes a fifth of a
+second. Patterns are searched with a time limit, and references are not downloaded. A keyword that
+no version of the standard has is rejected, since it would otherwise be ignored silently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from textevolve.texts.patterns import compile_pattern, is_found, may_be_slow
 
 MOST_FAULTS = 10
 MOST_SHOWN = 300
-"""Characters of a fault's text, which may quote the whole value."""
+"""The number of characters of a message, which may quote a whole value."""
 LONGEST_NAME = 10_000
 Schema = Mapping[str, Any]
 _UNCHECKED = {
@@ -26,7 +26,8 @@ _UNCHECKED = {
     *("default", "examples", "deprecated", "readOnly", "writeOnly", "then", "else"),
     *("minContains", "maxContains", "$dynamicAnchor", "$vocabulary"),
 }
-"""Keywords that say something of others, or nothing that could be broken."""
+"""The keywords that are no checks by themselves: they modify other keywords, or describe the
+schema."""
 
 
 @cache
@@ -45,10 +46,10 @@ def _validator_type() -> Any:
 
 
 def check_schema(schema: object, where: str = "the schema") -> None:
-    """Check that a JSON schema is valid and that all of its keywords and patterns can be checked.
+    """Check that a JSON schema is valid and that all of its keywords and patterns are supported.
 
     Raises:
-        InputError: it is no schema, or uses a keyword or a pattern that cannot be checked.
+        InputError: it is no schema, or uses a keyword or a pattern that is not supported.
     """
     from jsonschema import SchemaError
     from referencing.jsonschema import DRAFT202012
@@ -76,7 +77,7 @@ def check_schema(schema: object, where: str = "the schema") -> None:
 
 
 def find_faults(text: str, schema: Schema) -> list[str]:
-    """List the faults of a text that must be JSON by the schema; empty if there is none."""
+    """Return the violations of the schema in a text that must be JSON; empty if there are none."""
     body = text.strip()
     try:
         data = json.loads(body)
@@ -91,7 +92,7 @@ def find_faults(text: str, schema: Schema) -> list[str]:
 
 
 def find_data_faults(data: object, schema: Schema) -> list[str]:
-    """List the places where a value breaks the schema; empty if it breaks it nowhere."""
+    """Return the places where a value violates the schema; empty if there are none."""
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 

@@ -1,7 +1,8 @@
-"""Long texts in pieces of a bounded size, cut where their structure has a seam.
+"""Splitting of long texts into pieces of a bounded size, which are cut at the ends of paragraphs,
+or else of sentences, or else at spaces (together called seams).
 
-A seam is the end of a paragraph, else of a sentence, else a space. Nothing is left out of pieces:
-joined they are the text. `excerpt` shows parts of a text that is too long to be shown whole.
+No text is left out: the joined pieces are the original text. `excerpt` shows parts of a text that
+is too long to show it all.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def split_text(text: str, size: int) -> Iterator[str]:
 
 
 def _find_seam(text: str, low: int, high: int) -> int:
-    """Return the last place from `low` to `high` behind a seam of the strongest kind present."""
+    """Return the last position from `low` to `high` that follows a seam of the strongest kind in
+    that range; `high` if there is none."""
     for seam in _SEAMS:
         seam_end = 0
         # One character before, so that a seam that ends just at `low` is seen.
@@ -60,8 +62,9 @@ def cut_at_seam(text: str, size: int) -> str:
 
 
 def excerpt(text: str, most: int, focus: int | None = None) -> str:
-    """Return a text of at most `most` characters unchanged; of a longer one its beginning and its
-    end, and the part around the position `focus` if that is set. Marks say how much is left out."""
+    """Return a text of at most `most` characters unchanged. Of a longer one return the beginning
+    and the end, and the part around the position `focus` if that is set; marks state how much is
+    left out."""
     if len(text) <= most:
         return text
     part = most // 2 if focus is None else most // 4

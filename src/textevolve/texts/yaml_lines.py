@@ -1,4 +1,5 @@
-"""YAML as data, with the line on which each part of it stands, for messages; and data as YAML."""
+"""YAML texts read as data, with the line number of each part for error messages; and data written
+as YAML."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as YAML block texts."""
+    """A YAML writer that writes texts of several lines as block texts."""
 
 
 def _dump_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -26,7 +27,7 @@ _Dumper.add_representer(str, _dump_text)
 
 
 def dump_yaml(data: Any) -> str:
-    """Return data as YAML, with mappings in their given order."""
+    """Return data as YAML; mappings keep their order."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)
 
 
@@ -35,7 +36,7 @@ def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
     the name of the text in messages. Lone surrogates become U+FFFD.
 
     Raises:
-        InputError: it is not valid YAML, or a mapping has a key twice; names the line.
+        InputError: it is not valid YAML, or a mapping has the same key twice; names the line.
     """
     try:
         loader = yaml.SafeLoader(text)
@@ -54,8 +55,9 @@ def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
 
 
 def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
-    """Mend the texts, and reject a duplicate key of a mapping, where YAML would silently drop the
-    first. `seen`: the nodes that were looked at; an alias is the same node again."""
+    """Replace lone surrogates in the texts, and reject a mapping with a duplicate key, of which
+    YAML would silently drop the first. `seen`: the visited nodes, since an alias refers to the same
+    node."""
     if isinstance(node, yaml.ScalarNode):
         node.value = mend_text(str(node.value))
     if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
@@ -74,7 +76,8 @@ def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
 
 
 def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
-    """Return the line (from 1) of a `location` in the data, or of its deepest part that exists."""
+    """Return the line (from 1) of the value at `location` in the data, or of its deepest part that
+    exists."""
     line = 1 if node is None else node.start_mark.line + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -91,10 +94,10 @@ def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
 
 
 def build_at(model: type[Model], data: Any, node: yaml.Node | None, source: str) -> Model:
-    """Validate data at `node` of a YAML file, and build a model from the data.
+    """Return a model built from the data at `node` of a YAML file.
 
     Raises:
-        InputError: the data does not fit; names the file, the line and the reason.
+        InputError: the data is not valid; names the file, the line and the reason.
     """
     line = line_of(node, ())
     if not isinstance(data, dict):

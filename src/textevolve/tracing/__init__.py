@@ -1,1 +1,2 @@
-"""Tracing with OpenTelemetry: whether a run is traced, what its spans hold, and where they go."""
+"""Tracing with OpenTelemetry. `opening.py` decides whether a run is traced, `recording.py` defines
+the content of spans, and `span_export.py` sends them to a file or a collector."""

@@ -1,7 +1,8 @@
-"""Find out whether runs are traced, and with which tracer. OpenTelemetry is imported only then.
+"""The decision whether runs are traced, and with which tracer. OpenTelemetry is imported only if
+they are.
 
-A setting, a variable of OpenTelemetry's that names a collector, or a tracer provider that the
-program has set up turns tracing on.
+Tracing is turned on by a setting, by an environment variable of OpenTelemetry that names a
+collector, or by a tracer provider that the program has configured.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 NAME = "textevolve"
 COLLECTOR = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""Variables that name a collector."""
+"""The environment variables that name a collector."""
 
 
 def open_tracing(settings: Settings) -> Span:
-    """Return the root span of a client; without tracing, a root that records nothing.
+    """Return the root span for a client's runs; without tracing, a root that records nothing.
 
     Raises:
-        SettingsError: spans cannot go where the settings say.
+        SettingsError: the destination of spans in the settings cannot be used.
     """
     tracer = None if _is_disabled() else _find_tracer(settings)
     if tracer is None:
@@ -47,7 +48,7 @@ def _is_disabled() -> bool:
 
 
 def _find_tracer(settings: Settings) -> Tracer | None:
-    """Find the tracer: that of the settings, of the tracer provider that the program has set up, or
+    """Return the tracer of the settings, of the tracer provider that the program has configured, or
     of the collector that environment variables name; None without tracing."""
     if (place := settings.traces) is not None:
         return _open_tracer(place if "://" in place else abspath(place), f"traces = {place}")
@@ -63,7 +64,7 @@ def _find_tracer(settings: Settings) -> Tracer | None:
 @cache
 def _open_tracer(destination: str, reason: str) -> Tracer | None:
     """Return a tracer that exports to a destination. If OpenTelemetry is not installed and only an
-    environment variable asks for tracing, report that once and return None.
+    environment variable requests tracing, log that once and return None.
 
     Raises:
         SettingsError: the settings name a destination that cannot be used.

@@ -1,7 +1,8 @@
-"""Spans for OpenTelemetry, by its conventions for generative AI, with OpenInference's kinds and
-values, and `eval_opt.*` of loops.
+"""The spans of runs for OpenTelemetry. Their attributes follow the conventions for generative AI;
+OpenInference's span kinds and values are added, and `eval_opt.*` attributes for loops.
 
-Texts are in a span only with the conventions' own switch; no setting, key or header ever is.
+Texts are recorded only if the environment variable of these conventions allows it; settings, keys
+and headers never are.
 """
 
 from __future__ import annotations
@@ -46,18 +47,19 @@ KINDS: Mapping[SpanKind, tuple[str, str]] = {
     "recall": ("RETRIEVER", "search_memory"),
     "remember": ("CHAIN", "create_memory"),
 }
-"""The kind of a span in OpenInference, and its operation in the conventions."""
+"""For each kind of span: its kind in OpenInference, and its operation name in the conventions."""
 STANDARD = {
     "agent": ("gen_ai.agent.name",),
     "conversation": ("gen_ai.conversation.id", "session.id"),
     "user": ("user.id",),
 }
-"""Facts that have names in the conventions."""
+"""The facts that have attribute names in the conventions."""
 PROVIDERS = {"mistral": "mistral_ai", "xai": "x_ai", "gemini": "gcp.gemini"}
-"""Providers that the conventions name otherwise."""
+"""The providers whose names in the conventions differ from ours."""
 SHARED = ("run_id", "conversation")
-"""Facts that spans share with those below them."""
+"""The facts that a span passes on to the spans below it."""
 COUNTED = ("calls", "calls_replayed", "tokens_in", "tokens_out", "parse_errors")
+"""The counters of usage that loops record."""
 
 
 def records_texts() -> bool:
@@ -68,7 +70,19 @@ def records_texts() -> bool:
 
 @dataclass
 class RecordedSpan:
-    """A running span with the usage summed up within it, or the root, which has no `span`."""
+    """A running span that sums up the usage below it, or the root, which has no span of its own.
+
+    Attributes:
+        texts: Whether texts may be recorded.
+        kind: The kind of step that the span covers.
+        above: The parent; None for the root.
+        context: The OpenTelemetry context in which spans below this one start.
+        shared: The facts that are passed on to spans below.
+        began: The start, in seconds of the performance counter.
+        used: The usage within the span, by the names of `COUNTED`.
+        names: The number of child spans by name, which makes their names unique.
+        numbers: The number of steps of a loop by name.
+    """
 
     tracer: Tracer
     texts: bool
@@ -96,8 +110,8 @@ class RecordedSpan:
         here.end()
 
     def begin(self, kind: SpanKind, name: str, facts: Mapping[str, object]) -> RecordedSpan:
-        """Begin a span below this one that is not the current one anywhere. A number keeps its
-        name unique among its siblings."""
+        """Start a span below this one, without making it the current span. A number is appended to
+        its name if a sibling has the same name."""
         shown, operation = KINDS[kind]
         if kind == "model":
             name, about = name_model(name)
@@ -211,8 +225,8 @@ class RecordedSpan:
         self.span.end()
 
     def fail(self, reason: str, kind: str) -> None:
-        """Record the reason for a missing result; `kind` is the kind of the error. A reached limit,
-        and a case for which nothing was called, are not marked as errors."""
+        """Record the reason for a missing result. `kind`: the kind of the error. The span is not
+        marked as an error if a limit was reached or if nothing was called (`skipped`)."""
         self.note(reason=reason)
         if kind not in ("", "skipped"):
             self.span.set_status(Status(StatusCode.ERROR, reason))
@@ -276,8 +290,8 @@ class RecordedSpan:
 
 
 def name_model(spec: str) -> tuple[str, dict[str, str]]:
-    """Return the name of a model, or of a target, in span names, and its span attributes. The
-    arguments of programs and the queries of addresses are left out, since they may hold keys."""
+    """Return the name of a model or application for span names, and its attributes. Arguments of
+    programs and queries of addresses are left out, since they may contain keys."""
     if spec.startswith(JOURNALED):
         name = spec.removeprefix(JOURNALED).partition("?")[0].partition(" ")[0]
         return name, {"agent": name}

@@ -1,4 +1,5 @@
-"""Export of spans: to a file as OTLP JSON, a line for each, or to a collector by OTLP over HTTP.
+"""Export of spans: to a file as OTLP JSON, one line for each span, or to a collector by OTLP over
+HTTP.
 
 The environment variables of OpenTelemetry (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
 `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, ...) apply as in any program.
@@ -32,10 +33,11 @@ from textevolve.errors import SettingsError
 
 TRACES_PATH = "/v1/traces"
 QUEUE_SIZE, LONG_QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE", 65_536
-"""The variable of how many spans may wait to be sent, and its value where it is not set: a run
-whose answers stand in the journal makes them faster than they are sent."""
+"""The environment variable for the number of spans that may wait to be sent, and our default for
+it. The default is large, since a run whose answers are in the journal produces spans faster than
+they are sent."""
 REPORTED = 400
-"""Characters of a collector's refusal that are reported."""
+"""The number of characters of a collector's error message that are logged."""
 RETRIED = (408, 429)
 _ID = re.compile(r'("(?:traceId|spanId|parentSpanId)": )"([^"]*)"')
 _log = logging.getLogger("textevolve")
@@ -43,8 +45,8 @@ _log = logging.getLogger("textevolve")
 
 def open_tracer(name: str, destination: str, collector: str) -> Tracer:
     """Return a tracer with this name. Its spans go to `destination`, a file or an address, or, if
-    that is empty, to the `collector` of OpenTelemetry's own variables. Unsent spans are sent when
-    the program ends.
+    that is empty, to the `collector` that OpenTelemetry's own variables name. Waiting spans are
+    sent when the program ends.
 
     Raises:
         SettingsError: the file cannot be written, or the address is invalid.
@@ -75,9 +77,9 @@ def _open_processor(destination: str, collector: str) -> SpanProcessor:
 
 
 class LossReport(logging.Filter):
-    """A log filter that reports the first loss of spans with its cause, instead of a message from
-    the exporter for each loss. The cause includes the body of a collector's refusal. `places`: the
-    host and port of each collector."""
+    """A log filter that reports the first loss of spans with its cause, instead of one message of
+    the exporter for each loss. The cause includes the body of the collector's response. `places`:
+    the host and port of each collector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,8 +112,8 @@ def _place_of(address: str) -> str:
 
 
 class SpanFile(SpanExporter):
-    """Appends spans to a file as they end, in the form of the collector's file exporter. Each line
-    is written at once, so that several processes may share a file."""
+    """An exporter that appends spans to a file as they end, in the format of the collector's file
+    exporter. Each line is written in one piece, so that several processes may share a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
