@@ -1,5 +1,6 @@
 """Reports as blocks (`blocks.py`), and the renderers that draw them.
 
-`terminal.py`, `html.py` and `markdown.py` draw a report; `data.py` writes it, and the rows of a
-run, as JSON, JSON lines, CSV and Parquet. What stands in a report is each study's business.
+`terminal.py`, `html.py` and `markdown.py` draw a report; `data.py` writes the rows of a run as JSON
+lines, CSV and Parquet; `junit.py` writes test results for build servers. Each study decides on the
+content of its report.
 """

@@ -1,8 +1,9 @@
-"""The blocks that reports are made of: what was found, apart from how it is drawn.
+"""The blocks that reports consist of, which describe the content of a report independently of how
+it is drawn.
 
-A study builds them; the renderers beside this file draw them, and nothing else does. Texts in them
-come from models, users and files as they are: escaping is the renderers' business. A figure that
-does not exist is None, and is drawn as a dash, never as 0.
+Studies build blocks, and the renderers in this package draw them. Texts in them are those of
+models, users and files, unchanged; renderers escape them. A missing figure is None, and is drawn as
+a dash, never as 0.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from textevolve.evaluation import empty_default
 Format: TypeAlias = Literal[
     "text", "number", "percent", "score", "count", "money", "duration", "p_value"
 ]
-"""How a cell is written. `percent`: a share in [0, 1]. `score`: a number from 0 to the column's
-`most`, coloured by how high it is. `money`: US dollars. `duration`: seconds."""
+"""The format of a cell. `percent`: a share in [0, 1]. `score`: a number from 0 to the column's
+`most`, with a colour by its height. `money`: US dollars. `duration`: seconds."""
 
 Tone: TypeAlias = Literal["", "good", "bad", "warning", "dim", "strong"]
 
@@ -47,11 +48,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells in the order of the columns; the first column is the rows' label.
+    """A table. The first column contains the labels of the rows.
 
-    `best`: rows with a star, `star` says for what. `note`: said below. `links`: for each row what
-    it leads to, or an empty text: the anchor of a section of the same report, or what follows
-    `place` in an address."""
+    Attributes:
+        rows: The cells of each row, in the order of the columns.
+        best: The indices of the rows that get a star; `star`: the meaning of the star.
+        note: A remark below the table.
+        links: For each row a link, or an empty text: the anchor of a section in the same report, or
+            what follows `place` in an address.
+        place: The address to which links are appended; `#` for links within the report.
+    """
 
     title: str
     columns: Sequence[Column]
@@ -65,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One node of a tree: its name, its note, and its children."""
+    """A node of a tree: its label, a note, its colour, and its children."""
 
     label: str
     note: str = ""
@@ -75,13 +81,15 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
+    """A tree, which may have several roots."""
+
     title: str
     roots: Sequence[Branch]
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Two versions of a text; the renderers show deletions and insertions."""
+    """Two versions of a text; renderers show what was deleted and inserted."""
 
     title: str
     before: str
@@ -90,8 +98,13 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One speaker's contribution to a debate. `note`: shown after the name; `points`: shown below
-    the text, each under a heading; `failure`: why there is no text."""
+    """One speaker's contribution to a debate.
+
+    Attributes:
+        note: A remark after the speaker's name.
+        points: Texts below the contribution, each with its heading.
+        failure: The reason why there is no text; empty otherwise.
+    """
 
     speaker: str
     text: str
@@ -102,13 +115,15 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
+    """The contributions of a debate in their order."""
+
     title: str
     utterances: Sequence[Utterance]
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Several texts in full, each under its heading."""
+    """Several complete texts, each with its heading."""
 
     title: str
     texts: Sequence[tuple[str, str]]
@@ -124,10 +139,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a heading. `folded`: a page shows the section closed, and a terminal shows its
-    heading alone.
+    """Blocks below a heading.
 
-    `anchor` names it for links within a page.
+    Attributes:
+        facts: Facts below the heading, by their names.
+        folded: Whether a page shows the section closed, and a terminal only its heading.
+        anchor: The name for links within a page.
     """
 
     title: str
@@ -141,9 +158,14 @@ class Section:
 class Entry:
     """A variant's output for one row of a matrix: a text or a failure, with its scores and reasons.
 
-    `scores` in [0, 1] and `reasons`, each by the name of the judge or metric. `failure`: why there
-    is no output, or no score. `facts`: tokens, time, cost. `details`: what can be opened in place,
-    such as the transcript of a debate."""
+    Attributes:
+        scores: The scores in [0, 1] by the name of the judge or metric; None if one is missing.
+        passed: The verdict; None if there is none.
+        reasons: The reasons by the name of the judge or metric.
+        failure: The reason why there is no output, or no score.
+        facts: Tokens, time and cost.
+        details: The blocks that unfold in place, such as the transcript of a debate.
+    """
 
     output: str = ""
     scores: Mapping[str, float | None] = empty_default(dict)
@@ -156,8 +178,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """One row: its id, what was asked, and an entry for each variant (None if it is missing).
-    `facts` and `details`: those of the row as a whole, such as the debate over all of it."""
+    """One row of a matrix: its id, its input, and an entry for each variant (None if it is
+    missing). `facts` and `details` concern the row as a whole, such as the debate over all its
+    outputs."""
 
     id: str
     input: str
@@ -169,8 +192,8 @@ class MatrixRow:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A table of variants (columns) and rows of data. `rows` may be a generator over a run of any
-    size, which renderers read once. The first score of an entry is the one that it is sorted by."""
+    """A table of rows of data and variants (columns). `rows` may be a generator over a run of any
+    size, which a renderer reads once. Rows are sorted by the first score of an entry."""
 
     title: str
     variants: Sequence[str]
@@ -182,9 +205,11 @@ Block: TypeAlias = Table | Matrix | Tree | Diff | Transcript | Texts | Note | Se
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`sentence`: what was found, in one line. `facts`: what it rests on, each under its name.
+    """A report: its title, its conclusion in one sentence, its blocks, and facts about its basis by
+    their names.
 
-    `blocks` may be a generator over a run of any size: renderers take them one by one, once."""
+    `blocks` may be a generator over a run of any size; renderers read it once, block by block.
+    """
 
     title: str
     sentence: str
@@ -193,12 +218,13 @@ class Report:
 
 
 DEEPEST = 24
-"""Deeper branches are drawn at this depth: no page has room for more."""
+"""The greatest depth at which branches of a tree are drawn; deeper ones are drawn at this depth,
+for lack of room."""
 
 
 def walk(roots: Sequence[Branch]) -> Iterator[tuple[int, Branch]]:
-    """Yield the roots and all branches below, each parent before its children, with the depth of
-    each."""
+    """Yield the roots and all branches below them with their depth, each parent before its
+    children."""
     waiting = [(0, root) for root in reversed(roots)]
     while waiting:
         depth, branch = waiting.pop()

@@ -1,6 +1,6 @@
 """Figures as plain text, for the cells of tables and the marks of charts.
 
-A figure that is missing or not finite is a dash. Escaping is the business of the renderers.
+A figure that is missing or not finite is a dash. Renderers escape the text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from textevolve.report.wording import DASH
 
 DIGITS = {"number": 2, "percent": 1, "score": 1, "p_value": 3}
 SHADES = 10
-"""Shades go from 0 to this number."""
+"""The largest shade of a score's colour; the smallest is 0."""
 
 
 def cell_text(cell: Cell, column: Column) -> str:
@@ -23,7 +23,8 @@ def cell_text(cell: Cell, column: Column) -> str:
 
 
 def cell_parts(cell: Cell, format: Format, digits: int | None = None) -> tuple[str, str]:
-    """Return the figure and its interval in brackets; the second is empty without an interval."""
+    """Return the text of a figure, and that of its interval in brackets, which is empty without an
+    interval."""
     if not isinstance(cell, Estimate):
         return _plain(cell, format, digits), ""
     value = _plain(cell.value, format, digits)
@@ -66,7 +67,7 @@ def _finite(value: float, format: Format, digits: int | None) -> str:
 
 
 def is_number(column: Column) -> bool:
-    """Tell whether a column is aligned to the right."""
+    """Tell whether a column contains numbers, which are aligned to the right."""
     return column.format != "text"
 
 

@@ -1,7 +1,8 @@
-"""Places of a chart's marks as plain numbers, which templates of pages draw as inline SVG.
+"""The positions of a chart's marks as plain numbers, which the templates of pages draw as inline
+SVG.
 
-Nothing here knows of HTML. Places along an axis are percentages of its length, so that a chart is
-as wide as there is room. A value that is missing has no place.
+Positions along an axis are percentages of its length, so that a chart fits any width. A missing
+value has no position.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from textevolve.report.cells import cell_parts
 
 @dataclass(frozen=True, slots=True)
 class IntervalChart:
-    """A chart with a row for each label: a dot for the figure and a line for its interval, from 0
-    to 1."""
+    """A chart with a row for each label: a dot for a figure from 0 to 1, and a line for its
+    interval."""
 
     title: str
     rows: Sequence[tuple[str, Estimate]]
@@ -25,8 +26,8 @@ class IntervalChart:
 
 
 def place(value: float | None) -> float | None:
-    """Return the position of a value on an axis from 0 to 1, in percent; values beyond an end are
-    moved to it."""
+    """Return the position of a value on an axis from 0 to 1, in percent; values outside are moved
+    to the nearer end. None for a missing value."""
     if value is None or not math.isfinite(value):
         return None
     return round(100 * min(1.0, max(0.0, value)), 2)
@@ -34,8 +35,9 @@ def place(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class IntervalMark:
-    """The positions of one figure and its interval on a chart's axis; `said` and `ends` are their
-    texts."""
+    """The mark of one figure on a chart. `said`: the text of the figure, and `ends`: of its
+    interval; `middle`, `low` and `high`: the positions of the figure and of the ends of its
+    interval, in percent."""
 
     label: str
     said: str

@@ -1,9 +1,9 @@
-"""Values as JSON holds them, and the rows of a run as tables for other programs.
+"""Values as plain JSON data, and the rows of a run as tables for other programs.
 
-Rows are mappings of scalars, lists and mappings. JSON holds them as they are; in CSV and Parquet a
-mapping becomes columns of its own (`usage.tokens`), and a list is its JSON. What is missing is an
-empty cell or a null, never 0. Rows are read one by one, and twice where their columns have to be
-known first, so memory stays flat.
+Rows are mappings of scalars, lists and mappings. JSON has them as they are; in CSV and Parquet a
+mapping becomes columns of its own (`usage.tokens`), and a list its JSON. A missing value is an
+empty cell or null, never 0. Rows are read one by one, and twice if their columns must be known
+first, so that memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Scalar = str | int | float | bool | None
 
 ROWS_AT_ONCE = 2000
 EXACT = 2**53
-"""Whole numbers up to this one are exact as floats."""
+"""The largest whole number up to which all whole numbers are exact as floats."""
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to plain JSON data. Lone surrogates, which no file can hold, are escaped; NaN
-    and infinity become None.
+    """Convert a value to plain JSON data. Lone surrogates, which no file can contain, are escaped;
+    NaN and infinity become None.
 
     Raises:
-        TypeError: it is nothing that JSON holds.
+        TypeError: the value is of a type that JSON cannot express.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -59,23 +59,23 @@ def plain(value: Any) -> Any:
 
 
 def write_rows(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes], suffix: str) -> int:
-    """Write rows in the format of a file's suffix, and return their number. `rows` is called for
-    each pass over the rows.
+    """Write rows in the format of a file name's suffix, and return their number. `rows` is called
+    for each pass over the rows.
 
     Raises:
-        InputError: the format is not known, or the rows are not the same the second time.
-        SettingsError: Parquet is wanted and pyarrow is not installed.
+        InputError: the format is not known, or the rows are not the same in the second pass.
+        SettingsError: the format is Parquet, and pyarrow is not installed.
     """
     return choose_writer(suffix)(rows, target)
 
 
 def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[FlatRow]], IO[bytes]], int]:
-    """Return the writer of a suffix's format; called before the work, so that an unknown format
-    costs nothing.
+    """Return the writer of a suffix's format. It is chosen before the work, so that an unknown
+    format costs nothing.
 
     Raises:
-        InputError: the format is not known; names the known ones. SettingsError: Parquet is wanted
-            and pyarrow is not installed.
+        InputError: the format is not known; names the known ones. SettingsError: the format is
+            Parquet, and pyarrow is not installed.
     """
     writer = WRITERS.get(suffix.lower())
     if writer is None:
@@ -123,9 +123,9 @@ FlatColumns = dict[str, type]
 
 
 def find_columns(rows: Iterable[FlatRow]) -> FlatColumns:
-    """Find the columns of all rows in the order of their first appearance, with the type of each:
-    `int`, `float` or `bool`, and `str` for columns with mixed types, without values, or with
-    integers too large for a number column. Integers and floats together make a `float` column."""
+    """Return the columns of all rows in the order of their first appearance, with the type of each:
+    `int`, `float` or `bool`; `str` for columns with mixed types, without values, or with integers
+    too large for a number column. Integers and floats together make a `float` column."""
     kinds: dict[str, set[type]] = {}
     greatest: dict[str, int] = {}
     for row in rows:
@@ -200,7 +200,7 @@ def _write_parquet(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> 
 
 
 def _typed(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
-    """Convert the other values in a text column to JSON texts."""
+    """Return a row in which values of a text column that are no texts are written as JSON."""
     cells = _cells(row, columns)
     for name, value in cells.items():
         if columns[name] is str and value is not None and not isinstance(value, str):

@@ -1,4 +1,5 @@
-"""The words that changed between two texts, amid a little of what did not."""
+"""The difference between two texts, word by word, with a little of the unchanged text around each
+change."""
 
 from __future__ import annotations
 
@@ -13,25 +14,27 @@ from textevolve.report import wording
 MOST_CHARACTERS = 40_000
 LONG = 1000
 CONTEXT = 240
-"""Unchanged characters shown before and after a change."""
+"""The number of unchanged characters that are shown before and after a change."""
 
 _PIECE = re.compile(r"\S+\s*|\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of words in one or both of two texts; the kind `gap` stands for unchanged words left
-    out."""
+    """A run of words in the difference of two texts. `kind`: whether they are in both texts
+    (`same`), only in the first (`removed`), or only in the second (`added`); `gap` stands for
+    unchanged words that are left out."""
 
     kind: Literal["same", "removed", "added", "gap"]
     text: str
 
 
 def find_differences(before: str, after: str) -> tuple[Piece, ...]:
-    """Return the pieces of the difference between two texts in order, control characters written
-    out; empty if no difference is visible.
+    """Return the pieces of the difference between two texts, in order, with control characters
+    replaced; empty if no difference is visible.
 
-    Equal and removed pieces join up to `before`, equal and added ones to `after`, but for the gaps.
+    Apart from gaps, the same and removed pieces form `before`, and the same and added ones form
+    `after`.
     """
     old, new = (wording.visible(wording.clip(t, MOST_CHARACTERS)) for t in (before, after))
     return () if old == new else tuple(_compare(_PIECE.findall(old), _PIECE.findall(new)))
@@ -51,8 +54,8 @@ def _compare(old: list[str], new: list[str]) -> Iterator[Piece]:
 
 
 def _shorten(text: str, *, begins: bool, ends: bool) -> Iterator[Piece]:
-    """Yield an unchanged run without its middle; without its beginning at the start of the text
-    (`begins`), without its end at the end of the text (`ends`)."""
+    """Yield an unchanged run without its middle. `begins`: the run starts the text, so its
+    beginning is left out instead; `ends`: it ends the text, so its end is left out."""
     head, tail = "" if begins else text[:CONTEXT], "" if ends else text[-CONTEXT:]
     omitted = len(text) - len(head) - len(tail)
     if omitted <= CONTEXT:

@@ -1,4 +1,5 @@
-"""Writing a file whole or not at all, and standard output under the name `-`."""
+"""Output files that are written completely or not at all, and standard output under the name
+`-`."""
 
 from __future__ import annotations
 
@@ -15,12 +16,11 @@ from textevolve.errors import InputError
 
 @contextmanager
 def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes]]:
-    """Open a file for writing bytes. It gets its name only when everything is written.
-
-    What stands there already stays as it is until then.
+    """Open a file for writing bytes. It is written under a temporary name, and replaces an existing
+    file only when everything is written.
 
     Raises:
-        InputError: it cannot be written; says why.
+        InputError: the file cannot be written, for the reason in the message.
     """
     if str(path) == "-" and binary:
         raise InputError("-: this format is not for standard output; name a file")
@@ -36,7 +36,7 @@ def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes
 
 
 def check_target(path: str | Path) -> None:
-    """Raise InputError if a file of this name cannot be written; call this before expensive
+    """Raise InputError if a file of this name cannot be written. The check is made before expensive
     work."""
     target = Path(os.path.realpath(path))
     if str(path) == "-":

@@ -1,8 +1,9 @@
-"""A report as one HTML page that opens from the disk, or as a fragment for a notebook.
+"""The HTML renderer: it writes a report as a page that opens from a file, or as a fragment for a
+notebook.
 
-Everything in it is escaped, and nothing is loaded. There is no script but the one of a matrix
-(`matrix_page.py`), which a fragment goes without. A page is written block by block, so a report of
-any number of sections takes no more memory than its largest block.
+All texts are escaped, and nothing is loaded from elsewhere. The only script is that of a matrix
+(`matrix_page.py`), which a fragment lacks. A page is written block by block, so that a report takes
+no more memory than its largest block.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ CELL_SHOWN = 600
 COLOURS = 6
 DEEPEST_HEADING = 6
 RESERVED = ("main", "rows", "standing", "trouble", "calls", "history", "results")
-"""Ids of other parts of pages."""
+"""The HTML ids of other parts of pages, which no anchor may use."""
 
 
 def write_html(report: Report, target: IO[bytes]) -> None:
@@ -56,7 +57,7 @@ def write_html(report: Report, target: IO[bytes]) -> None:
 
 
 def html_fragment(report: Report) -> str:
-    """Return the report as an HTML element with its own style, to be put into another page; a
+    """Return the report as an HTML element with its own style, to be inserted into another page; a
     matrix becomes a plain table."""
     pieces = draw_blocks(report.blocks)
     style, _ = matrix_page.asset("style.css")
@@ -75,8 +76,8 @@ def draw_blocks(
 
 
 class Anchors:
-    """Makes the ids by which the figures of one page can be linked: the title, with a number if it
-    repeats."""
+    """A generator of the HTML ids of a page's figures: the title, with a number if it occurs
+    before."""
 
     def __init__(self) -> None:
         self._taken = Counter[str](RESERVED)
@@ -145,8 +146,8 @@ def _template(name: str) -> Template:
 
 
 def open_templates(package: str) -> Environment:
-    """Open the templates in a package's folder: texts in them are escaped, and a missing value is
-    an error."""
+    """Return the templates in a package's folder. They escape texts, and a missing value is an
+    error."""
     return Environment(
         loader=PackageLoader(package, "templates"),
         autoescape=True,

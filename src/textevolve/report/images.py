@@ -1,4 +1,4 @@
-"""Images in reports: what stands for one where it is not shown."""
+"""Images in reports: short descriptions where the image itself is not shown."""
 
 from __future__ import annotations
 

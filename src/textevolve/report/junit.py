@@ -1,7 +1,8 @@
-"""JUnit XML, as build servers read it: suites of cases that passed, failed, or could not be judged.
+"""Test results in the JUnit XML format that build servers read: suites of cases that passed,
+failed, or could not be judged.
 
-There is no standard; what is written here are the elements that Jenkins' schema and GitLab share.
-Characters that XML cannot hold are left out.
+The format has no standard; only elements are written that Jenkins' schema and GitLab have in
+common. Characters that XML cannot contain are left out.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class JUnitCase:
-    """One test case. Outcomes: `failure` means judged and not good enough, `error` means not
-    judged. `message`: the reason in one line; `text`: the judged text."""
+    """One test case. `outcome`: `failure` means that it was judged and is not good enough, `error`
+    that it could not be judged. `message`: the reason in one line; `text`: the judged text."""
 
     name: str
     classname: str
@@ -31,8 +32,8 @@ class JUnitCase:
 
 @dataclass(frozen=True, slots=True)
 class JUnitSuite:
-    """A named suite of test cases. `cases` is called for each pass over the cases: the first pass
-    counts them."""
+    """A suite of test cases. `cases` is called for each of two passes, the first of which counts
+    the cases."""
 
     name: str
     cases: Callable[[], Iterable[JUnitCase]]
@@ -72,5 +73,5 @@ def _draw(case: JUnitCase) -> Element:
 
 
 def legal(text: str) -> str:
-    """Remove the characters that XML cannot hold."""
+    """Remove the characters that XML cannot contain."""
     return _ILLEGAL.sub("", text)

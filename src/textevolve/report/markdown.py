@@ -1,7 +1,8 @@
-"""A report as GitHub-flavoured Markdown, in which no text from outside can begin markup.
+"""The Markdown renderer: it writes a report in GitHub-flavoured Markdown, in which no text from
+outside can act as markup.
 
-Whole texts and differences stand in fences longer than any fence in them; everything else is
-escaped.
+Whole texts and differences are put into fences that are longer than any fence in them; everything
+else is escaped.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def write_markdown(report: Report, target: IO[bytes]) -> None:
 
 
 def escape(text: str) -> str:
-    """Put a text on one line of Markdown, so that it is shown literally; control characters are
-    replaced."""
+    """Return a text on one line of Markdown, escaped so that it is shown literally; control
+    characters are replaced."""
     return _start_line(_escape_marks(" ".join(wording.visible(text).split())))
 
 
@@ -53,7 +54,7 @@ def _escape_marks(line: str) -> str:
 
 
 def _start_line(line: str) -> str:
-    """Escape the beginning of a line, so that it begins no list and underlines no heading."""
+    """Escape the beginning of a line, so that it starts no list and underlines no heading."""
     return _LINE_START.sub(r"\2\\\1\3", line, count=1) if _LINE_START.match(line) else line
 
 

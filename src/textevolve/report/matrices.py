@@ -1,5 +1,5 @@
-"""Shared parts of the renderers of a matrix: an entry in a word, the first of any number of rows,
-and the details of a row."""
+"""Functions that all renderers of a matrix share: a short form of an entry, a table of the first
+rows, and the details of a row."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def describe_entry(entry: Entry | None) -> str:
 
 
 def first_text(entry: Entry) -> str:
-    """Return one text to show for an entry: its failure, output, reasons or facts, the first there
-    is."""
+    """Return a text to show for an entry: the first of its failure, output, reasons and facts that
+    exists."""
     facts = ", ".join(f"{name} {value}" for name, value in entry.facts.items())
     return entry.failure or entry.output or "; ".join(entry.reasons.values()) or facts
 
 
 def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
-    """Make a short table of the first rows of a matrix, for formats without folding; the other rows
-    are only counted. `outputs`: with the beginning of each variant's output."""
+    """Return a short table of the first rows of a matrix, for formats that cannot fold; further
+    rows are only counted. `outputs`: whether the beginning of each variant's output is included."""
     rows = iter(matrix.rows)
     table_rows = [
         (
@@ -57,8 +57,8 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
 def draw_first(
     rows: Sequence[MatrixRow], variants: Sequence[str], links: Sequence[str], place: str
 ) -> Table:
-    """Make a table of the cells to look at first, one per line, with the first words of their
-    texts; `links` and `place` lead to their rows."""
+    """Return a table of the cells to look at first, one per line, with the first words of their
+    texts. `links` and `place`: the links to their rows, as in `Table`."""
     several = len(variants) > 1
     columns = [Column("case"), *([Column("variant")] if several else [])]
     columns += [Column("score"), Column("input"), Column("output"), Column("reason")]
@@ -95,14 +95,15 @@ def _brief(entry: Entry | None) -> str:
 
 
 def _asked(row: MatrixRow) -> str:
-    """Return the input of a row, or the reason for a missing score."""
+    """Return the input of a row, or the reason for its missing score."""
     entries = [entry for entry in row.entries if entry is not None]
     failed = bool(entries) and all(e.failure and main_score(e) is None for e in entries)
     return entries[0].failure if failed else row.input
 
 
 def find_details(row: MatrixRow, matrix: Matrix) -> Iterator[tuple[int | None, Section]]:
-    """Return the details of a row as a whole (None) and of its entries, by the variant's number."""
+    """Yield the details of a row as a whole (with None), and those of its entries (with the
+    variant's index)."""
     if row.details:
         title = f"{row.id}: {shorten(row.input, 90)}"
         yield None, Section(title, row.details, row.facts, folded=True)

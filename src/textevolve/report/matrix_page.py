@@ -1,9 +1,9 @@
-"""A matrix on a page: a plain table of its first rows, all rows as JSON for the page's own script,
-and what can be opened of a row or an entry.
+"""A matrix on an HTML page: a plain table of its first rows, all rows as JSON for the page's
+script, and the details of rows and entries that unfold.
 
-The rows are taken one by one; what has to stand after the table waits in files, so that memory does
-not grow with their number. Texts enter the page by the script's `textContent`, and the policy in
-the page's head allows this script alone, by its hash.
+The rows are read one by one. The parts that follow the table are written to temporary files, so
+that memory does not grow with the number of rows. The script inserts texts by `textContent`, and
+the security policy in the page's head allows only this script, by its hash.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from textevolve.report import matrices, wording
 from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow
 
 PLAIN_ROWS = 200
-"""Rows of the table that is there without a script too."""
+"""The number of rows in the table that is shown without a script."""
 
 LIVE_ROWS = 20_000
-"""Of more rows a page would hang; the rest is counted, and stands in the exported files."""
+"""The largest number of rows that the script shows, since more would make a page unusable. Further
+rows are only counted; exported files have them."""
 
 TEXT_SHOWN = 20_000
 IN_MEMORY = 4_000_000
@@ -42,8 +43,8 @@ Macro = Callable[..., Markup]
 
 @lru_cache(maxsize=4)
 def asset(*names: str) -> tuple[Markup, str]:
-    """Return the text of one or more script or style files of the package, joined, and its hash for
-    the page's security policy."""
+    """Return the joined text of script or style files of the package, and its hash for the page's
+    security policy."""
     folder = resources.files("textevolve.report").joinpath("templates")
     text = "\n".join(folder.joinpath(name).read_text(encoding="utf-8").strip() for name in names)
     digest = hashlib.sha256(text.encode()).digest()
@@ -59,8 +60,8 @@ def draw_matrix(
     name: str,
     script: Markup | None,
 ) -> Iterator[Markup]:
-    """Yield the HTML of a matrix below its heading. `name`: the beginning of the ids of details;
-    without a `script` the page has the plain table only."""
+    """Yield the HTML of a matrix below its heading. `name`: the beginning of the HTML ids of
+    details; without a `script` the page has only the plain table."""
     live = script is not None
     number = 0
     with (
@@ -97,8 +98,8 @@ def _read(file: SpooledTemporaryFile[str]) -> Iterator[Markup]:
 
 
 class _Anchors:
-    """Makes the ids of a row's details and of its entries' details; an empty text if there are
-    none."""
+    """A generator of the HTML ids of a row's details and of its entries' details; an id is empty if
+    there are no details."""
 
     def __init__(self, row: str) -> None:
         self._row = row
@@ -158,5 +159,5 @@ def _json(value: Any) -> str:
 
 
 def names() -> Iterator[str]:
-    """Yield the names of the matrices on one page."""
+    """Yield a name for each matrix on a page."""
     return (f"matrix-{n}" for n in count(1))

@@ -1,7 +1,8 @@
-"""A report in the terminal: colours where there are any, and the same words where there are none.
+"""The terminal renderer: it prints a report with colours if the terminal has any, and with the same
+words without them.
 
-What came from outside is always put into a `Text`, with control characters written out, so that
-neither markup nor escape sequences in it are obeyed.
+Text from outside is always put into a `Text` with control characters replaced, so that markup and
+escape sequences in it have no effect.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ TONES: Mapping[Tone, str] = {
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the verdict, the report block by block, and the facts. Folded sections are only
-    counted."""
+    """Print the verdict, the report block by block, and the facts. Of folded sections only the
+    number is printed."""
     if report.title:
         _print(console, safe(report.title, "dim" if report.sentence else "bold"))
     if report.sentence:
@@ -111,7 +112,8 @@ def _draw_tree(tree: blocks.Tree) -> Iterator[RenderableType]:
 
 
 def _draw_diff(diff: blocks.Diff) -> Text:
-    """Draw a difference with marks around changed words, readable without colours."""
+    """Draw the difference between two texts with marks around changed words, which can be read
+    without colours."""
     styles = {"removed": ("[-", "-]", "red"), "added": ("{+", "+}", "green")}
     styles |= {"gap": (" [… ", " …] ", "dim"), "same": ("", "", "")}
     text = Text(overflow="fold")

@@ -1,4 +1,5 @@
-"""Tables in the terminal; one that is wider than it is drawn row by row."""
+"""Tables in the terminal. If a table is wider than the terminal, its rows are drawn one below the
+other."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def safe(text: str, style: str = "", most: int = TEXT_SHOWN) -> Text:
 
 
 def draw_facts(facts: Iterable[tuple[str, str | Text]]) -> Grid:
-    """Draw names and values in two columns; a value that is a `Text` keeps its style."""
+    """Draw names and values in two columns; a value of the type `Text` keeps its style."""
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(style="dim", max_width=24, overflow="fold")
     grid.add_column(overflow="fold")
@@ -73,8 +74,8 @@ def _cell(cell: blocks.Cell, column: Column) -> Text:
 
 
 def _score_style(shade: int | None) -> str:
-    """Return the colour of a score's shade: one of the terminal's own, so that dark and light
-    themes work."""
+    """Return the colour for a score's shade. It is one of the terminal's own colours, which fit
+    dark and light themes."""
     if shade is None:
         return ""
     return "red" if shade < 4 else "yellow" if shade < 7 else "green"
@@ -83,7 +84,7 @@ def _score_style(shade: int | None) -> str:
 def draw_grid(
     columns: Sequence[Column], rows: Sequence[Sequence[Text]], console: Console
 ) -> RenderableType:
-    """Draw a table; if the terminal is too narrow, draw each row as its label with its figures
+    """Draw a table. If the terminal is too narrow, draw each row as its label with its figures
     below."""
     box = HEAD if console.options.ascii_only else SIMPLE_HEAD
     grid = Grid(box=box, show_edge=False, pad_edge=False, padding=(0, 1), header_style="")

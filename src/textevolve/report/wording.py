@@ -1,6 +1,6 @@
-"""How figures and texts from outside are put into words, the same in every renderer.
+"""The wording of figures and of texts from outside, the same in every renderer.
 
-No markup and no colour here: what is returned is plain text that is safe to print or to escape.
+The functions return plain text without markup or colour, which is safe to print or to escape.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from textevolve.evaluation import ANSWERED_BY, Usage
 
 DASH = "–"
-"""What stands where there is no figure."""
+"""The text for a missing figure."""
 
 # All control characters but line feed and tab, what turns the direction of writing around, and
 # half surrogate pairs: a terminal may obey them, or be unable to print them.
@@ -43,12 +43,12 @@ _ADDRESS = re.compile(r"https?://(?:[^/\s#,@]*@)?([^/\s#,]+)[^\s#,;]*(?:#([^\s,;
 
 
 def shorten_models(text: str) -> str:
-    """Replace each model address in a text by its short name: `name at host`."""
+    """Replace the address of each model in a text by its short form: `name at host`."""
     return _ADDRESS.sub(lambda found: " at ".join(filter(None, (found[2], found[1]))), text)
 
 
 def clip(text: str, most: int) -> str:
-    """Shorten a very long text, and say how much is left out."""
+    """Shorten a very long text, with a remark on how much is left out."""
     if len(text) <= most:
         return text
     return f"{text[:most]}… ({count(len(text) - most, 'more character')})"
@@ -82,7 +82,7 @@ def percent(share: float | None, digits: int = 0) -> str:
 
 
 def money(cost: float | None) -> str:
-    """Format a cost in US dollars, with enough digits to tell small sums apart."""
+    """Format a cost in US dollars, with enough digits for small sums."""
     if cost is None:
         return "cost unknown"
     if cost == 0 or cost >= 1:
@@ -129,8 +129,8 @@ _VARIANT = re.compile(r"[-:]latest$|:(free|nitro|floor|online)$")
 
 
 def is_same_model(requested: str, answering: str) -> bool:
-    """Tell whether an answer names the requested model: the provider before the name does not
-    count, nor the version of an alias, such as a date."""
+    """Tell whether the model that answered is the requested one. The provider before the name is
+    ignored, and so is the version that an alias resolves to, such as a date."""
     name, other = (re.split("[/#]", model.casefold())[-1] for model in (requested, answering))
     alias = _VARIANT.sub("", name)
     dated = other.startswith(alias) and _VERSION.fullmatch(other, len(alias))
@@ -138,7 +138,7 @@ def is_same_model(requested: str, answering: str) -> bool:
 
 
 def other_models(usage: Usage) -> str:
-    """List the models other than the requested one that answered, and changed versions; empty if
+    """List the models that answered instead of the requested one, and changed versions; empty if
     there are none."""
     names = {key: key.partition(ANSWERED_BY)[::2] for key in usage.models}
     versions = Counter(requested for requested, _ in names.values())
@@ -151,8 +151,8 @@ def other_models(usage: Usage) -> str:
 
 
 def saved_by_caching(usage: Usage) -> str:
-    """Describe the saving by prompt caching, to be put after a cost; empty if nothing was cached or
-    all is free."""
+    """Describe the saving by prompt caching, for a place after a cost; empty if nothing was cached,
+    or if everything is free."""
     if usage.saved is None:
         return " (saved by prompt caching: unknown)" if usage.cached_tokens else ""
     if usage.saved == 0:

@@ -1,7 +1,7 @@
-"""Rows from outside, each with its place: files of JSON lines, JSON, CSV or Parquet, folders and
-patterns of them, data sets of the Hugging Face hub, or standard input.
+"""Rows of data from outside, each with its position: from files of JSON lines, JSON, CSV or
+Parquet, folders and glob patterns of files, data sets of the Hugging Face hub, or standard input.
 
-What a row means (a case, a labelled item) is the business of whoever asks. Files are read lazily,
+Callers decide what a row means, such as a case or a labelled item. Files are read row by row,
 except JSON.
 """
 
@@ -42,18 +42,19 @@ def read_rows(
     header: Header = lambda _columns: None,
     opened: Callable[[str], None] = lambda _path: None,
 ) -> Iterator[Placed]:
-    """Yield the rows of a path, each with its place: of a file in order, of all files of a folder
-    or a glob pattern by name, or of a data set of the Hugging Face hub (`hf:NAME`); `-` is JSON
-    lines from standard input.
+    """Yield the rows of a path, each with its position. A path is a file, a folder or a glob
+    pattern (whose files are read by name), a data set of the Hugging Face hub (`hf:NAME`), or `-`
+    for JSON lines from standard input.
 
-    `noun`: the word for a row in messages. A CSV cell is read as JSON if it is valid JSON, and as
-    plain text in columns for which `is_text` returns true; empty cells are left out. `renamed`: new
-    column names with their old names. `header` is called with a table's column names before its
-    rows, including empty columns; `opened` is called with the path of each file before its rows.
+    `noun`: the word for a row in messages. `is_text`: tells which columns of a CSV file are plain
+    text; other cells are read as JSON if they are valid JSON, and empty cells are left out.
+    `renamed`: the old name of a column for each new name. `header`: is called with a table's column
+    names before its rows, including empty columns. `opened`: is called with the path of each file
+    before its rows.
 
     Raises:
-        InputError: the file cannot be read, or a line is not a row; names file and line. Or no
-            row has a column that is to be renamed.
+        InputError: the file cannot be read, or a line is not a row; names file and line. Or no row
+            has a column that is to be renamed.
     """
     renaming = Renaming(renamed or {})
 
@@ -71,18 +72,18 @@ def read_rows(
 
 
 def names_rows(text: str) -> bool:
-    """Return whether a text looks like the name of a row file, a folder or a data set of
-    the hub."""
+    """Tell whether a text looks like the name of a file of rows, a folder, or a data set of the
+    hub."""
     if text.startswith(PREFIX):
         return not any(map(str.isspace, text))
     return Path(text).suffix.lower() in SUFFIXES or is_folder(text)
 
 
 def find_files(path: str, noun: str) -> list[tuple[str, str]]:
-    """Return the files that a path stands for, each with its name in messages.
+    """Return the files of a path, each with its name in messages.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no file.
     """
     if path.startswith(PREFIX):
         return fetch_files(path)
@@ -125,8 +126,8 @@ def _read_file(
 
 
 class Renaming:
-    """A function that renames the columns of rows: `renamed` has the old name for each new name. An
-    existing column that already has the new name gets a suffix."""
+    """A function that renames the columns of rows. `renamed`: the old name for each new name. If a
+    row already has a column of the new name, that column gets a suffix."""
 
     def __init__(self, renamed: Mapping[str, str]) -> None:
         self._new = {old: new for new, old in renamed.items()}
@@ -151,7 +152,7 @@ class Renaming:
         return {self.new_name(name): value for name, value in row.items()}
 
     def refuse_unused(self) -> None:
-        """Raise an InputError if a column that is to be renamed was in no row."""
+        """Raise an InputError if no row had a column that was to be renamed."""
         for old, new in self._unused.items():
             raise InputError(
                 f"--map {new}={old}: no row has a column '{old}'; saw"
@@ -160,8 +161,8 @@ class Renaming:
 
 
 def read_lines(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the non-blank lines of a JSON lines file, each with its place; `-` is standard input.
-    Bytes that are not UTF-8 become lone surrogates, so only their own line is invalid.
+    """Yield the non-blank lines of a JSON lines file, each with its position; `-` is standard
+    input. Bytes that are not UTF-8 become lone surrogates, so that only their own line is invalid.
 
     Raises:
         InputError: the file cannot be read.
@@ -171,17 +172,17 @@ def read_lines(path: str) -> Iterator[tuple[str, str]]:
 
 
 def place_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str, str]]:
-    """Yield the non-blank ones of these lines, each with its place, `NAME:NUMBER`."""
+    """Yield the non-blank lines, each with its position, `NAME:NUMBER`."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield f"{name}:{number}", mend_halves(line)
 
 
 def parse_row(text: str, where: str, noun: str) -> Row:
-    """Parse a text as a JSON object; `noun`: the word for a row in messages.
+    """Parse a text as a JSON object. `noun`: the word for a row in messages.
 
     Raises:
-        InputError: it is none; says where and why.
+        InputError: it is no JSON object; names the position and the reason.
     """
     return take_object(parse_json(text, where, noun), where, noun)
 
@@ -198,10 +199,10 @@ def read_text(path: str) -> str:
 
 def read_argument(text: str) -> str:
     """Return the text of a command-line argument: `@FILE` reads a file, `-` reads standard input,
-    `@@` at the start stands for `@`; any other text is returned as it is.
+    `@@` at the start stands for `@`; any other text is returned unchanged.
 
     Raises:
-        InputError: the file cannot be read; or the text is a file's path, without the @.
+        InputError: the file cannot be read; or the text is the path of a file, without the @.
     """
     if text == "-":
         return read_text(text)

@@ -1,8 +1,9 @@
-"""A row in, a `Case` out: of files and folders, data sets of the hub, standard input, Python.
+"""Conversion of rows to cases (`Case`): rows come from files and folders, data sets of the hub,
+standard input, or Python.
 
-A case has an input, outputs (its candidates), an optional id, reference answer and context, and
-parameters of its own, by name or under `parameters`. A chat gives the input and the output at once.
-The names of columns are in `rows.columns`, chats in `rows.chats`.
+A case has an input, outputs (its candidates), optionally an id, a reference answer and a context,
+and parameters of its own, as columns or under `parameters`. A chat gives both the input and the
+output. The names of columns are defined in `rows.columns`, chats in `rows.chats`.
 """
 
 from __future__ import annotations
@@ -36,19 +37,25 @@ from textevolve.rows.images import folder_of, list_images, read_images
 from textevolve.trajectory import NO_ANSWER, STATED, Trajectory, read_trajectory
 
 _GAP = "\n\n"
-"""Between an instruction and its input."""
+"""The text between an instruction and its input."""
 
 CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
-    """Options for reading cases from rows. `map`: new column names with their old names.
-    `each_reply`: each reply of the assistant in a chat is a separate case. `images`: read images
-    from the columns `images` and `candidate_images`; relative paths start in `folder`.
-    `parameters`: columns that are parameters of the case. `letters`: the outputs may be in columns
-    `a` and `b`. `trajectory`: read an agent's steps; rows with steps need no output. `answered`:
-    rows need no output, since an application will produce one."""
+    """The options for reading cases from rows.
+
+    Attributes:
+        map: The old name of a column for each new name.
+        each_reply: Whether each reply of the assistant in a chat is a case of its own.
+        images: Whether images are read from the columns `images` and `candidate_images`.
+        folder: The folder from which relative paths of images start.
+        parameters: The columns that are parameters of the case.
+        letters: Whether outputs may be in columns `a` and `b`.
+        trajectory: Whether an agent's steps are read; rows with steps need no output.
+        answered: Whether an application will produce the output, so that rows need none.
+    """
 
     map: Mapping[str, str] = empty_default(dict)
     each_reply: bool = False
@@ -63,11 +70,12 @@ class RowReading:
 def cases_of_row(
     row: Mapping[str, Any], where: str, columns: Columns, reading: RowReading, number: str
 ) -> list[Case]:
-    """Read the case of a row, called by its id or else by `number`; with `each_reply` a case for
-    each reply of its chat, whose ids are numbered from 1 behind a point.
+    """Return the case of a row, whose id is that of the row or else `number`. With `each_reply`
+    return a case for each reply of its chat; their ids have a point and the number of the reply at
+    the end.
 
     Raises:
-        InputError: there is no input, or something is no text; names `where`.
+        InputError: there is no input, or a value is no text; names `where`.
     """
     if isinstance(case := row.get("case"), Mapping) and "candidates" in case:
         row = cast("Mapping[str, Any]", case)  # a line of an exported evaluation
@@ -108,7 +116,8 @@ def cases_of_row(
 
 
 class _RowSource:
-    """A row that is being read: its place, the roles of its columns, and what was read so far."""
+    """A row that is being read: its position, the roles of its columns, and the columns read so
+    far."""
 
     def __init__(
         self, row: Mapping[str, Any], where: str, columns: Columns, reading: RowReading
@@ -119,12 +128,12 @@ class _RowSource:
         self.read: dict[str, str] = {}
 
     def get(self, name: str) -> Any:
-        """Return the value of a column; None if it is missing or NaN."""
+        """Return the value of a column; None if the column is missing or its value is NaN."""
         value = self.row.get(name)
         return None if isinstance(value, float) and value != value else value
 
     def take_first(self, names: Iterable[str], role: str) -> Any:
-        """Return the first value present, and note its column as read."""
+        """Return the first value that is present, and record its column as read in this role."""
         for name in names:
             if (value := self.get(name)) is not None:
                 self.read[name] = role
@@ -132,10 +141,10 @@ class _RowSource:
         return None
 
     def text(self, name: str, value: Any) -> str:
-        """Return a value as text: a chat turn by turn, a number as it is written.
+        """Return a value as text: a chat turn by turn, a number in its written form.
 
         Raises:
-            InputError: it is something else.
+            InputError: the value is of another type.
         """
         if (chat := read_chat(value)) is not None:
             return write_chat(chat)
@@ -144,7 +153,8 @@ class _RowSource:
         return str(value)
 
     def find_chat(self) -> Chat | None:
-        """Find the chat that gives input and output at once, if no column has an output."""
+        """Return the chat that gives both input and output, if no column has an output; None
+        otherwise."""
         roles = self.roles
         if roles.has_outputs:
             if self.reading.each_reply:
@@ -162,7 +172,8 @@ class _RowSource:
         return None
 
     def split_chat(self, chat: Chat) -> list[tuple[str, tuple[str, ...]]]:
-        """Return input and candidate of the last reply, or of each; no reply, no candidate."""
+        """Return the input and the candidate for the last reply, or for each reply. A chat without
+        a reply gives no candidate."""
         replies = replies_of(chat)
         if not self.reading.each_reply:
             replies = replies[-1:] if chat[-1].speaker == ASSISTANT else []
@@ -199,8 +210,8 @@ class _RowSource:
         return tuple(texts)
 
     def _take_list(self, name: str, value: object) -> tuple[str, ...]:
-        """Return several outputs: texts or chats. Messages of the assistant alone are an output
-        each."""
+        """Return several outputs: texts or chats. A list of messages that are all the assistant's
+        is a list of outputs."""
         chat = read_chat(value)
         if chat is not None and any(turn.speaker != ASSISTANT for turn in chat):
             return (write_chat(chat),)
@@ -210,8 +221,8 @@ class _RowSource:
         return tuple(self.text(name, item if chat is None else [item]) for item in items)
 
     def take_images(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-        """Return the images of the input, and those of each candidate: a column lists an image, or
-        several, for each of them."""
+        """Return the images of the input, and those of each candidate, for which the column has one
+        image or a list of them."""
         if not self.reading.images:
             return (), ()
         self.read |= {name: name for name in (IMAGES, CANDIDATE_IMAGES) if name in self.row}
@@ -225,8 +236,8 @@ class _RowSource:
         return read(IMAGES, self.get(IMAGES)), candidates
 
     def take_reference(self) -> str | None:
-        """Return the reference answer: a text, a number or a chat. A value of another type is
-        ignored, except in the column `reference`, where it is an error."""
+        """Return the reference answer: a text, a number or a chat. Values of other types are
+        ignored, except in the column `reference`, where they are an error."""
         for name in self.roles.references:
             value = self.get(name)
             is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
@@ -251,7 +262,8 @@ class _RowSource:
         return None
 
     def take_trajectory(self, *, in_chat: bool) -> Trajectory | None:
-        """Return the steps that columns state; without a column of tool calls those of the chat."""
+        """Return the agent's steps in the row's columns; if no column has tool calls, those of the
+        chat."""
         if not self.reading.trajectory:
             return None
         stated = {name: value for name in STATED[1:] if (value := self.get(name)) is not None}
@@ -305,10 +317,10 @@ def read_cases(
 
 
 def check_iterable(cases: object) -> None:
-    """Check that an object can be iterated over as cases.
+    """Check that an object can be iterated over.
 
     Raises:
-        InputError: these cannot be cases.
+        InputError: it cannot contain cases.
     """
     if isinstance(cases, Mapping) or not isinstance(cases, Iterable):
         kind: str = type(cast(object, cases)).__name__
@@ -318,11 +330,11 @@ def check_iterable(cases: object) -> None:
 def take_cases(
     sources: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
-    """Take cases from Python objects: `Case`s, mappings by the rules of rows in files, and pairs of
-    an input and its candidates.
+    """Convert Python objects to cases: `Case`s, mappings (by the same rules as rows of files), and
+    pairs of an input and its candidates.
 
     Raises:
-        InputError: one of them is something else; names its place.
+        InputError: an object is none of these; names its position.
     """
     check_iterable(sources)
     columns, reading = columns or Columns(), reading or RowReading()
@@ -347,7 +359,7 @@ def take_cases(
 
 
 def _read_images(case: Case, where: str, reading: RowReading) -> Case:
-    """Return the case with data URLs in place of paths and bytes."""
+    """Return the case with its images as data URLs instead of paths and bytes."""
     if not (reading.images and (case.images or case.candidate_images)):
         return case
     images = read_images(case.images, f"{where}: images")

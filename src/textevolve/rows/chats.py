@@ -1,8 +1,9 @@
-"""Chats as people keep them, lists of messages, and the text in which judges read several turns.
+"""Chats, which are lists of messages, and the text form in which judges read a chat of several
+turns (messages with their speakers).
 
-A turn begins at the start of a line with its speaker, and all further lines of what was said are
-indented: so no text inside a turn can pass for another turn. What keeps the whole from passing for
-a part of a prompt is the fence around it (`llm/fence.py`).
+In the text a turn starts at the beginning of a line with its speaker, and all its further lines are
+indented, so that no text within a turn can pass for another turn. The fence around the whole text
+(`llm/fence.py`) prevents it from passing for a part of the prompt.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _CONTENTS = ("content", "tool_calls", "function_call")
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """The content of one message. `calls`: the tool calls of the message, each as text. The text
-    names other parts, such as images, in brackets."""
+    """The content of one message. `speaker`: User, Assistant, System or Tool. `text`: its text,
+    which names other parts, such as images, in brackets. `calls`: the tool calls of the message,
+    each as text."""
 
     speaker: str
     text: str
@@ -40,14 +42,14 @@ Chat: TypeAlias = tuple[ChatTurn, ...]
 
 
 def read_chat(value: object) -> Chat | None:
-    """Read the turns of a list of messages ({role, content}, or {from, value}), or of its JSON;
-    None if it is something else. An empty list is no chat."""
+    """Return the turns of a list of messages ({role, content} or {from, value}), or of its JSON;
+    None for anything else. An empty list is no chat."""
     messages = list_messages(value)
     return tuple(map(read_message, messages)) if messages else None
 
 
 def read_texts(value: object) -> tuple[str, ...]:
-    """Read a list of texts, or its JSON; empty if it is something else."""
+    """Return the texts of a list, or of its JSON; empty for anything else."""
     value = parse_text(value)
     texts = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
     strings = tuple(text for text in texts if isinstance(text, str))
@@ -55,7 +57,7 @@ def read_texts(value: object) -> tuple[str, ...]:
 
 
 def list_messages(value: object) -> Sequence[RawMessage] | None:
-    """Return the messages of a list, or of its JSON; None if it is something else."""
+    """Return the messages of a list, or of its JSON; None for anything else."""
     value = parse_text(value)
     if not isinstance(value, list | tuple):
         return None
@@ -81,7 +83,7 @@ def _list(value: object) -> Sequence[object]:
 
 
 def read_message(message: RawMessage) -> ChatTurn:
-    """Convert a message into a turn with speaker, text and tool calls."""
+    """Convert a message to a turn with speaker, text and tool calls."""
     speaker = speaker_of(str(message.get("role") or message.get("from")))
     if speaker == "Tool" and message.get("name"):
         speaker = f"Tool ({_plain(str(message['name']))})"
@@ -94,15 +96,15 @@ def read_message(message: RawMessage) -> ChatTurn:
 
 
 def speaker_of(role: str) -> str:
-    """Return the speaker for a role: User, Assistant, System or Tool, or `Other (ROLE)` if it is
-    unknown."""
+    """Return the speaker for a role: User, Assistant, System or Tool; for an unknown role `Other
+    (ROLE)`."""
     name = role.strip().lower()
     return _SPEAKERS.get(name) or f"Other ({_plain(name)})"
 
 
 def _read_part(part: object) -> tuple[str, str]:
-    """Return the text of one part of a message's content, and the tool call that the part holds;
-    each is empty if there is none."""
+    """Return the text of a part of a message's content, and the tool call in it; each is empty if
+    there is none."""
     if not isinstance(part, Mapping):
         return "" if part is None else str(part), ""
     fields = _object(cast(object, part))
@@ -126,13 +128,13 @@ def _read_call(call: object) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name without special characters, in one line of at most 40 characters."""
+    """Return a name without special characters, on one line of at most 40 characters."""
     return re.sub(r"[^\w .-]+", "", name)[:40]
 
 
 def write_chat(chat: Chat) -> str:
-    """Return the turns as one text. A single turn of the user or the assistant gives its text
-    alone."""
+    """Return a chat as one text. For a single turn of the user or the assistant it is that turn's
+    text alone."""
     if len(chat) == 1 and chat[0].speaker in ("User", ASSISTANT) and not chat[0].calls:
         return chat[0].text
     return "\n".join(line for turn in chat for line in _write_turn(turn))
@@ -147,5 +149,5 @@ def _write_turn(turn: ChatTurn) -> Iterator[str]:
 
 
 def replies_of(chat: Chat) -> list[tuple[Chat, ChatTurn]]:
-    """Return each turn of the assistant, together with the turns before it."""
+    """Return each turn of the assistant with the turns before it."""
     return [(chat[:at], turn) for at, turn in enumerate(chat) if turn.speaker == ASSISTANT]

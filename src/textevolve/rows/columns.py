@@ -1,7 +1,7 @@
-"""The names that people give to columns: which is the input, which the output, and what became of
-each over all rows.
+"""The roles of columns in users' data, by their names: which column is the input, which the output,
+and so on; and a summary of how columns were read over all rows.
 
-Names are compared without regard to case, and spaces, hyphens and underscores are alike.
+Names are compared without regard to case; spaces, hyphens and underscores are equal.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
 CHATS = ("messages", "conversation", "conversations", "chat")
 LISTS = ("candidates", "outputs", "responses", "completions")
 OUTPUTS = ("candidate", "output", "actual_output", "response", "completion")
-"""Of several families the first counts. A family is the name itself and its numbered ones, or else
-all that begin with it, such as output_gpt and output_llama."""
+"""The names of columns with an output. If columns match several names, the first name here counts.
+It stands for the name itself and its numbered forms, or else for all names that start with it, such
+as output_gpt and output_llama."""
 ANSWER = "answer"
-"""The output where nothing else is one, and the reference beside another output."""
+"""The column that is the output if there is no other output column, and the reference otherwise."""
 REFERENCES = (
     "reference",
     "expected",
@@ -36,9 +37,9 @@ REFERENCES = (
     "expected_output",
     ANSWER,
 )
-"""Of several the first that holds something counts."""
+"""The names of columns with a reference answer; the first that is not empty counts."""
 IMAGES, CANDIDATE_IMAGES = "images", "candidate_images"
-"""Columns with images, where no other is named: those of the input, and of the candidates."""
+"""The default columns with images: those of the input, and those of the candidates."""
 CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 
 _MEASURES = (
@@ -62,18 +63,21 @@ _MEASURES = (
     "scores",
     "images",
 )
-"""Endings of columns that are about an output and hold none, as in output_tokens."""
+"""The endings of column names that describe an output but contain none, as in output_tokens."""
 _BLANK = re.compile(r"\n\s*\n")
 _BREAKS = re.compile(r"[\s_-]+")
 _LETTERS = ("a", "b")
-"""What the two texts of a pair may be called in labelled data."""
+"""The names of the two texts of a pair in labelled data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The columns of a row by role, under their names in the data. Each role lists its best column
-    first, except `outputs`, which keep their order. `lists`: columns that may hold several outputs.
-    `instruction`: a column whose text precedes the input, as in Alpaca's rows."""
+    """The columns of a row by role, under their names in the data.
+
+    In each role the best matching column comes first, except in `outputs`, which keep their order
+    in the row. `lists`: columns that may contain several outputs. `instruction`: a column whose
+    text precedes the input, as in Alpaca's rows.
+    """
 
     inputs: tuple[str, ...]
     chats: tuple[str, ...]
@@ -97,8 +101,8 @@ def fold_name(name: object) -> str:
 
 @lru_cache(maxsize=256)
 def find_roles(columns: tuple[object, ...], *, letters: bool = False) -> Roles:
-    """Find what each column holds, by the names of all of them. `letters`: `a` and `b` are outputs
-    if no other column is."""
+    """Return the roles of columns, by the names of all of them. `letters`: whether `a` and `b` are
+    outputs if no other column is one."""
     folded: dict[str, str] = {}
     names = [column for column in columns if isinstance(column, str)]
     for column in names:
@@ -130,8 +134,8 @@ def _named(names: Iterable[str], folded: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns whose names begin with a stem: the stem alone and the numbered ones, by
-    number; if there are none, all others."""
+    """Return the columns whose names start with `stem`: the stem itself and its numbered forms,
+    sorted by number; if there are none, all others. `folded`: the columns by their folded names."""
     numbered: list[tuple[int, str]] = [(-1, folded[stem])] if stem in folded else []
     members: list[str] = []
     for name, column in folded.items():
@@ -143,7 +147,7 @@ def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def is_text_column(column: str, *, letters: bool = False) -> bool:
-    """Return whether the cells of a column are plain text and must not be parsed as JSON."""
+    """Tell whether the cells of a column are plain text, which must not be parsed as JSON."""
     name = fold_name(column)
     allowed = _LETTERS if letters else ()
     if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, "id", "text", *allowed):
@@ -152,9 +156,9 @@ def is_text_column(column: str, *, letters: bool = False) -> bool:
 
 
 def join_passages(value: object) -> str:
-    """Return a context as one text: a text unchanged; a list of texts, or its JSON, joined with a
-    blank line between passages. Blank lines within a listed passage are removed. Empty for other
-    values."""
+    """Return a context as one text. A text is returned unchanged; the passages of a list, or of its
+    JSON, are joined by blank lines, which are removed within passages. Other values give an empty
+    text."""
     if isinstance(value, str):
         parsed = parse_text(value)
         joined = "" if isinstance(parsed, str) else join_passages(parsed)
@@ -165,16 +169,19 @@ def join_passages(value: object) -> str:
 
 
 NAMED = 12
-"""Columns whose names are listed in one message."""
+"""The number of columns whose names a message lists."""
 
 
 @dataclass
 class Columns:
     """The roles in which the columns of cases were read, over all rows.
 
-    `header`: the columns of a table, which may be empty in a row. `taken`: the role of each column
-    that was read; `unread`: the others that hold something; `references`: those with a reference
-    answer.
+    Attributes:
+        header: The columns of a table, some of which may be empty in a row.
+        taken: The role of each column that was read.
+        unread: The other columns that contain something.
+        references: The columns with a reference answer.
+        has_outputs: Whether a column has outputs.
     """
 
     header: tuple[str, ...] = ()
@@ -192,7 +199,7 @@ class Columns:
     def find_roles(
         self, row: Mapping[str, Any], where: str, aside: Collection[str], *, letters: bool
     ) -> Roles:
-        """Find what the columns of a row hold. `aside`: columns that hold no text.
+        """Return the roles of the columns of a row. `aside`: columns that contain no text.
 
         Raises:
             InputError: `answer` would be the output of some rows and the reference of others.
@@ -212,7 +219,7 @@ class Columns:
         return roles
 
     def note_unread(self, row: Mapping[str, Any], read_names: Iterable[str]) -> None:
-        """Note the columns of a row that hold something and were not read."""
+        """Record the columns of a row that contain something and were not read."""
         names = set(read_names)
         unread = (str(k) for k, v in row.items() if v not in (None, "") and k not in names)
         self.unread |= dict.fromkeys(unread)
@@ -223,7 +230,7 @@ class Columns:
         self._ids.add(digest)
 
     def line(self) -> str:
-        """Describe in one line what each column was read as."""
+        """Describe in one line the role of each column."""
         roles = [
             list_names([name]) if fold_name(name) == role else f"{list_names([name])} -> {role}"
             for name, role in self.taken.items()
@@ -256,7 +263,7 @@ class Columns:
 
 
 def list_names(names: Iterable[object]) -> str:
-    """Join the first names of a list into one text, each shortened and on one line."""
+    """Join the first names of a list into a text of one line; long names are shortened."""
     shortened = [" ".join(str(name).split())[:40] for name in names]
     more = f" and {len(shortened) - NAMED} more" if len(shortened) > NAMED else ""
     return ", ".join(shortened[:NAMED]) + more or "no columns"

@@ -1,4 +1,4 @@
-"""Text out of files and standard input, and JSON out of text."""
+"""The text of files and standard input, and JSON parsed from text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textevolve.reach import allowed_path, check_stdin
 
 Row: TypeAlias = Mapping[str, Any]
 Placed: TypeAlias = tuple[str, Row]
-"""Where a row stands ("cases.jsonl:3"), for messages, and the row."""
+"""The position of a row for messages, such as "cases.jsonl:3", and the row."""
 
 STANDARD_INPUT = "-"
 
@@ -29,8 +29,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def mend_halves(text: str) -> str:
-    """Return JSON in which half a surrogate pair, which JSON may escape and no text can have, is
-    U+FFFD. This is the rule wherever JSON from outside is read."""
+    """Return JSON in which half a surrogate pair, which JSON can escape but no valid text contains,
+    is replaced by U+FFFD. It is applied to all JSON from outside."""
     if not _SURROGATE.search(text):
         return text
     return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
@@ -68,11 +68,12 @@ def _standard_input(errors: str) -> IO[str]:
 
 
 def parse_json(text: str, where: str, noun: str) -> Any:
-    """Parse a text as JSON and return the value.
+    """Parse a text as JSON and return the value. `where`: its position for messages; `noun`: the
+    word for it.
 
     Raises:
-        InputError: it is not JSON, or one of its objects has a key twice, where JSON would silently
-            drop the first; names `where`.
+        InputError: it is not JSON, or an object has the same key twice, of which JSON would
+            silently drop the first; names `where`.
     """
 
     def take_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Data sets of the Hugging Face hub, or of a mirror of it (`HF_ENDPOINT`), as files on this disk.
 
-`huggingface_hub` fetches and keeps them, with its token and its cache. What is read are the files
-that the hub has converted to Parquet. No code of a data set is ever run.
+`huggingface_hub` downloads and caches them, with the user's token. The files that the hub has
+converted to Parquet are read; no code of a data set is ever run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from textevolve.reach import check_address
 
 PREFIX = "hf:"
 CONVERTED = "refs/convert/parquet"
-"""The branch in which the hub keeps each data set as CONFIG/SPLIT/NUMBER.parquet."""
+"""The branch in which the hub stores each data set as CONFIG/SPLIT/NUMBER.parquet."""
 
 NOT_CONVERTED = "the hub has not converted it; download its files and name them"
 
@@ -28,7 +28,7 @@ _CONVERTED = re.compile(r"(?:(?P<config>[^/]+)/)(?:partial-)?(?P<split>[^/]+)/\d
 
 @dataclass(frozen=True, slots=True)
 class HubSet:
-    """The dataset that `hf:OWNER/NAME[/CONFIG][:SPLIT]` names; omitted parts are empty."""
+    """The data set that a text `hf:OWNER/NAME[/CONFIG][:SPLIT]` names; omitted parts are empty."""
 
     name: str
     config: str
@@ -50,11 +50,11 @@ def parse_name(text: str) -> HubSet:
 
 
 def fetch_files(text: str) -> list[tuple[str, str]]:
-    """Fetch the files of a data set's split; return each with what messages call it.
+    """Download the files of a data set's split, and return each with its name in messages.
 
     Raises:
-        InputError: there is no such set or split, or several and none is named; or the hub cannot
-            be reached. SettingsError: huggingface_hub is not installed.
+        InputError: there is no such data set or split, or there are several and none is named; or
+            the hub cannot be reached. SettingsError: huggingface_hub is not installed.
     """
     dataset = parse_name(text)
     check_address(text)
@@ -87,7 +87,7 @@ def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
     """Return the files of a split in the data set's branch of converted Parquet files.
 
     Raises:
-        InputError: nothing is there or has that name, or several are there and none is named.
+        InputError: there are no files, none of that name, or several splits of which none is named.
     """
     configs: dict[str, dict[str, list[str]]] = {}
     for file in sorted(files):
@@ -108,10 +108,11 @@ def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
 def _choose(
     dataset: HubSet, kind: str, name: str, choices: Mapping[str, object], default: str
 ) -> str:
-    """Return the requested name, or the only one, or the default.
+    """Return the requested name; without one the only name, or else the default. `kind`: the word
+    for the choices in messages.
 
     Raises:
-        InputError: there is none of that name, or it has to be said which.
+        InputError: there is no such name, or several without a default.
     """
     if name in choices:
         return name

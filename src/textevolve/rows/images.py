@@ -1,7 +1,8 @@
-"""Images out of what rows and programs give: paths, bytes, data URLs, and lists of them.
+"""Images in rows and Python programs, which are read as data URLs from paths, bytes, data URLs, and
+lists of them.
 
-Nothing is fetched: what an address shows today may be something else tomorrow, and a server that
-fetches what its clients name can be made to ask what only it can reach.
+Images at web addresses are not downloaded: their content may change, and a server that downloads
+from addresses of its clients could be made to send requests to hosts that only it can reach.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from textevolve.rows.hub import PREFIX
 
 MIB = 2**20
 IMAGE_LIMIT = 20 * MIB
-"""Bytes of one image: what endpoints take at most."""
+"""The largest size of an image in bytes, which is the most that model endpoints accept."""
 IMAGES_PER_CASE = 20
 
 ImageLike: TypeAlias = "str | bytes | os.PathLike[str]"
@@ -29,17 +30,18 @@ ImageLike: TypeAlias = "str | bytes | os.PathLike[str]"
 
 _ADDRESS = re.compile(r"(https?|ftp|file|s3|gs)://", re.IGNORECASE)
 _FIELDS = ("image_url", "url", "bytes", "path")
-"""In an object that stands for an image: as in the protocol's messages, and in data sets."""
+"""The fields of an object that stands for an image, in messages of chat protocols and in data
+sets."""
 
 
 def folder_of(file: str) -> str:
-    """Return the folder where relative paths begin in the rows of a file."""
+    """Return the folder from which relative paths in the rows of a file start."""
     elsewhere = file == STANDARD_INPUT or file.startswith(PREFIX)
     return "" if elsewhere else os.path.dirname(file)
 
 
 def read_image(given: ImageLike) -> str:
-    """Return an image as a data URL. The image is the path of a file, its bytes, or a data URL.
+    """Return an image as a data URL. `given`: the path of a file, its bytes, or a data URL.
 
     Raises:
         InputError: it cannot be read, is too large, or is no PNG, JPEG, GIF or WebP.
@@ -49,10 +51,11 @@ def read_image(given: ImageLike) -> str:
 
 
 def read_images(value: object, where: str, folder: str = "") -> tuple[str, ...]:
-    """Return the images in a cell of a row as data URLs; empty if the cell is empty. The cell holds
-    a path, a data URL, bytes, an object with one of these under `url`, `bytes` or `path`, or a list
-    of them, which may be JSON. `where`: the row and the column, for messages. `folder`: the folder
-    of relative paths.
+    """Return the images in a cell of a row as data URLs; empty for an empty cell.
+
+    The cell has a path, a data URL, bytes, an object with one of these under `url`, `bytes` or
+    `path`, or a list of them, which may be JSON. `where`: the row and the column, for messages.
+    `folder`: the folder from which relative paths start.
 
     Raises:
         InputError: one of them cannot be read or is no image; or there are too many.
@@ -72,10 +75,10 @@ def read_images(value: object, where: str, folder: str = "") -> tuple[str, ...]:
 
 
 def list_images(value: object, where: str) -> Iterator[object]:
-    """Yield the images of a cell, single or listed, without blank entries.
+    """Yield the images of a cell, which has a single one or a list, without blank entries.
 
     Raises:
-        InputError: it begins as a list in JSON and is none.
+        InputError: the cell starts like a JSON list and is not valid.
     """
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:

@@ -1,4 +1,4 @@
-"""Results of Inspect and promptfoo as rows with an input, an output and a reference."""
+"""Result files of Inspect and promptfoo, read as rows with an input, an output and a reference."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.content import Placed, Row, mend_halves
 
 _PROVIDER = re.compile(r"\[([^\]]+)\] (.+)", re.DOTALL)
-"""The name of a column with outputs in promptfoo's tables: provider and prompt."""
+"""The name of a column with outputs in promptfoo's tables: the provider and the prompt."""
 _CELL = re.compile(
     r"\s*\[(?:PASS|FAIL|ERROR)\] \([^)]*\)\s*(.*?)(?:\s*(?:Pass|Fail) Reason: .*)?", re.DOTALL
 )
-"""An output in older ones, between its verdict and the reason."""
+"""An output in older tables of promptfoo, which stands between its verdict and the reason."""
 _EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
-"""Assertions of promptfoo whose value is a reference."""
+"""The assertions of promptfoo whose value is a reference answer."""
 
 
 def read_log(path: str, name: str) -> Iterator[Placed]:
-    """Read the samples of Inspect's `.eval` log, an archive with a file for each."""
+    """Yield the samples of an `.eval` log of Inspect, which is an archive with a file for each
+    sample."""
     try:
         with zipfile.ZipFile(allowed_path(path)) as log:
             for member in sorted(log.namelist()):
@@ -37,7 +38,8 @@ def read_log(path: str, name: str) -> Iterator[Placed]:
 
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:
-    """Read the rows of an Inspect log or of promptfoo's results; None if the value is neither."""
+    """Return the rows of an Inspect log or of promptfoo's results; None if the document is
+    neither."""
     if isinstance(document.get("samples"), list) and "eval" in document:
         return list(map(_read_sample, document["samples"]))
     results = document.get("results")
@@ -50,7 +52,8 @@ def read_results(document: Mapping[str, Any]) -> list[Row] | None:
 
 
 def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:
-    """Turn errors that a record of an unexpected shape causes into an InputError."""
+    """Return the reader with errors caused by an unexpected form of a record converted to
+    InputError."""
 
     def checked(row: Row) -> Row:
         try:
@@ -80,7 +83,7 @@ def _read_sample(sample: Row) -> Row:
 
 @_checked
 def read_tool_result(row: Row) -> Row:
-    """Convert a promptfoo result into a row with input, output and reference; return any other row
+    """Convert a promptfoo result to a row with input, output and reference; return any other row
     unchanged."""
     if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
         return row
@@ -100,13 +103,12 @@ def read_tool_result(row: Row) -> Row:
 
 
 def has_outputs(columns: Iterable[str]) -> bool:
-    """Return whether a table is an export of promptfoo, by its column names."""
+    """Tell by its column names whether a table is an export of promptfoo."""
     return any(map(_PROVIDER.fullmatch, columns))
 
 
 def read_cells(row: Row) -> Iterator[Row]:
-    """Yield one row for each output in a row of promptfoo's table; yield any other row
-    unchanged."""
+    """Yield a row for each output in a row of promptfoo's table; yield any other row unchanged."""
     outputs = {name: match for name in row if (match := _PROVIDER.fullmatch(name))}
     for name, (_, prompt) in ((name, match.groups()) for name, match in outputs.items()):
         for variable, value in row.items():

@@ -1,4 +1,4 @@
-"""Rows of tables: CSV and its kin, with whatever delimiter, and Parquet."""
+"""Rows of tables: CSV files with any of the usual delimiters, and Parquet."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from textevolve.rows.content import Placed, mend_halves
 from textevolve.rows.results import has_outputs
 
 DELIMITERS = ",;\t"
-"""What may stand between cells. European spreadsheets write semicolons: commas are in numbers."""
+"""The possible delimiters of cells. European spreadsheets write semicolons, since their numbers
+contain commas."""
 
 _NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)(e[-+]?\d+)?\s?%?", re.IGNORECASE | re.ASCII)
 _FORMULA = re.compile(r"'*[-=+@\t\r\n]")
-"""How a text begins that a spreadsheet may run, or one that `defuse` made of it."""
+"""The beginning of a text that a spreadsheet may run as a formula, or of one that `defuse` has
+changed."""
 _EXPORTS: tuple[set[str], ...] = (
     {"status", "reason"},
     {"failure", "seconds"},
@@ -30,16 +32,16 @@ _EXPORTS: tuple[set[str], ...] = (
     {"human", "output"},
     {"candidate_1", "scores"},
 )
-"""Columns by which a table of ours is known: of cases, of chains and innovated inputs, of guided
-answers, of memories, of labels."""
+"""The columns by which a table that this package exported is recognised: tables of cases, of chains
+and refined inputs, of guided answers, of memories, of labels."""
 
 Header = Callable[[Sequence[str]], None]
-"""Told the names of a table's columns, before its rows."""
+"""A function that is called with the names of a table's columns, before its rows."""
 
 
 def defuse(text: str) -> str:
-    """Return a text as a cell that no spreadsheet runs as a formula: it gets a leading apostrophe
-    if it begins like a formula and is no number."""
+    """Return a text as a cell that no spreadsheet runs as a formula: a leading apostrophe is added
+    if it starts like a formula and is no number."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
@@ -51,9 +53,9 @@ def _restore(cell: str) -> str:
 def read_csv(
     file: IO[str], name: str, is_text: Callable[[str], bool], header: Header
 ) -> Iterator[Placed]:
-    """Yield the rows of a CSV file with their places. The first line holds the column names; the
-    delimiter is the one of `DELIMITERS` that is most frequent there. In files exported by
-    TextEvolve, apostrophes that `defuse` added are removed."""
+    """Yield the rows of a CSV file with their positions. The first line has the column names; the
+    delimiter is the most frequent of `DELIMITERS` in that line. In files that this package
+    exported, the apostrophes that `defuse` added are removed."""
     csv.field_size_limit(sys.maxsize)
     header_line = next(iter(file), "")
     lines = itertools.chain([header_line] if header_line else [], file)
@@ -84,13 +86,13 @@ def read_csv(
 
 
 def find_delimiter(header: str) -> str:
-    """Return the delimiter of a header outside quotes; the comma if there is none."""
+    """Return the delimiter of a header line, outside quotes; the comma if there is none."""
     bare = re.sub(r'"[^"]*"', "", header)
     return max(DELIMITERS, key=bare.count)
 
 
 def _cell(value: str) -> Any:
-    """Return a cell as JSON, or as it stands where it is none."""
+    """Return the value of a cell if it is JSON, otherwise its text."""
     try:
         return json.loads(mend_halves(value))
     except (ValueError, RecursionError):
@@ -98,7 +100,8 @@ def _cell(value: str) -> Any:
 
 
 def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:
-    """Yield the rows of a Parquet file with their places, loading one batch of rows at a time."""
+    """Yield the rows of a Parquet file with their positions; one batch of rows is loaded at a
+    time."""
     try:
         from pyarrow import parquet
     except ModuleNotFoundError:

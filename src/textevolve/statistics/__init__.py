@@ -1,5 +1,6 @@
-"""Intervals, paired tests and agreement: pure numpy, for whatever room needs them.
+"""Statistics in pure numpy: intervals, paired tests, agreement, calibration and regression. Nothing
+depends on judges or cases.
 
-A value that is missing is NaN and is left out; a statistic that does not exist (no item, one class
-only) is NaN, never a 0 or a 1 in its stead.
+A missing value is NaN and is left out. A statistic that is not defined, for lack of items or
+because all are in one class, is NaN, never 0 or 1.
 """

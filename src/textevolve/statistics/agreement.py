@@ -1,4 +1,5 @@
-"""How alike raters are, beyond chance; how well a score tells passes from failures."""
+"""Agreement of raters beyond chance (kappa, alpha), and the power of a score to separate passes
+from failures."""
 
 from __future__ import annotations
 
@@ -26,12 +27,11 @@ from textevolve.statistics.resampling import draw_weights
 
 
 def kappa_of(tables: Array) -> Array:
-    """Compute Cohen's kappa of each table (..., q, q) of one rater's classes by another's, shape
-    (...).
+    """Compute Cohen's kappa of each table (..., q, q) of the classes of two raters, shape (...).
 
-    Cohen (1960), "A coefficient of agreement for nominal scales", eq. 1: (po - pe) / (1 - pe), with
-    pe = sum over classes of the product of both raters' shares. NaN where pe is 1, that is where
-    both use one and the same class throughout.
+    Cohen (1960), "A coefficient of agreement for nominal scales", eq. 1: (po - pe) / (1 - pe),
+    where pe is the sum over classes of the product of both raters' shares. It is NaN if pe is 1,
+    which means that both raters use only one and the same class.
     """
     total = tables.sum(axis=(-2, -1))
     agreed = ratio(np.trace(tables, axis1=-2, axis2=-1), total)
@@ -44,10 +44,10 @@ def alpha_of(tables: Array, distance: Array) -> Array:
     """Compute Krippendorff's alpha of each table of coincidences (..., q, q), shape (...).
 
     Krippendorff (2011), "Computing Krippendorff's alpha-reliability": 1 - Do / De. An item that m
-    people put into classes adds 1 / (m - 1) to the table for each ordered pair of them, so that it
-    may have any number of people from 2 on. `distance` (q, q): of each two classes, 0 of equal
-    ones; nominal: 1 of all others, interval: the squared difference. NaN where one and the same
-    class is used throughout.
+    raters classified adds 1 / (m - 1) to the table for each ordered pair of them, so that items may
+    have any number of raters from 2. `distance` (q, q): the distance of two classes, 0 for equal
+    ones; for nominal classes 1 for all others, for an interval scale the squared difference. It is
+    NaN if all ratings are the same class.
     """
     used = tables.sum(axis=-1)
     total = used.sum(axis=-1)
@@ -80,9 +80,9 @@ def krippendorff_alpha(
     squared: bool = False,
     seed: int,
 ) -> Statistic:
-    """Compute Krippendorff's alpha of items with the class (from 0 on) that each rater put them
-    into, of any number of raters, with its interval by group: nominal, or of squared differences.
-    """
+    """Compute Krippendorff's alpha, nominal or for squared differences (`squared`), with its
+    interval by group. `ratings`: the classes, from 0, that the raters of each item chose; their
+    number may vary."""
     places = np.arange(classes, dtype=np.float64)
     gaps = np.abs(places[:, None] - places[None, :])
     distance = gaps**2 if squared else np.sign(gaps)
@@ -113,7 +113,7 @@ def area_under_curve(
 
 
 def weighted_area(scores: Array, passed: Array, weights: Array) -> Array:
-    """Compute the area for each row of weights (..., items), shape (...)."""
+    """Compute the area under the ROC curve for each row of weights (..., items), shape (...)."""
     if not scores.size:
         return np.full(weights.shape[:-1], math.nan)
     order = np.argsort(scores, kind="stable")
@@ -127,9 +127,9 @@ def weighted_area(scores: Array, passed: Array, weights: Array) -> Array:
 
 
 def best_threshold(scores: Array, passed: Array) -> float:
-    """Return the score from which to pass items so that Cohen's kappa with their labels (NaN: none)
-    is highest: halfway between two scores, and of equals that nearest to one half. NaN if there is
-    none."""
+    """Return the threshold of scores at which Cohen's kappa with the labels (NaN: none) is highest.
+    It lies halfway between two scores; of equally good ones it is the nearest to one half. NaN if
+    there is none."""
     present = ~np.isnan(scores + passed)
     values, places = np.unique(scores[present], return_inverse=True)
     counts = np.zeros((2, values.size))

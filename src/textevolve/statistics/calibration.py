@@ -1,8 +1,8 @@
-"""How far probabilities can be taken at their word: Brier score, calibration error.
+"""Calibration of probabilities: Brier score and calibration error.
 
-A probability is what somebody said beforehand that something would be so; its outcome is 1 where it
-was, 0 where it was not, or the share of people who said it was. A pair with a NaN is left out, and
-a statistic of no pair is NaN. Nothing here knows of judges.
+A probability was predicted for an event; its outcome is 1 if the event occurred and 0 if not, or
+the share of people who say that it did. A pair with a NaN is left out, and without pairs a
+statistic is NaN.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LEAST_IN_BIN = 10
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
-    """A group of `count` similar probabilities: their mean, and the share of their events that
-    happened, with Wilson's interval for groups."""
+    """A bin of `count` similar probabilities from `low` to `high`: their mean (`probability`), and
+    the share of their events that occurred (`observed`), with a Wilson interval by group."""
 
     low: float
     high: float
@@ -48,12 +48,18 @@ class ReliabilityBin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The calibration figures of `items` pairs of probability and outcome; 95 % intervals by group.
+    """The calibration figures of `items` pairs of probability and outcome, with 95 % intervals by
+    group.
 
-    `ece` is never below 0, and of few pairs it is above 0 even where every probability is right:
-    `ece_by_chance` is what it would be on the average if they were. `base_rate`: the mean outcome;
-    who always says it has the Brier score `base_brier`, which a forecast must beat to have told
-    anything.
+    Attributes:
+        brier: The Brier score: the mean squared difference between probability and outcome.
+        ece: The expected calibration error. It is never below 0; with few pairs it is above 0 even
+            if every probability is right.
+        ece_by_chance: The calibration error that would be expected if every probability were right.
+        base_rate: The mean outcome.
+        base_brier: The Brier score of always predicting the base rate, which useful predictions
+            must beat.
+        curve: The bins of the calibration curve.
     """
 
     items: int
@@ -74,17 +80,18 @@ def measure_calibration(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Calibration:
-    """Compute all calibration figures with their intervals; items of one group are not independent.
+    """Compute all calibration figures with their intervals; items of the same group are not
+    independent.
 
-    Brier (1950), "Verification of forecasts expressed in terms of probability", for one class of
-    two. The calibration error is that of Naeini et al. (2015), "Obtaining well
-    calibrated probabilities using Bayesian binning", with the bins of equal mass of Nixon et al.
-    (2019), "Measuring calibration in deep learning"; equal probabilities share a bin. `bins`: as
-    many as `bins_for` says, unless given.
+    Brier (1950), "Verification of forecasts expressed in terms of probability", for one of two
+    classes. The calibration error is that of Naeini et al. (2015), "Obtaining well calibrated
+    probabilities using Bayesian binning", with the bins of equal mass of Nixon et al. (2019),
+    "Measuring calibration in deep learning"; equal probabilities share a bin. `bins`: the number of
+    bins, by default that of `bins_for`.
 
     Raises:
-        InputError: a number lies outside [0, 1], there is not one outcome for each probability, or
-            not one bin.
+        InputError: a number is outside [0, 1], the numbers of probabilities and outcomes differ, or
+            there is no bin.
     """
     predicted, came = paired(probabilities, outcomes)
     present = ~np.isnan(predicted + came)
@@ -131,8 +138,8 @@ def _numbers_of_bins(predicted: Array, bins: int | None) -> NDArray[np.intp]:
 
 
 def _gaps(predicted: Array, came: Array, numbers: NDArray[np.intp]) -> Array:
-    """Return each pair's contribution to the sums: prediction minus outcome in the column of its
-    bin, and 1 in the last column, the count; (pairs, bins + 1)."""
+    """Return for each pair a row to be summed (pairs, bins + 1): prediction minus outcome in the
+    column of its bin, and 1 in the last column."""
     features = np.zeros((predicted.size, int(numbers.max(initial=0)) + 2))
     features[np.arange(predicted.size), numbers] = predicted - came
     features[:, -1] = 1.0
@@ -140,14 +147,14 @@ def _gaps(predicted: Array, came: Array, numbers: NDArray[np.intp]) -> Array:
 
 
 def _error_of(sums: Array) -> Array:
-    """Compute the calibration error from sums of the rows that `_gaps` returns, shape (..., bins +
+    """Compute the calibration error from sums of the rows of `_gaps`, whose shape is (..., bins +
     1)."""
     return ratio(np.abs(sums[..., :-1]).sum(axis=-1), sums[..., -1])
 
 
 def _error_by_chance(predicted: Array, numbers: NDArray[np.intp]) -> float:
-    """Return the calibration error expected by chance if the outcomes follow the probabilities: in
-    each bin, outcome and prediction differ by a normal error, whose mean size is sqrt(2 / pi)
+    """Return the calibration error expected if outcomes follow the probabilities: in each bin
+    predictions and outcomes differ by a normal error, whose mean size is sqrt(2 / pi) standard
     deviations."""
     if not predicted.size:
         return math.nan

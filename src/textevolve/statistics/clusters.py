@@ -1,6 +1,8 @@
-"""Means and shares of outputs, several for each row: the rows are independent, the outputs are not.
+"""Means and shares of outputs, of which a row may have several: rows are independent, outputs of
+the same row are not.
 
-Closed formulas, so that ten thousand rows take no time; bootstrap intervals are in `intervals.py`.
+The formulas are closed, so that ten thousand rows take no time; bootstrap intervals are in
+`intervals.py`.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ def cluster_mean(
 ) -> Statistic:
     """Compute the mean with its t interval; groups are independent, values within a group are not.
 
-    Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models": the sums
-    of the residuals of each group make the variance, times G / (G - 1), with G - 1 degrees of
-    freedom; without groups it is Student's interval. NaN counts as missing. No interval where fewer
-    than two groups have data, or where nothing varies.
+    Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models": the
+    variance is computed from each group's sum of residuals, times G / (G - 1), with G - 1 degrees
+    of freedom; without groups it is Student's interval. NaN counts as missing. There is no interval
+    if fewer than two groups have data, or if nothing varies.
     """
     array = vector(values)
     present = ~np.isnan(array)
@@ -69,11 +71,12 @@ def cluster_share(
     """Compute the share of true values with Wilson's interval; groups are independent, values
     within a group are not.
 
-    The trials that count are the effective ones: their number by the design effect, corrected for
-    the degrees of freedom as by Korn and Graubard (1998), "Confidence intervals for proportions
-    with small expected number of positive counts estimated from survey data"; in Wilson's formula
-    as by Franco et al. (2019), "Comparative study of confidence intervals for proportions in
-    complex sample surveys". Where each is its own group it is Wilson's interval itself.
+    The number of trials in the formula is the effective one: the number of values divided by the
+    design effect, corrected for the degrees of freedom as by Korn and Graubard (1998), "Confidence
+    intervals for proportions with small expected number of positive counts estimated from survey
+    data"; it is used in Wilson's formula as by Franco et al. (2019), "Comparative study of
+    confidence intervals for proportions in complex sample surveys". If each value is its own group,
+    it is Wilson's interval itself.
     """
     array = vector(successes)
     numbers = group_numbers(groups, array.size)

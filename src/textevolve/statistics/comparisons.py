@@ -1,7 +1,8 @@
-"""Whether one judge is better than another on the same items, and how many items it would take.
+"""Tests of the difference between two judges or variants on the same items, and the number of items
+needed to find it.
 
-Every test but `permutation_p` is paired: both judges saw the same items, an item that either lacks
-is left out. The figures compared are credits in [0, 1] or any other number an item.
+Every test but `permutation_p` is paired: an item that either side lacks is left out. The compared
+values are credits in [0, 1], or any other number for each item.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ _CELLS = 4_000_000  # and signs
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """The result of a paired test. `p` is two-sided. Both judges judged `items`; on `first` items
-    the first judge did better, on `second` items the second."""
+    """The result of a paired test. `p`: the two-sided p-value. `items`: the number of items that
+    both sides have; on `first` of them the first side is better, on `second` the second. `exact`:
+    whether all patterns of signs were counted, not a random sample."""
 
     p: float
     items: int
@@ -58,13 +60,14 @@ def sign_flip_test(
     draws: int = FLIPS,
     seed: int = 0,
 ) -> PairedTest:
-    """Test whether the mean paired difference is 0: a two-sided permutation test by flipping signs.
+    """Test whether the mean paired difference is 0, by a two-sided permutation test that flips
+    signs.
 
     Fisher (1935), "The Design of Experiments", chapter III. With `groups` all differences of a
-    group flip together, since its items are not independent. Exact for up to 16 groups (or items)
-    whose differences do not cancel out; above, `draws` random patterns and p = (1 + b) / (1 + m)
-    after Phipson and Smyth (2010), "Permutation p-values should never be zero". p is 1 where
-    nothing differs and NaN where there is no item.
+    group flip together, since its items are not independent. The test is exact for up to 16 groups
+    (or items) whose differences do not cancel out; for more it draws `draws` random patterns, with
+    p = (1 + b) / (1 + m) after Phipson and Smyth (2010), "Permutation p-values should never be
+    zero". p is 1 if nothing differs, and NaN if there is no item.
     """
     ours, theirs = paired(treatment, control)
     difference = ours - theirs
@@ -86,12 +89,13 @@ def sign_flip_test(
 
 
 def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float:
-    """Compute the one-sided p-value that the mean of `treatment` is no higher: how often a random
-    split of all numbers into two samples of these sizes separates the means at least as far.
+    """Compute the one-sided p-value of the hypothesis that the mean of `treatment` is no higher:
+    the share of random splits of all values into two samples of these sizes that separate the means
+    at least as far.
 
-    Two samples without pairs, after Pitman (1937), "Significance tests which may be applied to
-    samples from any populations". Exact where there are at most `FLIPS` partings; else random ones
-    and p = (1 + b) / (1 + m) as in `sign_flip_test`. NaN where a sample is empty.
+    For two samples without pairs, after Pitman (1937), "Significance tests which may be applied to
+    samples from any populations". It is exact for at most `FLIPS` splits; for more it draws random
+    ones, with p = (1 + b) / (1 + m) as in `sign_flip_test`. NaN if a sample is empty.
     """
     pooled = np.array([*treatment, *control], dtype=float)
     if not len(treatment) or not len(control):
@@ -107,11 +111,11 @@ def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float
 
 
 def holm(p_values: Sequence[float] | Array) -> Array:
-    """Adjust p-values for their number by Holm's method; all below alpha are significant, with a
-    family-wise error rate of alpha.
+    """Adjust p-values for their number by Holm's method: those that remain below alpha are
+    significant at a family-wise error rate of alpha.
 
-    Holm (1979), "A simple sequentially rejective multiple test procedure". A NaN stays NaN and is
-    not counted as a test.
+    Holm (1979), "A simple sequentially rejective multiple test procedure". A NaN stays NaN and does
+    not count as a test.
     """
     raw = vector(p_values)
     adjusted = np.full(raw.shape, np.nan)
@@ -131,11 +135,11 @@ def difference_interval(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Interval:
-    """Compute an interval of the mean of treatment minus control: all means that the sign-flip test
-    does not reject. It excludes 0 if that test finds a difference.
+    """Compute an interval of the mean of treatment minus control: all values that the sign-flip
+    test does not reject. It excludes 0 if that test finds a difference.
 
-    Its ends are means of subsets: Hartigan (1969), "Using subsample values as typical values"; by
-    random subsets above 16 groups. Exact where differences are spread alike to both sides of their
+    Its ends are means of subsets: Hartigan (1969), "Using subsample values as typical values";
+    above 16 groups the subsets are random. It is exact if differences are symmetric about their
     mean. With 5 groups or fewer no test reaches the level of 95 %, and there is no interval.
     """
     quantile(level)  # refuses one that is none
@@ -174,9 +178,8 @@ def holm_interval(
     corrected: float,
     seed: int,
 ) -> Interval:
-    """Widen the `difference_interval` for a p-value that `holm` corrected: as much as the
-    correction is stricter, so that 0 lies within it exactly if the corrected p-value is above
-    0.05."""
+    """Widen the `difference_interval` for a p-value that `holm` corrected, by as much as the
+    correction is stricter, so that it includes 0 exactly if the corrected p-value is above 0.05."""
     level = 1 - ALPHA * (p / corrected if corrected > 0 else 1.0)
     interval = difference_interval(treatment, control, groups, level=level, draws=FLIPS, seed=seed)
     low, high = interval.low, interval.high
@@ -198,14 +201,15 @@ def items_needed(
 ) -> float:
     """Compute how many independent items a two-sided test needs to find a difference of this size.
 
-    `size`: that of the difference seen, unless given; then NaN where none was seen. `tests`: the
-    number of tests that `holm` corrects for; the first has `alpha` divided by it. With as few items
-    as differ, in the same direction all, an exact test could not be below that: 6 at 0.05.
+    `size`: by default the observed difference; NaN if there is none. `tests`: the number of tests
+    that `holm` corrects for, the first of which has `alpha` divided by it. The result is never
+    below the number of items with differences in the same direction that an exact test needs: 6 at
+    0.05.
 
     Connor (1987), "Sample size for testing differences in proportions for the paired-sample
     design", p. 209, after Miettinen (1968): n = (z_a sqrt(d2) + z_b sqrt(d2 - d^2))^2 / d^2, where
-    d is the mean difference and d2 the mean of its square, which for verdicts right or wrong is
-    the share of items on which the judges differ.
+    d is the mean difference and d2 the mean of its square, which for right or wrong verdicts is the
+    share of items on which the judges differ.
     """
     difference = _differences(treatment, control)
     mean = mean_present(difference) if size is None else size
@@ -255,10 +259,16 @@ def _share_as_far(sums: Array, patterns: Iterator[Array]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """The means of two lists of scores over the same `items`, and the first less the second with
-    the ends of its `holm_interval`, None without one; `p`: of a sign-flip test, corrected where it
-    is one of several. `needed`: items for a test with 80 % power to find such a difference, None
-    where none was seen."""
+    """The comparison of two lists of scores over the same `items`.
+
+    Attributes:
+        first: The mean of the first list; `second`: the mean of the second.
+        low: The lower end of the `holm_interval` of the first mean minus the second, and `high`:
+            the upper end; None without an interval.
+        p: The p-value of a sign-flip test, corrected if it is one of several.
+        needed: The number of items with which a test would find such a difference with 80 % power;
+            None without a difference.
+    """
 
     items: int
     first: float

@@ -1,6 +1,6 @@
-"""Means and shares with their intervals; the arrays that all statistics here are made on.
+"""Means and shares with their intervals, and the arrays that all other statistics here use.
 
-Nothing here knows of judges or cases. A missing value is NaN and is left out.
+A missing value is NaN and is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _SERIES_UP_TO = 200
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval; if it cannot be computed, both ends are NaN and `reason` says why."""
+    """A confidence interval. If it cannot be computed, both ends are NaN, and `reason` has the
+    reason."""
 
     low: float
     high: float
@@ -43,7 +44,7 @@ _NONE = Interval(math.nan, math.nan, "no item")
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A figure with its interval; NaN if it is missing."""
+    """A figure with its interval; the figure is NaN if it is missing."""
 
     value: float = math.nan
     interval: Interval = _NONE
@@ -102,7 +103,7 @@ def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Int
 
     Wilson (1927), "Probable inference, the law of succession, and statistical inference"; Brown,
     Cai and DasGupta (2001), section 3.1.1. Half a success (a tie) is allowed; it varies less than
-    the formula thinks, so the interval is then somewhat too wide.
+    the formula assumes, so that the interval is then somewhat too wide.
     """
     z = quantile(level)
     if not 0 <= successes <= trials:
@@ -125,9 +126,9 @@ def mean_interval(
     seed: int = 0,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Compute an interval of the mean of one figure per item; see `bootstrap_interval`. Figures
-    within `UNIT` get Wilson's interval, with groups as trials, if all are equal, or if there are
-    fewer than 30 groups and each is 0, 1 or one half."""
+    """Compute an interval of the mean of one value per item, as in `bootstrap_interval`. If values
+    are within `UNIT` and all equal, or if there are fewer than 30 groups and each value is 0, 1 or
+    one half, it is Wilson's interval, with groups as trials."""
     array = vector(values)
     present = ~np.isnan(array)
     features = np.stack([np.where(present, array, 0.0), present.astype(np.float64)], axis=1)
@@ -153,17 +154,17 @@ def betting_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Compute an interval of the mean of independent figures within `bounds`, valid at its level
-    for any number of figures and any distribution.
+    """Compute an interval of the mean of independent values within `bounds` that holds at its level
+    for any number of values and any distribution.
 
-    Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting",
-    JRSS B 86: the hedged capital interval with predictable bets for a fixed number of items. A mean
-    is refuted if betting on larger (or smaller) figures would have multiplied a stake by
-    2 / (1 - level) against it, which by Ville's inequality is that rare where it is the true one.
-    Bets depend on the order, so the figures are shuffled by the seed, whatever they were sorted by.
+    Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting", JRSS
+    B 86: the hedged capital interval with predictable bets for a fixed number of items. A mean is
+    rejected if bets on larger (or smaller) values would have multiplied a stake by 2 / (1 - level),
+    which by Ville's inequality is that improbable for the true mean. Since bets depend on the
+    order, values are shuffled by the seed first.
 
     Raises:
-        InputError: a figure lies outside of the bounds.
+        InputError: a value is outside the bounds.
     """
     low, high = bounds
     part = (vector(values) - low) / (high - low)
@@ -178,7 +179,7 @@ def betting_interval(
 
 
 def _bet_on_more(values: Array, stake: float) -> float:
-    """Return the lowest mean in [0, 1] that bets on larger values do not refute."""
+    """Return the lowest mean in [0, 1] that bets on larger values do not reject."""
     bets = _size_bets(values, stake)
     low, high = 0.0, 1.0
     for _ in range(40):
@@ -197,7 +198,8 @@ def _size_bets(values: Array, stake: float) -> Array:
 
 
 def _win_most(values: Array, bets: Array, mean: float) -> float:
-    """Return the logarithm of the largest capital that the bets against a mean ever reach."""
+    """Return the logarithm of the largest capital that the bets against a mean reach at any
+    time."""
     gains = np.minimum(bets, _GREATEST_BET / mean) * (values - mean)
     return float(np.log1p(gains).cumsum().max())
 
@@ -214,18 +216,19 @@ def bootstrap_interval(
 ) -> Interval:
     """Compute an interval of a statistic of sums over items, by resampling whole groups.
 
-    From 30 groups on the percentiles of draws with replacement: Efron and Tibshirani (1993), "An
-    Introduction to the Bootstrap", section 13.3; groups as the unit drawn: Field and Welsh (2007),
-    "Bootstrapping clustered data". With fewer groups these are too narrow, and it is the jackknife
-    with Student's t, cut at `bounds`: Tukey (1958), "Bias and confidence in not quite large
-    samples"; of a mean that is Student's interval. `features`: (items, m),
-    what each item adds to the sums, all 0 for a missing one. `statistic`: sums (..., m) to values
-    (...).
-    `groups`: a name for each item; an item with none ("" or None) is its own group.
+    From 30 groups it consists of percentiles of draws with replacement: Efron and Tibshirani
+    (1993), "An Introduction to the Bootstrap", section 13.3; groups as the drawn unit: Field and
+    Welsh (2007), "Bootstrapping clustered data". With fewer groups these would be too narrow, and
+    the jackknife with Student's t is used, clipped to `bounds`: Tukey (1958), "Bias and confidence
+    in not quite large samples"; for a mean it is Student's interval.
 
-    There is no interval where fewer than two groups have data, where all resamples give one value
-    (a width of 0 would claim certainty; for a share take `wilson_interval`), or where the statistic
-    is undefined in more than a twentieth of them (fewer are left out).
+    `features`: the contributions of each item to the sums, shape (items, m), all 0 for a missing
+    item. `statistic`: a function from sums (..., m) to values (...). `groups`: a name for each
+    item; an item with "" or None is a group of its own.
+
+    There is no interval if fewer than two groups have data, if all resamples have the same value (a
+    width of 0 would claim certainty; for shares use `wilson_interval`), or if the statistic is
+    undefined in more than a twentieth of the resamples (fewer are left out).
     """
     if draws < 1:
         raise InputError(f"a bootstrap needs at least one draw, not {draws}")
@@ -243,7 +246,7 @@ def bootstrap_interval(
 
 
 def resampling_interval(values: Array, level: float = 0.95) -> Interval:
-    """Compute an interval from a statistic's values under the weights of `draw_weights`."""
+    """Compute an interval from the values of a statistic under the weights of `draw_weights`."""
     defined = values[~np.isnan(values)]
     if defined.size < values.size * (1 - MOST_UNDEFINED) or np.isnan(values[0]):
         share = 1 - defined.size / values.size
@@ -263,7 +266,7 @@ def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:
     """Return a group number, from 0, for each item; items with "" or None are groups of their own.
 
     Raises:
-        InputError: there is not one group for each item.
+        InputError: the numbers of groups and items differ.
     """
     if groups is None:
         return np.arange(items)
@@ -275,7 +278,7 @@ def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:
 
 
 def sum_groups(values: Array, numbers: NDArray[np.intp]) -> Array:
-    """Return the sums of rows (items, ...) by group, (groups, ...)."""
+    """Sum the rows (items, ...) of each group, shape (groups, ...)."""
     sums = np.zeros((int(numbers.max(initial=-1)) + 1, *values.shape[1:]))
     np.add.at(sums, numbers, values)
     return sums
@@ -295,7 +298,7 @@ def _tail(level: float) -> float:
 
 
 def _sum_by_group(features: Array, groups: Groups | None) -> Array:
-    """Return sums (groups, m) of the groups that have any value."""
+    """Sum the features of each group, shape (groups, m), for groups that have any data."""
     numbers = group_numbers(groups, len(features))
     present = (features != 0).any(axis=1)
     _, numbers = np.unique(numbers[present], return_inverse=True)

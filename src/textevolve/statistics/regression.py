@@ -1,7 +1,7 @@
-"""Logistic regression with a ridge, by Newton's method.
+"""Logistic regression with a ridge penalty, by Newton's method.
 
-Pure arithmetic on arrays. What is regressed on what, and how strong the penalty is, is decided by
-the caller.
+The functions are pure arithmetic on arrays; the caller chooses the variables and the strength of
+the penalty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Slopes: TypeAlias = tuple[float, Array, Array]
 STEPS = 100
 HALVINGS = 50
 CLOSE = 1e-12
-"""Newton's decrement, as a share of the function's size, at which the minimum is reached."""
+"""The size of Newton's decrement, as a share of the function's value, at which the minimum counts
+as reached."""
 
 
 def logistic(x: Array) -> Array:
@@ -36,12 +37,12 @@ def log_logistic(x: Array) -> Array:
 def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array) -> Array:
     """Fit a logistic regression to `rows` (n, k), and return its weights (k,).
 
-    Minimised is sum(counts * cross-entropy(shares, logistic(rows @ weights))) + sum(ridge *
-    weights^2) / 2, in natural logarithms; `ridge` may be another for each weight, as for an
-    intercept, which is the weight of a column of ones. `shares` lie in [0, 1], as where a tie is a
-    half (Papke and Wooldridge 1996, "Econometric methods for fractional response variables"). With
-    a ridge above 0 the function is strictly convex, so that it has one minimum, even if a plane
-    separates the rows, and damped Newton steps find it (Boyd and Vandenberghe 2004, 9.5).
+    It minimises sum(counts * cross-entropy(shares, logistic(rows @ weights))) + sum(ridge *
+    weights^2) / 2, in natural logarithms. `ridge` may differ between weights, as for an intercept,
+    which is the weight of a column of ones. `shares` lie in [0, 1]; a tie is one half (Papke and
+    Wooldridge 1996, "Econometric methods for fractional response variables"). With a ridge above 0
+    the function is strictly convex and has one minimum, even if a plane separates the rows, which
+    damped Newton steps find (Boyd and Vandenberghe 2004, 9.5).
 
     Raises:
         InputError: the shapes do not fit, or the ridge is not above 0.
@@ -66,8 +67,8 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
 
 
 def minimise(slopes: Callable[[Array], Slopes], start: Array) -> Array:
-    """Minimise a strictly convex function by Newton's method, with steps halved until each lowers
-    it by a share of what its slope promises (Armijo)."""
+    """Minimise a strictly convex function by Newton's method. A step is halved until it lowers the
+    function by a share of what its slope predicts (Armijo)."""
     here, (value, gradient, curvature) = start, slopes(start)
     for _ in range(STEPS):
         step = -np.linalg.solve(curvature, gradient)

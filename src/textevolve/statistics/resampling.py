@@ -1,4 +1,4 @@
-"""Which groups each resample of the data takes, for every interval that is made by resampling."""
+"""The resamples of groups on which all resampling intervals are based."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ _CELLS = 1_000_000  # random numbers held at once
 
 
 FEW = 30
-"""With fewer groups the percentiles of a bootstrap are too narrow: a jackknife takes its place."""
+"""The number of groups from which a bootstrap is used. Its percentiles are too narrow for fewer
+groups, so a jackknife is used for those."""
 
 
 def draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
-    """Yield how often each resample takes each group, (resamples, groups), in blocks that fit into
-    memory: random draws with replacement; with fewer than `FEW` groups all groups first, then all
-    but one in turn. `intervals.resampling_interval` makes an interval from either."""
+    """Yield how often each group occurs in each resample, shape (resamples, groups), in blocks that
+    fit into memory.
+
+    The resamples are random draws with replacement. For fewer than `FEW` groups they are first all
+    groups, then all but each one in turn. `intervals.resampling_interval` computes an interval from
+    either form.
+    """
     if groups < FEW:
         yield np.ones((groups + 1, groups)) - np.eye(groups + 1, groups, -1)
         return

@@ -1,7 +1,6 @@
-"""One exact test of a paired gain, looked at more than once.
+"""An exact test of a paired gain that may be evaluated several times while data comes in (looks).
 
-The test is one-sided: whether the mean of paired differences is above 0. Nothing here knows of
-templates or judges.
+The test is one-sided: whether the mean of paired differences is above 0.
 """
 
 from __future__ import annotations
@@ -15,19 +14,20 @@ import numpy as np
 from textevolve.statistics.intervals import Array, Numbers
 
 ALPHA = 0.025
-"""The one-sided level: as strict as a two-sided test at 0.05 that looks at gains alone."""
+"""The one-sided level, which is as strict as a two-sided test at 0.05 of which only gains count."""
 LATTICE = 1000
-"""Differences are rounded to so many parts of 1, so that the distribution of sums is a table."""
+"""The number of parts of 1 to which differences are rounded, so that the distribution of sums is a
+finite table."""
 FIRST_LOOK = 0.005
-"""What of the level the look at the first half may spend."""
+"""The part of the level that the look at the first half of the data may use."""
 _TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class LookOutcome:
-    """The result of one look at the units so far. `p`: the chance, if nothing is gained, of a stop
-    at an earlier look or of as much as is seen at this one; `accepted` if that is within what may
-    be spent."""
+    """The result of one look at the data so far. `units`: the number of differences. `p`: the
+    probability, if there is no gain, of acceptance at an earlier look or of a sum at least as large
+    at this one. `accepted`: whether p is within the level that looks up to this one may use."""
 
     units: int
     p: float
@@ -38,21 +38,21 @@ def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> lis
     """Test whether the mean of paired differences is above 0, with a look after each block of
     units.
 
-    `blocks`: the differences of the units that each look adds, a unit being an item, or the sum
-    over items that are not independent. `spending`: the level that all looks up to this one may
-    spend together, increasing; the last is the level of the whole. Ends with the first look that
-    accepts.
+    `blocks`: the differences of the units that each look adds. A unit is an item, or the sum over
+    items that are not independent. `spending`: for each look the level that all looks up to it may
+    use together, increasing; the last is the level of the whole test. The test ends with the first
+    look that accepts.
 
-    The test flips signs (Fisher 1935, "The Design of Experiments", chapter III): if the two
-    templates do equally well, a unit's difference is as likely to have the other sign. For right
-    and wrong that is McNemar's exact test. Given the sizes of the differences, the joint
-    distribution of the sums at all looks is known, so that the level is kept exactly, with any
-    number of units, without a normal approximation or random draws: the patterns of signs that
-    would have been accepted at an earlier look are counted as spent, the others go on. Rosenberger
-    and Lachin (2015), "Randomization in Clinical Trials", section 10.10, after Lan and DeMets
-    (1983), "Discrete sequential boundaries for clinical trials". The table of sums is made by
-    convolution, after Pagano and Tritchler (1983), "On obtaining permutation distributions in
-    polynomial time". To stop early for want of success needs no correction: it accepts less.
+    Signs are flipped (Fisher 1935, "The Design of Experiments", chapter III): if both sides are
+    equally good, a unit's difference has either sign with the same probability. For right and wrong
+    answers that is McNemar's exact test. Given the sizes of the differences, the joint distribution
+    of the sums at all looks is known, so that the level holds exactly for any number of units,
+    without a normal approximation or random draws: patterns of signs that would have been accepted
+    at an earlier look are counted as used, and the others continue. Rosenberger and Lachin (2015),
+    "Randomization in Clinical Trials", section 10.10, after Lan and DeMets (1983), "Discrete
+    sequential boundaries for clinical trials". The table of sums is computed by convolution, after
+    Pagano and Tritchler (1983), "On obtaining permutation distributions in polynomial time".
+    Stopping early for lack of success needs no correction, since it only accepts less.
     """
     steps = [np.rint(np.asarray(block, dtype=float) * LATTICE).astype(int) for block in blocks]
     unit = int(np.gcd.reduce(np.concatenate([np.zeros(1, int), *steps]))) or 1
@@ -77,7 +77,8 @@ def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> lis
 
 
 def _flip(alive: Array, size: int) -> Array:
-    """Add one more unit, whose difference has one sign or the other."""
+    """Add one more unit to the table of sums, with a positive or negative difference of this
+    size."""
     flipped = np.zeros_like(alive)
     flipped[size:] += alive[:-size]
     flipped[:-size] += alive[size:]
@@ -85,5 +86,5 @@ def _flip(alive: Array, size: int) -> Array:
 
 
 def fewest_units(level: float = ALPHA) -> int:
-    """Return the fewest units, all with a gain, whose p-value can reach the level."""
+    """Return the smallest number of units, all with a gain, whose p-value can reach the level."""
     return math.ceil(-math.log2(level))
