@@ -1,7 +1,7 @@
 """The command line: one file for each group of commands, and the drawing in the terminal.
 
-Commands read settings, wire parts and show results; they compute nothing. Slow imports are made in
-the commands that need them.
+Commands read settings, call the studies and stores, and show results; they compute nothing
+themselves. Slow modules are imported only by the commands that need them.
 
 Exit codes: 0 done; 1 a model or the store failed; 2 bad input or settings; 3 done, but some cases
 have no score; 4 done, but a gate fails; 130 interrupted; 141 the reader of the output has gone;
@@ -27,7 +27,8 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    """Run the command line; our own errors are shown as one line, never as a traceback."""
+    """Run the command line. This package's own errors are shown as one line, never as a
+    traceback."""
     with process.begin() as state:
         code = _run()
         try:
@@ -63,8 +64,8 @@ def _run() -> int | str | None:
 
 
 def _fail_to_print(error: OSError) -> int:
-    """Report why standard output cannot be written, unless its reader has gone; return the exit
-    code."""
+    """Report why standard output cannot be written, unless its reader has closed the pipe; return
+    the exit code."""
     if isinstance(error, BrokenPipeError):
         process.note_reader_gone()
     else:

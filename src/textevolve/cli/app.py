@@ -1,8 +1,8 @@
-"""The command line, made from the table of commands. A command's own module is loaded when the
-command is called.
+"""The command line application, built from the table of commands. The module of a command is
+imported when the command is called.
 
-The commands of studies are made from their specifications (`study.py`), those of resources from
-their kinds (`resources.py`); the others are functions in the files that the table names.
+The commands of studies are generated from their specifications (`study.py`), those of resources
+from their kinds (`resources.py`); all others are functions in the files that the table names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from textevolve.terms import find_term
 
 
 class LazyGroup(TyperGroup):
-    """A group that knows the names of its commands and loads each when it is called."""
+    """A group of commands that knows their names from the table, and loads each command when it is
+    called."""
 
     def __init__(
         self, *, below: Mapping[str, CommandEntry] = COMMANDS, default: str = "", **settings: Any
@@ -41,7 +42,7 @@ class LazyGroup(TyperGroup):
 
     @commands.setter
     def commands(self, _commands: Mapping[str, Any]) -> None:
-        """Ignore the commands of typer's own making: the table has all."""
+        """Ignore the commands that typer assigns, since the table has all commands."""
 
     def _load(self, name: str) -> Any:
         if name not in self._loaded:
@@ -75,7 +76,8 @@ class LazyGroup(TyperGroup):
 
 
 def suggest_command(name: str, group: Mapping[str, CommandEntry]) -> str:
-    """Suggest the commands most similar to an unknown one: of its group, otherwise of all."""
+    """Return the commands most similar to an unknown one: those of its group, or else of all
+    groups."""
     paths = list(_paths(COMMANDS, "textevolve"))
     names = {path.rpartition(" ")[2] for path in paths}
     if term := find_term(name, group):
@@ -94,7 +96,8 @@ def _paths(below: Mapping[str, CommandEntry], beginning: str) -> Iterator[str]:
 
 
 def load_command(name: str, entry: CommandEntry) -> Any:
-    """Load a command with its options, or a group without its commands."""
+    """Import a command and return it with its options; for a group, return it without importing its
+    commands."""
     if entry.below:
         more = f"\n\nWithout a command, `{entry.default}` is meant." if entry.default else ""
         return LazyGroup(
@@ -148,12 +151,13 @@ LAST = ("Gates", "Run", "Advanced", "Options")
 
 
 class Command(TyperCommand):
-    """A command whose help shows options under the headings of their groups."""
+    """A command whose help shows options below the headings of their groups."""
 
     summary, examples = "", ()
 
     def set_help(self, summary: str, examples: Sequence[str]) -> None:
-        """Begin the help with a line and examples; the rest of the docstring follows them."""
+        """Set the line and the examples with which the help begins; the rest of the docstring
+        follows."""
         self.summary, self.examples = summary, examples
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
@@ -205,7 +209,7 @@ class Command(TyperCommand):
 
 
 def _rank(panel: tuple[str, object]) -> int:
-    """Rank a command's own panels before the shared ones."""
+    """Return the sort key of a help panel: a command's own panels precede the shared ones."""
     heading = panel[0].partition(" ")[0]
     return LAST.index(heading) if heading in LAST else -1
 

@@ -94,7 +94,7 @@ def _report_waiting(event: Event) -> None:
 
 
 class Talk:
-    """Input and output of a chat. `interactive`: both are a terminal."""
+    """The input and output of a chat. `interactive`: whether both are a terminal."""
 
     def __init__(self, chat: OpenChat, plan: ChatPlan, *, as_json: bool = False) -> None:
         self.chat, self.plan, self.as_json = chat, plan, as_json
@@ -102,7 +102,7 @@ class Talk:
         self.interactive = sys.stdin.isatty() and self.streams
 
     def converse(self) -> None:
-        """Read messages at the prompt until there are no more."""
+        """Read messages at the prompt until the user ends the chat."""
         with suppress(ImportError):  # not on every system; without it lines cannot be edited
             import_module("readline")
         user = self.plan.persona.user or "you"
@@ -134,7 +134,7 @@ class Talk:
             raise InputError(f"standard input is not UTF-8: {error.reason}") from error
 
     def answer(self, events: Generator[ChatEvent]) -> None:
-        """Print an answer: at a terminal as it comes, otherwise when it is complete."""
+        """Print an answer: at a terminal while it is generated, otherwise when it is complete."""
         with self._first_stops(), closing(events):
             for event in events:
                 if isinstance(event, AnswerPiece) and self.streams:
@@ -162,8 +162,8 @@ class Talk:
 
     @contextmanager
     def _first_stops(self) -> Generator[None]:
-        """Make the first Ctrl-C in the `with` block stop the current answer only, and not the
-        chat."""
+        """Make the first Ctrl-C in the `with` block stop only the current answer; a second one ends
+        the chat."""
         before = signal.getsignal(signal.SIGINT)
         if not self.interactive or before in (signal.SIG_IGN, None):
             yield
@@ -211,7 +211,8 @@ class Talk:
                 say(f"[memories kept: {len(learned.ids)}]")
 
     def finish(self) -> None:
-        """Make memories of pending turns; an interrupt leaves them for the next chat."""
+        """Wait until memories of pending turns are made. If it is interrupted, the next chat makes
+        them."""
         if self.chat.unlearned and sys.stderr.isatty():
             say("making memories; Ctrl-C leaves that to the next chat")
         self.chat.finish()

@@ -1,7 +1,7 @@
-"""The table of all commands: the groups, a line of help and two examples for each command, and
-where its code is.
+"""The table of all commands: the groups, and for each command a line of help, two examples, and the
+location of its code.
 
-Nothing is imported here, so that the help of a group loads no command.
+The table imports no command, so that the help of a group loads none.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class CommandEntry:
     """A command or a group of commands.
 
     Attributes:
-        help: The line that lists show, and that the command's own help begins with.
-        path: The place of a command: `study:KIND` (no kind: a file names it),
+        help: The line of help in lists of commands, with which the command's own help begins.
+        path: The location of a command: `study:KIND` (without a kind, a file names it),
             `resources:GROUP.VERB`, or `MODULE:FUNCTION` below `textevolve.cli`. Groups have none.
         examples: The arguments after `textevolve` in the examples of the help.
-        below: The commands of a group.
-        default: The command of a group that is meant if the first word names none.
+        below: The commands of a group by name.
+        default: The command of a group that is used if the first word names none.
     """
 
     help: str
@@ -39,7 +39,8 @@ def _group(help: str, below: Mapping[str, CommandEntry], default: str = "") -> C
 
 
 def _resources(words: str, noun: str, name: str, option: str) -> dict[str, CommandEntry]:
-    """Return the commands of a kind of resource; `name` and `option` are used in examples."""
+    """Return the commands of a kind of resource. `name` and `option`: the name and option in
+    examples."""
     group = words.split()[-1]
     texts = {
         "create": (f"Create {noun}.", option, f"{option} --json"),

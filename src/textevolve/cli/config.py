@@ -109,7 +109,8 @@ def revoke_key(
 
 
 def read_expiry(text: str | None) -> float | None:
-    """Return the time when a key ends, in seconds since 1970.
+    """Return the time at which a key expires, in seconds since 1970. `text`: a duration such as
+    30d; None for a key that never expires.
 
     Raises:
         InputError: the text is no duration.

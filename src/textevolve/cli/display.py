@@ -1,7 +1,7 @@
-"""The display of a running run, made from its events.
+"""The display of a run while it is performed, drawn from the run's events.
 
-A terminal shows a status line at the bottom; elsewhere plain lines are printed from time to time,
-without control codes. Either records are counted, or the steps that a study describes are printed.
+A terminal shows a status line at the bottom; other outputs get plain lines from time to time,
+without control codes. It either counts records, or prints the steps that the study describes.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ from textevolve.studies.judged_report import LiveDebate
 from textevolve.studies.study import AnyStudy, no_note
 
 Describe: TypeAlias = Callable[[Event], str | Report | None]
-"""Describes a step: one that starts as a status, one that ended as a line, or any as a report."""
+"""A function that describes an event: a step that starts as a status, one that has ended as a line,
+or either as a report; None if the event is not shown."""
 REDRAWN_PER_SECOND = 8
 LINE_EVERY, WAIT_EVERY = 10.0, 60.0
-"""Seconds between two plain lines of a count, and of waits between steps."""
+"""The seconds between two plain lines of a count, and between two lines about waiting."""
 
 
 class Progress:
-    """A listener and a context manager that shows the progress of a run.
+    """A listener and context manager that shows the progress of a run.
 
-    Without `note` call `count` for every record; `total` is None if the number of cases is not
-    known. `quiet`: nothing is drawn before the end.
+    Unless `note` describes steps, the caller counts every record by `count`. `total`: the number of
+    cases; None if it is not known. `quiet`: nothing is shown before the end.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Progress:
 
     @property
     def wait(self) -> str:
-        """Return the reason why nothing seems to happen; empty if there is none."""
+        """Return the reason why the run is waiting; empty if it is not."""
         return self._wait if self.clock() < self._wait_ends else ""
 
     def line(self, *, final: bool = False) -> str:
@@ -174,7 +175,7 @@ class Progress:
 
 
 def describe_wait(event: CallRetried | CallHeld | BatchPolled) -> str:
-    """Describe why nothing seems to happen; empty once a batch job's answers are here."""
+    """Describe why a run is waiting; empty once the answers of a batch job have arrived."""
     match event:
         case CallRetried():
             reason = wording.shorten(event.reason.removeprefix(f"{event.model}: "), 160)
@@ -188,8 +189,8 @@ def describe_wait(event: CallRetried | CallHeld | BatchPolled) -> str:
 
 
 def open_progress(stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: bool) -> Progress:
-    """Open the display of a run: the steps that its study describes, the debate over a single case,
-    or a count of the records."""
+    """Open the display of a run. It shows the steps that the study describes, the debate if there
+    is a single case, or a count of records."""
     if study.note is not no_note:
         display = Progress(note=study.note, quiet=quiet)
     elif study.streams and run.n_cases == 1 and not quiet:

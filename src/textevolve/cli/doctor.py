@@ -1,4 +1,5 @@
-"""`textevolve doctor`: the configuration, the models that answer, and each endpoint's features."""
+"""`textevolve doctor`: checks the configuration, calls the models, and probes each endpoint's
+features."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def doctor(
 
 
 def _attempt(check: Callable[[], str]) -> str:
-    """Return the finding of a check, or its error."""
+    """Return the result of a check, or the message of its error."""
     try:
         return check()
     except TextEvolveError as error:

@@ -1,4 +1,4 @@
-"""The console of the displays, and safe texts for it."""
+"""The console in which commands draw, and the preparation of texts from outside for it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from textevolve.report.terminal import print_report
 
 
 class _Console(Console):
-    """A console without Rich's SystemExit on a closed pipe, which would end a thread's event
-    loop."""
+    """A console that does not raise SystemExit on a closed pipe, as Rich does, which would end the
+    event loop of another thread."""
 
     def on_broken_pipe(self) -> None:
         process.lose_reader(sys.stderr if self.stderr else sys.stdout)
@@ -30,6 +30,6 @@ def show_report(report: Report) -> None:
 
 
 def safe(text: str, style: str = "") -> Text:
-    """Return a text from outside with control characters written out, so that neither markup nor
-    escape sequences in it have an effect."""
+    """Return a text from outside with control characters replaced, so that markup and escape
+    sequences in it have no effect."""
     return Text(wording.visible(text), style)

@@ -1,4 +1,5 @@
-"""Preparations of commands: the store is opened, models are fetched, the collector is calmed."""
+"""Preparations of commands: opening the store, downloading models, and adjusting the garbage
+collector."""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def calm_collector() -> None:
-    """Make Python collect garbage less often, and skip all existing objects."""
+    """Make the garbage collector run less often, and exclude all existing objects from it."""
     gc.freeze()
     gc.set_threshold(*CALM)
 
 
 def fetch_models(names: Iterable[str], run: RunRecord, settings: Settings) -> None:
-    """Fetch missing weights of a run's models, unless the run is finished."""
+    """Download missing weights of a run's local models, unless the run is finished."""
     if run.status != "finished":
         fetch_weights(names, settings)
 
 
 def fetch_weights(names: Iterable[str], settings: Settings) -> None:
-    """Fetch the missing weights of local models, by their specs, with a progress bar."""
+    """Download the missing weights of local models, with a progress bar. `names`: any models."""
     from textevolve.cli.models import draw_transfer
     from textevolve.llm.weights import fetch
 
@@ -47,8 +48,8 @@ def fetch_weights(names: Iterable[str], settings: Settings) -> None:
 def open_named(
     store: str | None, name: str = "-", namespace: str | None = None
 ) -> Generator[tuple[Settings, Store, str, str]]:
-    """Open the store; yield the settings, the store, and the namespace and bare name of `name`. The
-    namespace of the settings is created with its first use."""
+    """Open the store; yield the settings, the store, and `name` split into its namespace and bare
+    name. The namespace of the settings is created at its first use."""
     settings = read_settings(store=store)
     space, bare_name = split_name(name, namespace or settings.namespace)
     with closing(Store(settings.memory_location)) as resources:

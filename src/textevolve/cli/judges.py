@@ -1,5 +1,5 @@
-"""The commands `judges list`, `judges profiles` and `judges rubrics`. A study writes profiles
-(`studies/profile.py`)."""
+"""The commands `judges list`, `judges profiles` and `judges rubrics`. New profiles are written by a
+study (`studies/profile.py`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ JUDGES = {
     "cascade:BELOW:FIRST,SECOND": "the second if the first is not that certain",
     "FILE.judge": "judges fitted to labels by `judges fit`",
 }
-"""Every judge as `--judge` takes it."""
+"""All judges in the form in which `--judge` takes them, with a description."""
 
 
 def list_judges(as_json: options.Json = False) -> None:

@@ -61,7 +61,8 @@ PAGE = 500
 def _open(
     name: str, namespace: str | None, store: str | None, *, embeds: bool = False
 ) -> Generator[Memories]:
-    """Open an existing collection; `embeds`: fetch missing weights of its embedder."""
+    """Open an existing collection. `embeds`: whether missing weights of its embedder are
+    downloaded."""
     settings = read_settings(store=store)
     space_name, bare_name = split_name(name, namespace or settings.namespace)
     with keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space:

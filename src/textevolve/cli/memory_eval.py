@@ -1,4 +1,4 @@
-"""`textevolve memory-eval synth`: data to try a memory system on."""
+"""`textevolve memory-eval synth`: writes made-up data for trying out a memory system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`textevolve models list|pull|quantize`: local weights, and the display of downloads."""
+"""`textevolve models list|pull|quantize`: the local models with their weights, and the progress bar
+of downloads."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def _as_json(row: weights.WeightsRow) -> dict[str, Any]:
 
 @contextmanager
 def draw_transfer() -> Generator[ReportProgress]:
-    """Draw a progress bar for `fetch`: bytes, speed, source and time left; notes stay visible."""
+    """Show a progress bar for `fetch` within the block: bytes, speed, source and time left. Notes
+    stay visible above it."""
     from rich.progress import (
         BarColumn,
         DownloadColumn,

@@ -1,4 +1,4 @@
-"""`textevolve nodes show`: the nodes of a trace, which is no run."""
+"""`textevolve nodes show`: draws the nodes (steps of an agent) of a trace file, without a run."""
 
 from __future__ import annotations
 

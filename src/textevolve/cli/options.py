@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN: Mapping[str, Any] = {
     "add_completion": False,
     "rich_markup_mode": None,  # help in boxes takes twice the time
 }
-"""The settings of all groups of commands."""
+"""The settings of typer for all groups of commands."""
 
 RUN = "Run"
 ADVANCED = "Advanced"
@@ -86,6 +86,6 @@ ServerAddress = Annotated[
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before a deletion, unless `--yes` has answered already."""
+    """Ask the user to confirm a deletion, unless `--yes` was passed."""
     if not yes:
         typer.confirm(question, abort=True)

@@ -1,9 +1,9 @@
-"""The end of a command's process from outside: by a signal, or by a closed pipe.
+"""The end of a command from outside: by a signal, or by a closed pipe.
 
 SIGTERM, and SIGHUP of a closed terminal, act like Ctrl-C: they interrupt the command, which
 releases its resources and prints how to resume. A second signal ends the process at once. If the
-reader of the output has gone, as `head` does, the command ends silently. Characters that the
-terminal's encoding lacks are written as escapes.
+reader of the output has closed the pipe, as `head` does, the command ends silently. Characters that
+the terminal's encoding lacks are written as escapes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from types import FrameType
 from typing import TextIO
 
 READER_GONE, TERMINATED = 141, 143
-"""Exit codes as in shells after a signal: 128 plus the number of SIGPIPE, SIGTERM."""
+"""The exit codes after a closed pipe and after SIGTERM, which follow shells: 128 plus the number of
+the signal."""
 
 ENDING = [sign for sign in signal.Signals if sign.name in ("SIGINT", "SIGTERM", "SIGHUP")]
 """The signals that end a command. Windows has no SIGHUP."""
@@ -29,13 +30,14 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 class ReaderGone(BaseException):
-    """The reader of the output has gone. It is no Exception, so that it never becomes the failure
-    of an evaluator."""
+    """The error that ends a command after the reader of its output has closed the pipe. It is no
+    Exception, so that it cannot be recorded as the failure of an evaluator."""
 
 
 @dataclass
 class ProcessState:
-    """The signals and the closed pipe that this process met."""
+    """The state of this process: whether the reader of its output has closed the pipe, and whether
+    a signal has terminated it."""
 
     reader_gone: bool = False
     terminated: bool = False
@@ -50,7 +52,8 @@ _state = ProcessState()
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """Write characters that an encoding lacks as JSON escapes, so that a line of JSON stays one."""
+    """Return the JSON escapes of characters that an encoding lacks, so that a line of JSON stays
+    valid."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
@@ -61,7 +64,8 @@ codecs.register_error("json_escape", _escape)
 
 
 def _print_everything() -> None:
-    """Escape characters that the terminal cannot show, so that no text ends the command."""
+    """Make standard output escape characters that the terminal cannot show, so that no text ends
+    the command with an error."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)  # a test's or a program's may have none
         if reconfigure is not None:
@@ -89,7 +93,7 @@ def begin() -> Generator[ProcessState]:
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    """Interrupt the command. Another signal ends the process, even if the cleanup hangs."""
+    """Interrupt the command. A further signal ends the process even if the cleanup hangs."""
     for sign in ENDING:  # a shell whose terminal closes may repeat SIGHUP
         again = sign in (signal.SIGINT, signal.SIGTERM)
         signal.signal(sign, signal.SIG_DFL if again else signal.SIG_IGN)
@@ -103,12 +107,12 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def is_terminated() -> bool:
-    """Tell whether SIGTERM or SIGHUP, and not Ctrl-C, ends the command."""
+    """Tell whether the command was ended by SIGTERM or SIGHUP, not by Ctrl-C."""
     return _state.terminated
 
 
 def lose_reader(stream: TextIO) -> None:
-    """End the command after the reader of a stream has gone.
+    """End the command after the reader of a stream has closed the pipe.
 
     Raises:
         ReaderGone: always.
@@ -123,7 +127,7 @@ def note_reader_gone() -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Discard everything written to a stream from now on."""
+    """Discard everything that is written to a stream from now on."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

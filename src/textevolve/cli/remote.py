@@ -1,6 +1,6 @@
-"""Studies that run at a server, and are shown on the command line as if they ran here.
+"""Studies that run on a server, and are shown on the command line like local ones.
 
-`working.execute` does everything except the work itself.
+`working.execute` shows and writes the results; this module passes it the work on the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def run_there(
     server: RemoteServer, study: AnyStudy, spec: StudySpec, launch: Launch, run_options: RunOptions
 ) -> int:
-    """Run a study at a server, follow it to its end, and show and write its results; return the
+    """Run a study on a server, follow it to its end, and show and write its results; return the
     exit code."""
     if run_options.dry_run:
         raise InputError("--dry-run: estimates what this machine would ask; give --server none")

@@ -1,7 +1,7 @@
-"""The commands of resources: namespaces, agents, collections and users, such as `agents create`.
+"""The commands of resources (namespaces, agents, collections and users), such as `agents create`.
 
-Each verb is one function for all kinds. Its options are its own parameters and the fields of the
-kind's specification.
+Each verb is one function for all kinds of resources. Its options are its own parameters and the
+fields of the kind's specification.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from textevolve.studies.resource_report import describe, draw_list, draw_one
 
 SOURCE = "command line"
 UNNAMED = ("list", "import")
-"""Verbs that take no name."""
+"""The verbs that take no name of a resource."""
 TEXT_ONLY = ("delete", "export", "import")
-"""Verbs without `--json`."""
+"""The verbs without the option `--json`."""
 Unset = Annotated[
     list[str] | None,
     typer.Option("--unset", metavar="FIELD", help="Reset a field to its default. Repeatable."),
@@ -52,7 +52,14 @@ Force = Annotated[bool, typer.Option("--force", help="Even if agents name it.")]
 
 @dataclass(frozen=True)
 class ResourceCall:
-    """A call of a group's command with its values; the namespace is open."""
+    """A call of a resource command.
+
+    Attributes:
+        kind: The kind of resource.
+        name: The name of the resource; empty for verbs without a name.
+        space: The open namespace.
+        values: The values of the options, by name.
+    """
 
     kind: Kind[Any, Any]
     name: str
@@ -76,7 +83,8 @@ class ResourceCall:
 
 
 def make_command(path: str) -> Callable[..., None]:
-    """Make the command `GROUP.VERB`, such as agents.create."""
+    """Return the command function of a verb for a group. `path`: GROUP.VERB, such as
+    agents.create."""
     group, _, verb = path.partition(".")
     kind, run = KINDS[group], VERBS[verb]
     takes = inspect.signature(run, eval_str=True).parameters.values()
@@ -153,7 +161,8 @@ def update(call: ResourceCall, *, unset: Unset = None) -> None:
 
 
 def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) -> None:
-    """Add a field's default to the changes, also for fields of inner specifications."""
+    """Add a field with its default value to `changes`; fields of inner specifications are
+    allowed."""
     places = {n: (changes, f) for n, f in spec.model_fields.items() if n not in fixed}
     for field_name, field in spec.model_fields.items():
         if hasattr(field.annotation, "model_fields"):

@@ -1,4 +1,4 @@
-"""Output of results: files by their endings, and JSON on standard output."""
+"""Output of results: files in the format of their endings, and JSON on standard output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 def ending_of(output: str) -> str:
-    """Return the ending that selects the format of a file; standard output gets JSON lines."""
+    """Return the ending that determines the format of an output file; for standard output it is
+    that of JSON lines."""
     return ".jsonl" if output == "-" else Path(output).suffix.lower()
 
 
@@ -55,7 +56,8 @@ def write_outputs(
     *,
     gated: Gated = UNGATED,
 ) -> None:
-    """Write the results to each file, by its ending. An empty text leaves a file unchanged."""
+    """Write the results to each file, in the format of its ending. A file whose content would be an
+    empty text is not written."""
     spec = read_spec(study, read_stored(run))
     for output in outputs:
         ending, text = ending_of(output), ""
@@ -99,7 +101,8 @@ def print_list(
     *,
     as_json: bool,
 ) -> None:
-    """Print a list: as JSON lines, or drawn, or the sentence `empty` if there is nothing."""
+    """Print a list: as JSON lines, drawn by `draw`, or, if it has no items, as the sentence
+    `empty`."""
     if as_json:
         for item in items:
             print_json(data(item))
@@ -110,5 +113,5 @@ def print_list(
 
 
 def print_lines(line: Callable[[T], str]) -> Callable[[Sequence[T]], None]:
-    """Draw each item of a list as a line."""
+    """Return a function that prints each item of a list as a line."""
     return lambda items: print("\n".join(map(line, items)))

@@ -107,7 +107,7 @@ def show(
 
 
 RESUMED = (*("output", "concurrency", "batch", "on", *LIMIT_OPTIONS), *("as_json", "store"))
-"""The options of a resumed run, among those of all runs."""
+"""The options that the command for resuming a run takes, among those of all runs."""
 
 
 def _resume(run: str = "last", **values: Any) -> None:
@@ -150,7 +150,7 @@ def export(
 
 
 def export_run(store: Store, run: RunRecord, settings: Settings, outputs: Sequence[str]) -> None:
-    """Write a run's results to files, by their endings."""
+    """Write a run's results to files, in the formats of their endings."""
     study = find_study(read_stored(run).kind)
     check_outputs(study, outputs)
     _restore(store, run, settings)
@@ -196,10 +196,11 @@ def _open(store: str | None) -> tuple[Settings, Store]:
 
 
 def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
-    """Return a run that has all its cases, and its study.
+    """Return a run with its study.
 
     Raises:
-        InputError: cases are missing. MismatchError: a version without studies made the run.
+        InputError: the run lacks cases, since it was stopped while they were read. MismatchError:
+            it was made by a version without studies.
     """
     run = store.get_run(name)
     study = find_study(read_stored(run).kind)
@@ -214,7 +215,7 @@ def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
 
 
 def _get_restored(store: Store, name: str, settings: Settings) -> tuple[RunRecord, AnyStudy]:
-    """Return a run with all its records in the store, and its study."""
+    """Return a run with its study, after all its records were restored to the store."""
     run, study = _get_whole(store, name)
     _restore(store, run, settings)
     return run, study
@@ -279,7 +280,7 @@ def _format_status(run: RunRecord) -> str:
 
 
 def list_records(store: Store, run: RunRecord, matching: Found) -> Report:
-    """List the matching records, a line each."""
+    """Return a report that lists the matching records, one per line."""
     columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
     rows = [
         (

@@ -44,7 +44,8 @@ def _serve(**values: Any) -> None:
 
 
 def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
-    """Return the models that the options name, otherwise the one that is found."""
+    """Return the models that the options name, or else the default model; empty if none is
+    available."""
     judge_model_names = [
         name for judge in options.judge for name in judge_models(judge, None) if name
     ]

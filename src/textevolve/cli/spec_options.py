@@ -1,6 +1,7 @@
-"""Options of the command line made from a specification's fields, and specifications from them.
+"""Conversion of a specification's fields to options of the command line, and of their values back
+to a specification.
 
-Everything arrives as text and is checked by the specification, so that each rule is in one place.
+All values arrive as text and are checked by the specification, so that each rule is in one place.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
     """Return the arguments and options of a specification: arguments first, and the fields of inner
-    specifications last, since help groups them in this order."""
+    specifications last, since help lists them in this order."""
     names = dict.fromkeys([*spec.__annotations__, *spec.model_fields])
     fields = {name: spec.model_fields[name] for name in names if name in spec.model_fields}
     within = {name: inner for name, field in fields.items() if (inner := _spec_in(field))}
@@ -47,7 +48,8 @@ def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
 
 
 def _spec_in(field: FieldInfo) -> type[Frozen] | None:
-    """Return the inner specification of a field, whose fields are options like the others."""
+    """Return the inner specification of a field, whose own fields become options; None for other
+    fields."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Frozen) else None
 
@@ -65,7 +67,8 @@ def give_parameters(
 
 
 def takes(spec: type[Frozen], *without: str) -> Callable[[F], F]:
-    """Replace the `**values` of a command with the options of a specification."""
+    """Return a decorator that replaces the `**values` of a command by the options of a
+    specification. `without`: the fields that are left out."""
 
     def shape(command: F) -> F:
         declared = inspect.signature(command, eval_str=True).parameters.values()
@@ -82,7 +85,7 @@ def takes(spec: type[Frozen], *without: str) -> Callable[[F], F]:
 
 
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """Return a parameter of a command that no specification has."""
+    """Return a parameter of a command that belongs to no specification."""
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
@@ -115,8 +118,8 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
-    """Return the types of a field except None; for a list those of its items. A choice stays a
-    Literal."""
+    """Return the types of a field except None; for a list the types of its items. A Literal stays
+    as it is."""
     if _is_mapping(annotation):
         return (Mapping,)
     if get_origin(annotation) in (tuple, list):
@@ -162,7 +165,7 @@ def _format_default(field: FieldInfo) -> str:
 
 
 def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a specification's fields, with the texts of files read.
+    """Return the values of a specification's fields, in which files are replaced by their texts.
 
     Raises:
         InputError: a file cannot be read.
@@ -189,8 +192,7 @@ def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_pair(name: str, text: str, *, plain: bool) -> tuple[str, Any]:
-    """Read NAME=VALUE into a name and a value. The value is parsed as YAML, or with `plain` kept as
-    text."""
+    """Parse NAME=VALUE. The value is parsed as YAML; with `plain` it stays a text."""
     key, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"--{name.replace('_', '-')}: give NAME=VALUE, not '{text}'")
@@ -203,13 +205,13 @@ def _read_pair(name: str, text: str, *, plain: bool) -> tuple[str, Any]:
 
 
 def _read_named(path: str) -> dict[str, str]:
-    """Read a file with its path, since its ending may determine the format."""
+    """Return the text of a file with its path, since the ending may determine the format."""
     name = "standard input" if path == "-" else Path(path).stem
     return {"name": name, "text": read_text(path), "file": path}
 
 
 def _read_or_rows(text: str) -> str:
-    """Read a text as `read_argument` does; the name of a file of rows stays."""
+    """Return a text as `read_argument` does; the name of a file of rows is returned unchanged."""
     return text if names_rows(text) else read_argument(text)
 
 

@@ -1,7 +1,7 @@
-"""One command for every kind of study, made from the fields of its specification.
+"""The commands that run studies, one for each kind, generated from the fields of its specification.
 
-Nothing here knows a kind by name: all differences are in the specification, in the study's report,
-and in its lines for events.
+The module contains no code for a particular kind: all differences are in the specification, in the
+study's report, and in its descriptions of events.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from textevolve.wiring import Limits
 
 
 def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = False) -> None:
-    """Print the estimate of calls, tokens and cost. `reason`: how the model was chosen."""
+    """Print the estimate of calls, tokens and cost. `reason`: why the model was chosen."""
     if as_json:
         typer.echo(json.dumps(data))
         return
@@ -64,13 +64,14 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
 
 
 def _round(value: float) -> str:
-    """Round a number to three significant digits, since more would pretend precision."""
+    """Round a number to three significant digits, since more would suggest a false precision."""
     return f"{int(float(f'{value:.3g}')) if value >= 1000 else round(value):,}"
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of every command that runs a study, besides the specification."""
+    """The options that all commands that run a study have, besides the fields of the
+    specification."""
 
     output: Annotated[
         list[str] | None,
@@ -125,8 +126,8 @@ LIMIT_OPTIONS = ("max_cost", "max_tokens", "max_calls", "time_limit")
 
 
 def make_command(kind: str) -> Callable[..., None]:
-    """Make the command of a kind: its specification's fields, and the options of all runs. Without
-    a kind it runs the study that a file describes."""
+    """Return the command of a kind of study, with the fields of its specification and the options
+    of all runs. Without a kind it is the command that runs the study of a file."""
     if not kind:
         return make_file_command()
     study = find_study(kind)
@@ -140,7 +141,7 @@ def make_command(kind: str) -> Callable[..., None]:
 
 
 def make_file_command() -> Callable[..., None]:
-    """Make `textevolve run FILE`, which runs the study that a YAML file describes."""
+    """Return the command `textevolve run FILE`, which runs the study that a YAML file describes."""
 
     def command(file: str, **values: Any) -> None:
         study, spec = read_study_file(file)
@@ -170,8 +171,8 @@ def shape_command(
     parameters: Sequence[inspect.Parameter],
     shared_names: Sequence[str] = SHARED,
 ) -> Callable[..., None]:
-    """Return the command with a signature for typer: its own parameters, and the named ones of all
-    runs."""
+    """Return the command with a signature for typer: its own parameters, and those of all runs
+    whose names are listed."""
     shared = get_type_hints(RunOptions, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     more = [
@@ -186,8 +187,8 @@ def shape_command(
 
 @contextmanager
 def telling_warnings() -> Generator[None]:
-    """Print the library's log warnings as messages, and also its log records with a message for
-    users (`shown`)."""
+    """Print the log warnings of this package as messages within the block, as well as log records
+    with a message for users (`shown`)."""
     log, handler = logging.getLogger("textevolve"), logging.Handler(logging.INFO)
     level = log.level
 
@@ -210,7 +211,7 @@ def telling_warnings() -> Generator[None]:
 def run_study(
     study: AnyStudy, spec: StudySpec, run_options: RunOptions, source: str = "command line"
 ) -> int:
-    """Run a study, or print its estimate; return the exit code."""
+    """Run a study, or print its estimate with `--dry-run`; return the exit code."""
     check_outputs(study, run_options.output or ())
     written = [*(run_options.output or ()), *([run_options.junit] if run_options.junit else [])]
     reject_overwriting(written, files_read(spec))
@@ -245,7 +246,7 @@ def run_study(
 def take_launch(
     run_options: RunOptions, source: str = "", objects: Mapping[str, object] | None = None
 ) -> driver.Launch:
-    """Return the launch of a run with these options.
+    """Return the launch options of a run.
 
     Raises:
         InputError: a limit is below 0, or no number.

@@ -1,6 +1,7 @@
 """The commands `models templates`: instruction formats, and the chat templates of models.
 
-They print exactly the text that a model reads, and nothing else."""
+They print exactly the text that a model reads.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +146,7 @@ def _spell(value: Any) -> str:
 
 
 def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, Any]], Any, bool]:
-    """Read the messages and tools of a file, and whether it asks for an answer."""
+    """Return the messages and tools of a file, and whether it ends with a request for an answer."""
     if came_from is None and text.lstrip().startswith(("[", "{")):
         chat = read_conversation(text, name)
         return chat.messages, chat.tools, True
@@ -158,7 +159,7 @@ def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, A
 
 
 def _write(text: str) -> None:
-    """Write only the text; raise InputError for characters that only JSON can hold."""
+    """Print only the text; raise InputError for characters that only JSON can express."""
     try:
         typer.echo(text.encode(), nl=False)
     except UnicodeEncodeError as error:

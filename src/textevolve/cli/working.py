@@ -1,7 +1,7 @@
-"""The execution of a run on the command line: progress, results as they come, output files, gates
-and the exit code.
+"""The execution of a run on the command line: its progress, its results as they come, output files,
+gates and the exit code.
 
-The caller passes the work: on this machine, or at a server.
+The caller passes the function that does the work, on this machine or on a server.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from textevolve.cli.study import RunOptions
 
 REASONS_SHOWN = 5
-"""The number of records without a score whose reason is printed."""
+"""The number of records without a score whose reasons are printed."""
 DoesRun: TypeAlias = Callable[[Store, RunRecord, Settings, driver.Launch], AsyncGenerator[Any]]
-"""Performs the missing part of a run, like `driver.perform`."""
+"""A function that performs the missing part of a run, like `driver.perform`."""
 
 
 def execute(
@@ -98,8 +98,8 @@ def execute(
 
 
 def _was_ended(store: Store, run: RunRecord) -> bool:
-    """Tell whether a run at a server was ended before it was finished. A run of this process is
-    finished by now, even if another process has resumed it since then."""
+    """Tell whether a run on a server ended before it was finished. A run of this process is
+    finished at this point, even if another process has resumed it since."""
     return not store.has_journal and store.get_run(run.id).status in ("interrupted", "failed")
 
 
@@ -112,7 +112,7 @@ def _announce(run: RunRecord, stored: StoredSpec) -> str:
 
 
 def is_elsewhere(run: RunRecord) -> bool:
-    """Tell whether a run is at a server: its source is the server's address then."""
+    """Tell whether a run is on a server, in which case its source is the server's address."""
     return run.source.startswith(("http://", "https://"))
 
 
@@ -136,7 +136,8 @@ def _draw(
     *,
     quiet: bool,
 ) -> Iterator[Any]:
-    """Yield the records of a run as they come, while a display shows the progress."""
+    """Yield the records of a run as they come, and show the progress meanwhile. `quiet`: nothing is
+    shown before the end."""
     with ExitStack() as stack:
         progress = open_progress(stack, study, run, quiet=quiet)
         work = doing(launch.heard_by(progress))
@@ -148,8 +149,8 @@ def _draw(
 def _hand_over(
     study: AnyStudy, store: Store, run: RunRecord, run_options: RunOptions, gated: Gated
 ) -> None:
-    """Write the results to files first, since the reader of the output may close the pipe; then
-    show them."""
+    """Write the results to files, and then show them; files come first, since the reader of the
+    output may close the pipe."""
     run = store.get_run(run.id)
     records = read_records(store, run)
     if not store.count_records(run.id):
@@ -165,7 +166,8 @@ def _hand_over(
 
 
 def describe_open_jobs(store: Store, run: RunRecord) -> str:
-    """Describe the jobs that continue at the provider after a run was stopped, if any do."""
+    """Describe the batch jobs that continue at the provider after a run was stopped; empty if there
+    are none."""
     jobs = [job for job in store.batches(run.id).all_open() if job.state != "cancelled"]
     if not jobs:
         return ""
@@ -179,7 +181,7 @@ def describe_open_jobs(store: Store, run: RunRecord) -> str:
 
 
 class Unscored:
-    """The records without a score: failed or skipped."""
+    """The records without a score of a run, which failed or were skipped."""
 
     def __init__(self) -> None:
         self._found: dict[str, Any] = {}
@@ -199,7 +201,7 @@ class Unscored:
         return bool(self._found or self._reason)
 
     def report(self, run: RunRecord) -> None:
-        """Print the reasons of the first failed records, and the number of skipped ones."""
+        """Print the reasons for the first failed records, and the number of skipped ones."""
         if self._reason and not self._found:
             say(f"warning: nothing was judged: {wording.shorten(self._reason, 300)}")
         failed = [row for row in self._found.values() if row.status == "failed"]
