@@ -1,9 +1,10 @@
-"""Judge each step of an agent's run in the background, without blocking or changing it.
+"""Judge each step (node) of an agent's run in the background, without blocking or changing the run.
 
     from textevolve.node_eval import GENERATE, Monitor, ThresholdEvaluator
 
-After ArbiterOS. Here live the history, the evaluators of nodes and what watches a run; LangGraph is
-known to one file. Keeping a run and the command line live above.
+The design follows ArbiterOS. A `Monitor` records each node in a `History`, and evaluators of nodes
+judge it. Only `langgraph.py` knows LangGraph. Stored runs and the command line are in higher
+layers.
 """
 
 from textevolve.evaluation import EvaluationResult, Failure

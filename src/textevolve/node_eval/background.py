@@ -1,8 +1,9 @@
-"""Run evaluators beside the agent: two queues with worker threads, time limits, and waiting.
+"""Run evaluators concurrently with the agent: two queues with worker threads, time limits, and
+waiting for results.
 
-Quick evaluators run on one thread, one after another; slow ones run side by side. Async evaluators
+Quick evaluators run on one thread, one after another; slow ones run concurrently. Async evaluators
 share one event loop, for which their thread waits. An evaluator that hangs cannot be stopped: its
-thread is left behind, and another takes its place.
+thread is abandoned, and another thread replaces it.
 """
 
 from __future__ import annotations
@@ -39,34 +40,37 @@ from textevolve.node_eval.snapshots import SnapshotLimits
 from textevolve.system import after_fork
 
 NAP, NAPS = 0.01, 50
-"""An idle thread looks for work by itself so many times, so that the agent need not wake it for
-each node; then it ends."""
+"""An idle thread sleeps for `NAP` seconds and checks the queue, up to `NAPS` times, so that the
+agent need not wake it for each node; then it ends."""
 
 GRACE = 1.0
-"""Seconds by which an async evaluator may overrun its time limit before its loop is left behind."""
+"""The seconds by which an async evaluator may exceed its time limit before its event loop is
+abandoned."""
 
 WATCH = 0.05
-"""Seconds between two looks for evaluators that hang, while somebody waits."""
+"""The seconds between two checks for hanging evaluators, while code waits for results."""
 
 EXIT_WAIT = 5.0
-"""Seconds for which the end of the program waits for unfinished evaluations."""
+"""The seconds for which the end of the program waits for unfinished evaluations."""
 
 MOST_HANGS = 3
-"""An evaluator that hung so many times is left out."""
+"""The number of hangs after which an evaluator is no longer called."""
 
 log = logging.getLogger("textevolve.node_eval")
 Plan = tuple[tuple[tuple[NodeEvaluator, ...], bool], ...]
-"""The tasks for a node, each with whether it is a slow one: all quick evaluators in one task, since
-a task costs more than many a quick evaluator, and each slow one in its own."""
+"""The tasks for a node, each with whether it is slow. All quick evaluators are one task, since a
+task takes more time than many quick evaluators; each slow evaluator is a task of its own."""
 
 evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
-"""Set where an evaluator runs: nodes that it runs itself are not the agent's."""
+"""True in code that an evaluator runs. Nodes in such code are not recorded, since they are not the
+agent's."""
 
 
 @dataclass(slots=True, eq=False)
 class EvaluatorTask:
-    """Evaluators to run on a node, one after another; each is removed when it has ended. `started`:
-    when the first began, on the monotonic clock. `future`: its work on the event loop."""
+    """The task to run evaluators on a node, one after another; each is removed when it has ended.
+    `started`: when the first one began, on the monotonic clock. `future`: the evaluator's work on
+    the event loop; None if it is not async."""
 
     job: EvaluationJob
     evaluators: list[NodeEvaluator]
@@ -75,8 +79,8 @@ class EvaluatorTask:
 
 
 class Lane:
-    """A queue of tasks, and at most `threads` threads that run them in order. Queue and threads
-    change with the lock held only."""
+    """A queue of tasks, and at most `threads` threads that run them in order. The caller must hold
+    the lock to change the queue and the threads."""
 
     def __init__(
         self, run: Callable[[Lane, object, EvaluatorTask], None], lock: Any, threads: int
@@ -87,7 +91,7 @@ class Lane:
         self._run_task, self._threads = run, threads
 
     def start(self) -> None:
-        """Let a thread take what is queued, if one more can be started."""
+        """Start a thread for the queued tasks, if there are fewer than the maximum."""
         idle = sum(task is None for task in self.workers.values())
         if len(self.queue) > idle and len(self.workers) < self._threads:
             worker = object()
@@ -104,7 +108,8 @@ class Lane:
             self._run_task(self, worker, task)
 
     def _take(self, worker: object) -> EvaluatorTask | None:
-        """Return the next task; None if the thread is to end: it was idle, or was given up on."""
+        """Return the next task; None if the thread is to end, because it was idle or was
+        abandoned."""
         with self.news:
             for pause in (0.0, *[NAP] * NAPS):
                 if pause and worker in self.workers:
@@ -120,7 +125,7 @@ class Lane:
             return None
 
     def close(self) -> None:
-        """Let the threads end after what they do now."""
+        """End each thread after its current task, and drop the queued tasks."""
         for task in self.workers.values():
             if task is not None and task.future is not None:
                 task.future.cancel()
@@ -131,15 +136,16 @@ class Lane:
 
 @cache
 def _shared_loop() -> BackgroundLoop:
-    """Return the event loop of all async evaluators, so that a session or client which one of them
-    opened stays usable for it."""
+    """Return the event loop of all async evaluators, so that a session or a client that an
+    evaluator opened stays usable."""
     return BackgroundLoop()
 
 
 class Background:
-    """The queues and threads that evaluate nodes. `queue_size`: how many nodes may wait for quick
-    evaluators, and how many slow evaluations may wait; more are dropped. `timeout`: seconds for one
-    evaluation. `concurrency`: how many slow evaluations run at a time."""
+    """The queues and threads that evaluate nodes. `limits`: of copied results. `queue_size`: the
+    number of nodes that may wait for quick evaluators, and of slow evaluations that may wait; more
+    are dropped. `timeout`: the seconds allowed for one evaluation. `concurrency`: the number of
+    concurrent slow evaluations."""
 
     def __init__(
         self, *, limits: SnapshotLimits, queue_size: int, timeout: float, concurrency: int
@@ -219,7 +225,8 @@ class Background:
             return self._no_answer(evaluator) if limit.expired() else as_failure(error)
 
     def settle(self, job: EvaluationJob, evaluator: NodeEvaluator, outcome: NodeOutcome) -> None:
-        """Record an evaluator's first outcome; one that was given up on may still bring another."""
+        """Record an evaluator's first outcome for a node; an evaluator that was abandoned may still
+        return a second one, which is ignored."""
         failure = outcome if isinstance(outcome, Failure) and outcome.kind == "failed" else None
         if failure and id(evaluator) in job.missing:
             # Without the lock: what writes the log may take its time, and the agent would wait.
@@ -243,7 +250,8 @@ class Background:
         return Failure("failed", f"no answer within {self.limit_of(evaluator):g} s")
 
     def _give_up_overdue(self) -> None:
-        """Settle evaluators that hang: looked for where somebody waits, or more nodes come."""
+        """Record failures for evaluators that hang. It is called while code waits for results, and
+        when new nodes arrive."""
         with self.lock:
             overdue = [*self._leave_behind(self._quick), *self._leave_behind(self._slow)]
         for job, evaluator in overdue:
@@ -251,8 +259,9 @@ class Background:
             self.settle(job, evaluator, self._no_answer(evaluator))
 
     def _leave_behind(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
-        """Leave the threads whose evaluator is overdue, and the event loop that one blocks; others
-        do what they had left."""
+        """Abandon the threads whose evaluator has exceeded its time, and the event loop if an
+        evaluator blocks it. Yield each such evaluator with its node; other threads take over their
+        remaining evaluators."""
         for worker, task in list(lane.workers.items()):
             if task is None or not task.evaluators:
                 continue
@@ -312,7 +321,7 @@ class Background:
                 self.settle(job, evaluator, skipped)
 
     def restart(self) -> None:
-        """Start anew in a forked process, where the threads are gone and the locks may be held."""
+        """Start again in a forked process, which has no threads, and whose locks may be held."""
         unfinished = self.unfinished
         self._begin()
         self._abandon(unfinished, "the process was forked before")
@@ -325,15 +334,17 @@ def _record(job: EvaluationJob, evaluator: NodeEvaluator, outcome: NodeOutcome) 
 
 
 def is_slow(evaluator: NodeEvaluator) -> bool:
-    """Tell whether an evaluator runs beside others: it asks a model, or is an async function."""
+    """Return whether an evaluator runs concurrently with others: it runs in the background, or is
+    async."""
     return bool(getattr(evaluator, "background", False)) or inspect.iscoroutinefunction(
         evaluator.evaluate
     )
 
 
 def close_first() -> None:
-    """Close backgrounds first at the end of the program, before the judges of evaluators: what is
-    registered last runs first, and a judge registers itself when it is made."""
+    """Make the end of the program close all `Background`s before the judges of evaluators:
+    functions that are registered last run first, and a judge registers its own closing when it is
+    created."""
     atexit.unregister(_close_all)
     atexit.register(_close_all)
 

@@ -1,8 +1,7 @@
-"""Evaluators of nodes that ask no model: consistency with earlier nodes, time and
-tokens.
+"""Evaluators of nodes that call no model: consistency with earlier nodes, duration and tokens.
 
-They judge what the agent made: a field that is not there, or was not kept whole, is an error, and
-the node has no score. What reads a field is in `state_fields.py`.
+They judge the output of the agent. If the field to judge is missing or was truncated, the
+evaluation is a failure, and the node has no score. `state_fields.py` reads fields.
 """
 
 from __future__ import annotations
@@ -29,15 +28,17 @@ from textevolve.node_eval.state_fields import (
 from textevolve.texts.prose import split_words
 
 LOOK_BACK = 200
-"""Supersteps in which earlier nodes are looked for."""
+"""The number of supersteps that are searched for earlier nodes."""
 
 
 class ConsistencyEvaluator(NodeEvaluator):
-    """score = how much the field is like that of the last `earlier` nodes of the same kind, on
-    average; passed = it is `threshold` or more. Without an earlier one it is not scored.
+    """An evaluator that compares a field of the output with the last `earlier` nodes of the same
+    kind. score = the mean similarity to them; passed = the score is at least `threshold`. Without
+    an earlier node there is no score.
 
-    `of_same`: nodes of the same name, or of the same instruction. Numbers are alike by their ratio,
-    all else by the words that the texts share.
+    `key`: the field to compare; None: the text of the output. `of_same`: whether nodes of the same
+    name, or of the same instruction, are compared. The similarity of numbers is their ratio, and
+    that of other values the share of common words.
     """
 
     def __init__(
@@ -109,8 +110,8 @@ def _share_of_words(one: str, other: str) -> float:
 
 
 class LatencyEvaluator(NodeEvaluator):
-    """Checks the duration of a node against a budget in seconds. passed = it took at most `budget`;
-    above that, score = budget / measured seconds."""
+    """An evaluator that compares the duration of a node with a budget in seconds. passed = it took
+    at most `budget`. score = 1 within the budget; above it, budget / measured seconds."""
 
     unit = "seconds"
 
@@ -132,6 +133,7 @@ class LatencyEvaluator(NodeEvaluator):
 
 
 class TokenEvaluator(LatencyEvaluator):
-    """Checks the tokens that a node used, in the same way as `LatencyEvaluator` checks seconds."""
+    """An evaluator that compares the number of tokens of a node with a budget, as
+    `LatencyEvaluator` compares seconds."""
 
     unit = "tokens"

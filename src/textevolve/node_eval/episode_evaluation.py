@@ -1,7 +1,8 @@
-"""Evaluators over what was recorded: each node is judged as it stood when it had just run.
+"""Run evaluators on recorded runs of agents: each evaluator gets a node with the history up to its
+end.
 
-Nobody waits for the agent here, so whatever is asked of a model is asked at once. Watching an agent
-while it runs is the business of `monitor.py`.
+No agent waits here, so slow evaluators run as soon as a node is read. `monitor.py` watches agents
+while they run.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from textevolve.spans import current_span
 
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
-    """A node, the episode that it is of, the number of its superstep, from 0 on, and its place
-    among the episode's nodes, from 1 on."""
+    """A node with its place in a recording. `episode`: the id of its episode, a recorded run.
+    `step`: the number of its superstep, from 0. `place`: its number among the episode's nodes, from
+    1."""
 
     episode: str
     step: int
@@ -63,14 +65,13 @@ async def evaluate_episodes(
     episodes: Iterable[Episode], evaluators: Sequence[NodeEvaluator], concurrency: int
 ) -> AsyncGenerator[PlacedNode]:
     """Evaluate all nodes in order, at most `concurrency` at a time, and yield each with its
-    results. Recorded results stay, except for those of evaluators with the same name.
+    results. Recorded results are kept, except for those of evaluators with the same name.
 
-    An evaluator sees what was recorded, not what the others happen to have said; one that raises is
-    recorded as not scored. Of nodes that failed or were interrupted nobody is asked, as while an
-    agent runs.
+    An evaluator sees the recorded results, not the new ones of other evaluators. If it raises, a
+    failure is recorded. Nodes that failed or were interrupted are not evaluated, as in a live run.
 
     Raises:
-        FatalModelError: no call to a model can succeed. StoreError: answers cannot be kept.
+        FatalModelError: no call to a model can succeed. StoreError: answers cannot be stored.
     """
     gate = asyncio.Semaphore(concurrency)
     judge = partial(_judge_node, evaluators=evaluators, gate=gate)
@@ -81,6 +82,7 @@ async def evaluate_episodes(
 
 
 NODES_IN_FLIGHT = 16
+"""The least number of nodes that are read ahead for concurrent evaluation."""
 
 
 async def _judge_node(
@@ -119,7 +121,8 @@ async def _judge_node(
 
 
 def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, EvaluationJob, bool]]:
-    """Replay each episode; the last node of one is that which ended last."""
+    """Replay each episode. Yield each node with its job, and whether it is the last node of its
+    episode: the one that ended last."""
     for episode in episodes:
         if any(item.order == 0 for item in episode.history.items):  # a history made by hand
             for order, item in enumerate(episode.history.items, 1):
@@ -131,7 +134,8 @@ def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Evalu
 
 
 def _replay(episode: Episode) -> dict[int, EvaluationJob]:
-    """Map each node's `id()` to the history as it was when the node had just ended."""
+    """Return for each node, by its `id()`, the job with the history as it was when the node had
+    just ended."""
     record, jobs = NodeRunRecord(), dict[int, EvaluationJob]()
     for step, item in sorted(episode.nodes, key=lambda one: one[1].order):
         jobs[id(item)] = record.place(item, step)

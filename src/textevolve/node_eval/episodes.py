@@ -1,7 +1,5 @@
-"""An episode is one run of an agent that was recorded; `Reading` says what a recording lacked.
-
-How files are read is in `traces.py` and `otel.py`.
-"""
+"""The types of recorded runs: an `Episode` is one recorded run of an agent, and `Reading` counts
+the nodes and the faults of a file. `traces.py` and `otel.py` read files."""
 
 from __future__ import annotations
 
@@ -14,14 +12,16 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.run_records import DEFAULT_RUN
 
 EpisodeInstructions: TypeAlias = Mapping[str, Instruction]
-"""What a node does, by its name (or, in OpenTelemetry traces, its operation or kind)."""
+"""The instruction types of nodes by their names; in OpenTelemetry traces also by their operations
+or kinds."""
 
 FAULTS_KEPT = 100
+"""The maximum number of faults that are kept with their reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """The history of one run of an agent."""
+    """One recorded run of an agent: its id, and the history of its nodes."""
 
     id: str
     history: History
@@ -45,10 +45,11 @@ def split_history(history: History, name: str = "") -> list[Episode]:
 
 @dataclass(slots=True)
 class Reading:
-    """Findings while a trace is read; they grow with it.
+    """The counts of a file that is being read; they grow with it.
 
-    `nodes` that could be used; `faults`: places that could not, with the reason, of which the first
-    hundred are kept; `others`: spans that are no step of an agent, such as HTTP requests.
+    `nodes`: the number of usable nodes. `n_faults`: the number of places that cannot be used;
+    `faults`: the first hundred of them, with the reason. `others`: the number of spans that are no
+    step of an agent, such as HTTP requests.
     """
 
     nodes: int = 0

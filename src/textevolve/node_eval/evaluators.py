@@ -1,8 +1,6 @@
-"""What judges a node: the class to derive from, the one that compares a number, and what may come
-out of an evaluator.
-
-The evaluators that are shipped beside it are in `checks.py` and `judging.py`.
-"""
+"""The base class of evaluators of nodes, the evaluator `ThresholdEvaluator`, which compares a
+number with a threshold, and the checks of evaluators and their results. Other shipped evaluators
+are in `checks.py` and `judging.py`."""
 
 from __future__ import annotations
 
@@ -19,18 +17,21 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, copy_flat, take_snapshot
 
 ERROR_KEPT = 300
+"""The maximum number of characters of an exception's message in a failure."""
 NodeOutcome = EvaluationResult | Failure
+"""The outcome of an evaluator for one node."""
 Targets = Collection[Instruction | str] | None
+"""The types of nodes that an evaluator judges, as instructions or their names; None: all."""
 
 
 class NodeEvaluator(ABC):
-    """Judges the node that ran last, `history.entries[-1][-1]`.
+    """The base of evaluators: it judges the node that ended last, `history.entries[-1][-1]`.
 
-    `target_instructions`: the types of nodes that it judges, as instructions or their names; None
-    means all. `background`: it takes long (it asks a model): what it says is not waited for.
-    `timeout`: seconds after which it is given up on; None means the monitor's. `whole_run`: of
-    recorded runs it judges the last node alone, whether that failed or not. `failed_calls`: it
-    judges recorded calls of tools that failed, too.
+    `target_instructions`: the types of nodes that it judges, as instructions or their names; None:
+    all. `background`: whether it takes long, for example because it calls a model; its result is
+    then not waited for. `timeout`: the seconds after which it is abandoned; None: those of the
+    monitor. `whole_run`: whether it judges only the last node of a recorded run, even if that node
+    failed. `failed_calls`: whether it also judges recorded tool calls that failed.
 
     Raises InputError for a name or an instruction that cannot be used.
     """
@@ -60,8 +61,9 @@ class NodeEvaluator(ABC):
 
 
 class ThresholdEvaluator(NodeEvaluator):
-    """score = `output_state[key]`, or the recorded attribute of that name, 0.0 where neither is
-    there; passed = it is `threshold` or more."""
+    """An evaluator that compares a number with a threshold. score = `output_state[key]`, otherwise
+    the recorded attribute of that name, otherwise 0.0; passed = the score is at least
+    `threshold`."""
 
     def __init__(
         self, name: str, key: str, threshold: float, target_instructions: Targets = None
@@ -136,8 +138,8 @@ def read_targets(evaluator: NodeEvaluator) -> frozenset[Instruction] | None:
 
 
 def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
-    """Return a copy of what an evaluator returned, or a failure that says why it cannot be used. A
-    score is never clipped."""
+    """Return a copy of an evaluator's result; a failure with the reason if it cannot be used.
+    Scores outside [0, 1] are not clipped."""
     try:
         if type(outcome) is EvaluationResult and _is_plain(outcome, limits):
             metadata = dict(outcome.metadata)
@@ -158,7 +160,7 @@ def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
 
 
 def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
-    """Tell whether a result can be taken as it is: full checks take ten times as long."""
+    """Return whether a result can be used without the full checks, which take ten times as long."""
     return (
         type(result.score) is float
         and 0 <= result.score <= 1
@@ -173,6 +175,7 @@ def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
 
 
 WRONG_PARTS = "'passed' must be true or false, the feedback a text, the metadata a mapping"
+"""The reason for rejecting a result with fields of wrong types."""
 
 
 def skip_broken(item: HistoryItem) -> Failure | None:

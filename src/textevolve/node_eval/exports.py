@@ -1,7 +1,8 @@
-"""Exports of Phoenix, MLflow and LangSmith, flattened into the fields of spans.
+"""Read exports of Phoenix, MLflow and LangSmith as spans with flat fields.
 
-One table says under which names a tool keeps the parts of a span, and three say what a tool calls
-an attribute that `span_states.py` reads under OpenInference's name.
+The table `PARTS` lists the names that the tools use for the parts of a span. `KINDS`, `MLFLOW` and
+`METADATA` translate a tool's names of attributes to those of OpenInference, which `span_states.py`
+reads.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, parse_text
 
 SpanFields: TypeAlias = dict[str, Any]
+"""The fields of a span or of another record of an export."""
 
 PARTS: Mapping[str, Sequence[str]] = {
     "trace_id": ("context.trace_id", "context.traceId", "trace_id", "traceId"),
@@ -30,21 +32,21 @@ PARTS: Mapping[str, Sequence[str]] = {
     "code": ("status_code", "status.code", "status.status_code", "status"),
     "message": ("status_message", "status.message", "status.description", "error"),
 }
-"""Names of the fields that hold each part of a span, by tool; the first one that has a value is
-read."""
+"""The names that tools use for each part of a span; the first one with a value is read."""
 
 LISTS = ("data", "runs", "spans", "traces", "child_runs")
-"""Names under which documents and records have further records."""
+"""The names of fields in which documents and records contain further records."""
 
 RUNS = {"llm": "LLM", "tool": "TOOL", "retriever": "RETRIEVER", "embedding": "EMBEDDING"}
-"""OpenInference's kinds by LangSmith's types of runs; those of other types are chains."""
+"""OpenInference's kinds of spans by LangSmith's types of runs; runs of other types become
+chains."""
 KINDS = {
     **{kind: kind for kind in ("LLM", "TOOL", "AGENT", "RETRIEVER", "EMBEDDING", "RERANKER")},
     "CHAT_MODEL": "LLM",
     "GUARDRAIL": "GUARDRAIL",
     "EVALUATOR": "EVALUATOR",
 }
-"""OpenInference's kinds by MLflow's types of spans; those of other types are chains."""
+"""OpenInference's kinds of spans by MLflow's types of spans; spans of other types become chains."""
 MLFLOW = {
     "mlflow.spanInputs": "input.value",
     "mlflow.spanOutputs": "output.value",
@@ -52,14 +54,15 @@ MLFLOW = {
     "mlflow.trace.session": "session.id",
     "mlflow.trace.user": "user.id",
 }
-"""OpenInference's names of MLflow's attributes."""
+"""OpenInference's names by MLflow's names of attributes."""
 TOKENS = {"input_tokens": "prompt", "output_tokens": "completion", "total_tokens": "total"}
+"""The names in OpenInference's token counts by LangSmith's names."""
 METADATA = {
     **dict.fromkeys(("thread_id", "conversation_id"), "gen_ai.conversation.id"),
     "session_id": "session.id",
     "user_id": "user.id",
 }
-"""OpenInference's names of the fields in LangSmith's metadata."""
+"""OpenInference's names by the names of fields in LangSmith's metadata."""
 
 COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
     "Phoenix": (
@@ -79,7 +82,8 @@ COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
         "an OpenTelemetry exporter beside Langfuse's own, to a file of OTLP JSON",
     ),
 }
-"""For each tool, fields that mark an export without spans, and a command that exports spans."""
+"""For each tool, the fields by which an export without spans is recognised, and the command that
+exports spans."""
 
 
 def list_records(document: object) -> Iterator[SpanFields]:
@@ -113,7 +117,7 @@ def list_records(document: object) -> Iterator[SpanFields]:
 
 
 def _unfold(record: SpanFields) -> SpanFields:
-    """Give the parts of a span that stand in a `context` or a `status` names of their own."""
+    """Copy the parts of a span in its `context` or `status` to fields of the span."""
     inner = {
         f"{name}.{key}": value
         for name in ("context", "status")
@@ -138,7 +142,7 @@ def _read_shared(record: SpanFields) -> SpanFields:
 
 
 def _read_cell(value: Any) -> Any:
-    """Read what a cell of a table holds, which pandas writes as Python's own text."""
+    """Parse a cell of a table, in which pandas writes containers as Python literals."""
     parsed = parse_text(value, CONTAINERS)
     if isinstance(parsed, str) and parsed.startswith(CONTAINERS):
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
@@ -156,7 +160,7 @@ def as_span(record: SpanFields) -> SpanFields:
     """Return the fields of a span.
 
     Raises:
-        InputError: it is no span; says which tool's export it resembles, and how to get another.
+        InputError: it is no span; names the tool whose export it resembles, and the right command.
     """
     if not _is_span(record):
         raise InputError(describe_unknown(record))
@@ -177,7 +181,8 @@ def as_span(record: SpanFields) -> SpanFields:
 
 
 def is_export(record: Mapping[str, Any]) -> bool:
-    """Tell whether the first line of a file is of an export, and not of our own format."""
+    """Return whether the first line of a file belongs to an export, and not to TextEvolve's own
+    format."""
     known = frozenset(LISTS).union(*(names for names, _ in COMMANDS.values()))
     return bool(known & record.keys()) and not {"node", "instruction"} & record.keys()
 
@@ -202,7 +207,8 @@ def _read_id(value: Any) -> str:
 
 
 def _read_time(value: Any) -> int | None:
-    """Return nanoseconds since 1970, of a number by its size, or of a date."""
+    """Return nanoseconds since 1970. A number's unit is inferred from its size; a text is a
+    date."""
     if isinstance(value, str) and not value.strip().isdecimal():
         try:
             value = datetime.fromisoformat(value)
@@ -240,7 +246,8 @@ def _read_attributes(record: SpanFields) -> SpanFields:
 
 
 def _read_number(value: Any) -> Any:
-    """Read a cell of CSV, in which numbers are texts, and whole ones have a point beside gaps."""
+    """Convert a cell of CSV, in which numbers are texts, to a number. In columns with gaps whole
+    numbers have a decimal point."""
     with suppress(ValueError):
         number = float(value) if isinstance(value, str | float) else math.nan
         return int(number) if number.is_integer() else number if number == number else value
@@ -248,7 +255,8 @@ def _read_number(value: Any) -> Any:
 
 
 def _read_wrapped(value: Any) -> Any:
-    """Take a value out of OTLP's wrapping, in whichever letters its names are."""
+    """Return the value inside OTLP's wrapping, such as `{"stringValue": ...}`, with names in camel
+    or snake case."""
     wrapped = _as_fields(value)
     for name, inner in wrapped.items():
         if inner is None:
@@ -274,7 +282,7 @@ def _read_run(record: SpanFields) -> SpanFields:
 
 
 def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Give nested attributes the names that they have in a span; other values are JSON there."""
+    """Yield nested attributes under their flat names in spans; other values become JSON."""
     for key, inner in cast("SpanFields", value).items():
         name = f"{prefix}{key}"
         if inner is None:
@@ -291,14 +299,16 @@ def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 VALUES = ("input.value", "output.value")
+"""The attributes with a span's whole input and output, which are not flattened."""
 NESTED = (
     *("llm", "retrieval", "reranker", "embedding", "openinference", "gen_ai.usage"),
     *("input", "output", "session", "user", "tool", "agent"),
 )
+"""The groups of attributes that are flattened."""
 
 
 def translate(attributes: SpanFields) -> SpanFields:
-    """Add OpenInference's names to attributes of MLflow's; others stay as they are."""
+    """Add OpenInference's names to attributes of MLflow; other attributes stay unchanged."""
     if "mlflow.spanType" not in attributes:
         return attributes
     read = {name: parse_text(attributes.get(name)) for name in attributes if name.startswith("mlf")}

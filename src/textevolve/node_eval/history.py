@@ -1,4 +1,4 @@
-"""The history of an agent: supersteps, each with the nodes that ran in it side by side."""
+"""The history of an agent's run: supersteps, each with the nodes that ran concurrently in it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 
 FEEDBACK_SHOWN = 100
+"""The maximum number of characters of a text on one line."""
 ID_NAMES = ("span_id", "parent_id", "session_id", "user_id")
-"""The ids that a span may have; `parent_id` is that of the node around it."""
+"""The names of the ids that a recorded span may have; `parent_id` is the id of the enclosing
+node."""
 
 
 @dataclass(slots=True)
 class HistoryItem:
-    """One node that ran. Its evaluators add results while they finish; nothing else changes it.
+    """One node (a step of an agent) that ran. Only its evaluators change it: they add their results
+    when they finish.
 
-    `timestamp`: Unix time when it began. States are snapshots; `output_state` is None where the
-    node failed; `error` is the reason, or what an `interrupted` node waits for.
-    `evaluation_results`: by the evaluator's name.
-    `path`: the graphs that it ran in, the outermost first, empty without any. `seconds` it took;
-    `tokens` it used, None where unknown. `run_id`: the run of the agent, empty where nobody said;
-    `thread_id`: the conversation that the run is part of. `order`: its place among all in the order
-    in which they ended, from 1 on; 0 where nobody counted. `attributes`: what a recording says
-    of it that is neither input nor output. `ids`: those of its span, if it was one (`ID_NAMES`).
+    `timestamp`: the Unix time of its start. `instruction`: its type; None if unknown.
+    `input_state`, `output_state`: snapshots; the output is None if the node failed. `error`: the
+    reason of the failure, or what an `interrupted` node waits for. `evaluation_results`: by the
+    evaluator's name.
+
+    `node`: its name. `path`: the names of the graphs in which it ran, the outermost first; empty
+    without a graph. `seconds`: its duration; `tokens`: the tokens that it used; None if unknown.
+    `run_id`: the run of the agent; empty if unknown. `thread_id`: the conversation to which the run
+    belongs; None without one. `order`: its number in the order in which nodes ended, from 1; 0 if
+    unknown. `attributes`: recorded data that are neither input nor output. `ids`: the ids of its
+    span, by `ID_NAMES`; empty for a live node.
     """
 
     timestamp: float
@@ -52,15 +58,15 @@ class HistoryItem:
 
 @dataclass(slots=True)
 class History:
-    """`entries`: a list of supersteps, each a list of items; the node that ended last is
-    `entries[-1][-1]`. A superstep is of one run of the agent, and stands where the last of its
-    nodes ended."""
+    """The nodes of one run, or of several, in supersteps. `entries`: the supersteps, each a list of
+    nodes; the node that ended last is `entries[-1][-1]`. A superstep belongs to one run, and is
+    placed by the end of its last node."""
 
     entries: list[list[HistoryItem]] = field(default_factory=list[list[HistoryItem]])
 
     @property
     def items(self) -> Iterator[HistoryItem]:
-        """Yield every node in order, whatever its superstep."""
+        """Yield every node in order, across all supersteps."""
         return (item for step in self.entries for item in step)
 
     @property

@@ -1,7 +1,7 @@
-"""What a node does: the instruction types, in eight families, under the names of ArbiterOS.
+"""The instruction types, which say what a node does, in the eight families of ArbiterOS.
 
-A family is a tuple of its instructions, and has each of them under its name: `Cognitive.GENERATE`
-is `GENERATE`, and `target_instructions=Cognitive` means all three.
+A family is a tuple of its instructions, and has each of them as an attribute, too:
+`Cognitive.GENERATE` is `GENERATE`, and `target_instructions=Cognitive` selects all three.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from textevolve.errors import InputError
 
 
 class Instruction(Enum):
-    """Each member's value is its name, so that a history reads the same in every place."""
+    """The type of a node: what it does. The value of each member is its name, so that stored
+    histories have readable types."""
 
     GENERATE = "GENERATE"
     DECOMPOSE = "DECOMPOSE"
@@ -83,7 +84,7 @@ class Instruction(Enum):
     ADAPT_RESPONSE,
     MANAGE_TRUST,
 ) = Instruction
-"""Each instruction under its own name, in the order of the members."""
+"""The instructions under their own names, in the order of the members."""
 
 
 class InstructionFamily(tuple[Instruction, ...]):
@@ -112,7 +113,7 @@ Social = SocialCore = InstructionFamily((COMMUNICATE, NEGOTIATE, PROPOSE_VOTE, F
 Affective = AffectiveCore = InstructionFamily(
     (INFER_INTENT, MODEL_USER_STATE, ADAPT_RESPONSE, MANAGE_TRUST)
 )
-"""Each family under its own name, and under the one that ArbiterOS gives it."""
+"""The families under their own names, and under those of ArbiterOS."""
 
 
 def read_instruction(given: Any) -> Instruction | None:

@@ -1,7 +1,8 @@
-"""Plain Python as nodes: what `monitor.node(...)` gives, a decorator and a context manager.
+"""Record plain Python code as nodes: `monitor.node(...)` returns a `NodeScope`, which is both a
+decorator and a context manager.
 
-What is watched behaves as before: it gets the same arguments, gives and raises the same. Where
-nodes are kept is the business of `monitor.py`.
+The watched code behaves as before: it gets the same arguments, returns the same values and raises
+the same exceptions. `monitor.py` stores the nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class LiveNode:
-    """A node inside its `with` block: set `output`, and `tokens` where they are known."""
+    """A node while its `with` block runs. The block sets `output`, and `tokens` if they are
+    known."""
 
     def __init__(self, monitor: Monitor, node: OpenNode) -> None:
         self.node = node
@@ -52,7 +54,7 @@ class LiveNode:
 
 
 class NodeScope:
-    """A decorator of functions of every kind; or, around a block, a context manager."""
+    """A decorator of functions of every kind; also a context manager around a block of code."""
 
     def __init__(
         self,
@@ -94,6 +96,8 @@ class NodeScope:
 
 
 Begin = Callable[[tuple[Any, ...], dict[str, Any]], "OpenNode"]
+"""A function that reports the beginning of a call to the monitor, from its positional and keyword
+arguments."""
 
 
 def watch(monitor: Monitor, begin: Begin, function: F) -> F:
@@ -158,7 +162,8 @@ def _wrap_async_generator(monitor: Monitor, begin: Begin, function: Callable[...
 
 
 def _keep(output: list[Any], number: int, value: Any, limits: SnapshotLimits) -> None:
-    """Keep what a generator yields on its way through: the first values, and how many more."""
+    """Add a value that a generator yields to the recorded output: the first values are kept, of the
+    others only the number."""
     if number < limits.items:
         output.append(take_snapshot(value, limits))
     else:

@@ -1,7 +1,8 @@
-"""Any of our judges on nodes, and nodes' evaluators as a judge.
+"""Judge nodes with any judge of this project, and judge texts with evaluators of nodes.
 
-A `JudgeEvaluator` asks an `Evaluator` (a debate, a jury, a probe) about fields of a node; a
-`NodeJudge` is an `Evaluator` made of evaluators of nodes, for the loops that improve texts.
+A `JudgeEvaluator` has an `Evaluator` (a debate, a jury, a probe) judge fields of a node. A
+`NodeJudge` is an `Evaluator` that consists of evaluators of nodes, for the loops that improve
+texts.
 """
 
 from __future__ import annotations
@@ -36,14 +37,17 @@ from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, read_text
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_tool_calls
 
 NO_REQUEST = "(no request was recorded)"
+"""The input of the case if the run has no recorded input."""
 
 
 class JudgeEvaluator(NodeEvaluator):
-    """One of our judges, or rules, on a node: `input_key` is what was asked, `output_key` the
-    answer; see `read_value`. Runs in the background unless told otherwise.
+    """An evaluator that has a judge or rules judge a node. `input_key`: the field of the node's
+    input that is the request; `output_key`: the field of its output that is the answer; see
+    `read_value`. `background`: whether it runs in the background, which is the default.
+    `needs_input`: whether a node without an input is a failure.
 
-    `metadata["usage"]` has the calls, tokens and US dollars that the judgement took. Raises what
-    the judge raises; a monitor records that.
+    `metadata["usage"]` has the calls, tokens and US dollars of the judgement. Exceptions of the
+    judge pass through; a monitor records them.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class JudgeEvaluator(NodeEvaluator):
     failed_calls = True
 
     def read_case(self, history: History) -> Case | Failure:
-        """Return what the judge is asked about, or why it is not asked."""
+        """Return the case for the judge, or the failure that prevents the judgement."""
         item = history.entries[-1][-1]
         by_field = self.input_key or self.output_key or not self.needs_input
         if not by_field and (call := read_call(history)):
@@ -98,11 +102,12 @@ class JudgeEvaluator(NodeEvaluator):
 
 CALL = "the tool and its arguments fit the request"
 HAND_OVER = "the request was handed over to the right agent"
+"""The goals by which a recorded tool call, and a hand-over to another agent, are judged."""
 
 
 def read_call(history: History) -> Case | None:
-    """Read a call of a tool as the last step of the model that made it: the request with the tools
-    on offer, and the call. None where it is no call, or where no such model was recorded."""
+    """Read a tool call as the last step of the model that made it: the request with the available
+    tools, and the call. None if the node is no tool call, or if no such model was recorded."""
     item = history.entries[-1][-1]
     if item.instruction is not Instruction.TOOL_CALL or item.interrupted:
         return None
@@ -126,14 +131,14 @@ def read_call(history: History) -> Case | None:
 
 
 HAND_OVERS = ("transfer_to", "handoff", "hand_off", "delegate_to")
+"""The beginnings of the names of tools that hand a request over to another agent."""
 
 
 class RunEvaluator(JudgeEvaluator):
-    """A judge of trajectories, such as `metric:tool-called:search`, on the whole run up to the node
-    that ran last. While an agent runs, `target_instructions` say after which nodes it is asked.
-
-    The run's input and output are those of its outermost nodes, the first and the last.
-    """
+    """An evaluator that has a judge of trajectories, such as `metric:tool-called:search`, judge the
+    whole run up to the node that ended last. In live runs `target_instructions` are the types of
+    nodes after which the judge is called. The run's input and output are those of its outermost
+    nodes, the first and the last."""
 
     whole_run = True
 
@@ -150,13 +155,14 @@ class RunEvaluator(JudgeEvaluator):
 
 
 def _rank(item: HistoryItem) -> tuple[bool, int]:
-    """Rank the nodes of a run by how near they are to its outside; tools come last."""
+    """Return the rank of a node by its depth in the run, the outermost first; tools come last."""
     return item.instruction is Instruction.TOOL_CALL, len(item.path)
 
 
 def read_run(history: History) -> Trajectory:
-    """Read the calls of tools from the nodes that are some; without one, from the messages of
-    models. A node around others, such as an agent's span, is no step of its own."""
+    """Read a run as a trajectory: its tool calls come from the nodes that are tool calls, or, if
+    there are none, from the messages of models. A node around others, such as the span of an agent,
+    is not a step."""
     items = [item for step in history.entries for item in sorted(step, key=lambda i: i.timestamp)]
     around = {item.path[:end] for item in items for end in range(1, len(item.path) + 1)}
     steps = sum((*item.path, item.node) not in around for item in items)
@@ -174,7 +180,7 @@ def read_run(history: History) -> Trajectory:
 
 
 def _list_messages(state: Any) -> list[Any]:
-    """List the messages in an output, as models' outputs and the states of graphs have them."""
+    """List the messages in an output, in the forms of models' outputs and of states of graphs."""
     messages = state.get("messages") if is_state(state) else None
     listed = cast("list[Any]", messages) if isinstance(messages, list) else []
     return [{"role": "", **one} for one in listed if is_state(one)]
@@ -182,8 +188,8 @@ def _list_messages(state: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class NodeJudgement:
-    """One result or failure for each candidate. What judges in the background spent stands in the
-    metadata of their own results."""
+    """The outcome of a `NodeJudge`: one result or failure for each candidate. `usage` is always
+    zero: the metadata of each evaluator's own result has its usage."""
 
     result: tuple[EvaluationResult | Failure, ...]
     usage: Usage = Usage()
@@ -195,11 +201,12 @@ class NodeJudgement:
 
 
 class NodeJudge:
-    """Evaluators of nodes as one `Evaluator`: each candidate is judged as the output of a node.
+    """A judge that consists of evaluators of nodes: each candidate is judged as the output of a
+    node.
 
-    The node gets `{input_key: the case's input}` and gives `{output_key: the candidate}`. score =
-    the mean of theirs; passed = all passed; feedback = a line for each that did not. A candidate of
-    which one evaluator gave no score has none.
+    The input of the node is `{input_key: the case's input}`, and its output `{output_key: the
+    candidate}`. score = the mean of the evaluators' scores; passed = all passed; feedback = a line
+    for each that did not pass. If an evaluator gives no score, the candidate has none.
     """
 
     def __init__(
@@ -221,7 +228,7 @@ class NodeJudge:
         """Judge each candidate of a case as the output of a node.
 
         Raises:
-            InputError: the case cannot be judged. FatalModelError: no judge can be asked.
+            InputError: the case cannot be judged. FatalModelError: no call to a model can succeed.
         """
         check_case(case)
         return NodeJudgement(tuple([await self._judge(case, text) for text in case.candidates]))

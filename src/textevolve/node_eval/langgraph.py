@@ -1,7 +1,7 @@
-"""A LangGraph run, watched through LangChain's public callbacks: node by node into a monitor.
+"""Watch runs of LangGraph through LangChain's public callbacks, and report each node to a monitor.
 
-Nothing of LangGraph is patched and nothing that it gives to its callbacks is changed. What a node
-is, where it stands and when it ends is told by the metadata that LangGraph puts on every run.
+LangGraph is not patched, and the data that it passes to callbacks are not changed. The metadata
+that LangGraph attaches to every run identify a node and its place in the graph.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ except ModuleNotFoundError as error:
 Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
 BETWEEN = "|"  # what LangGraph itself writes between a node and the node of the graph inside it
 START_NODE = "__start__"
+"""LangGraph's name of the node before the first one."""
 SENT = "__pregel_push"
+"""The first element of the path of a node that LangGraph runs as a task or by `Send`."""
 
 
 def attach(
@@ -56,8 +58,8 @@ def attach(
 
 
 def follow(monitor: Monitor, graph: Pregel[Any, Any, Any, Any]) -> None:
-    """Let the code of the nodes of `graph` itself know where it stands (`monitor.find_outer`),
-    without a record of the nodes.
+    """Track the runs of `graph` itself, so that the code of its nodes can find its own place
+    (`monitor.find_outer`), without recording the nodes.
 
     Raises InputError for a graph that is not compiled.
     """
@@ -88,8 +90,8 @@ def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) ->
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """A running node: `key` is the number of its LangChain run, `label` its name in the paths of
-    the nodes inside it."""
+    """A running node. `key`: the number of its LangChain run. `label`: its name in the paths of the
+    nodes inside it."""
 
     key: int
     label: str
@@ -97,23 +99,25 @@ class _Place:
 
 
 _Space: TypeAlias = tuple[str, str]
-"""The id of an agent's run, and LangGraph's namespace in it."""
+"""The id of an agent's run, and a namespace of LangGraph in it, which identifies a running
+graph."""
 
 
 class _Runs:
-    """What runs now, for all handlers of one monitor: a node told by two of them counts once.
+    """The runs and nodes in progress, shared by all handlers of one monitor, so that a node that
+    two handlers report is recorded once.
 
-    LangChain's runs are known by the number of their id, which Python hashes in a fraction of the
-    time. An agent's run has the id of the outermost of them that we are told of.
+    LangChain's runs are identified by the integer of their UUID, which Python hashes in a fraction
+    of the time. The id of an agent's run is that of the outermost LangChain run that is known.
     """
 
     def __init__(self) -> None:
         self.runs: dict[int, NodeRun] = {}
-        """The agent's run that each of LangChain's is part of."""
+        """The agent's run to which each LangChain run belongs."""
         self.nodes: dict[int, tuple[OpenNode, _Space]] = {}
         self.spaces: dict[_Space, _Place] = {}
         self.models: dict[int, _Space] = {}
-        """The namespaces that they are asked in."""
+        """The namespaces in which the models in progress are called."""
         self.tokens: dict[_Space, int] = {}
         self.lock = Lock()
 
@@ -134,15 +138,15 @@ _runs_of: WeakKeyDictionary[Monitor, _Runs] = WeakKeyDictionary()
 
 
 class LangGraphHandler(BaseCallbackHandler):
-    """Tells a monitor of each node; pass it as `config={"callbacks": [handler]}`.
+    """A callback that reports each node to a monitor; pass it as `config={"callbacks": [handler]}`.
 
-    One handler serves any number of runs at a time, sync and async, on any thread. Attempts of a
-    node that is tried again are nodes of their own, in one superstep. The `tokens` of a node are
-    those that its chat models report, with those of the graphs inside it.
+    One handler serves any number of concurrent runs, sync and async, on any thread. If a node is
+    retried, each attempt is a separate node in the same superstep. The `tokens` of a node are those
+    that its chat models report, including the graphs inside it.
 
-    Each call of a graph is a run of its own, of the id of LangChain's outermost run; one that goes
-    on after an interrupt is the same run as before. Without `records` nodes are followed, but not
-    told to the monitor.
+    Each call of a graph is a run with the id of LangChain's outermost run; a call that resumes
+    after an interrupt continues the earlier run. With `records=False` nodes are tracked, but not
+    reported to the monitor.
 
     Raises InputError for an unknown instruction type.
     """
@@ -241,9 +245,9 @@ class LangGraphHandler(BaseCallbackHandler):
         return runs.tokens.pop(space, None)
 
     def _read_path(self, space: _Space) -> tuple[str, ...]:
-        """Return the names of the nodes around this one in `outer:id|1|inner:id`, each with its
-        number if it is one of several; a bare number counts the graphs that the node before it has
-        already run."""
+        """Return the names of the nodes around this one from a namespace such as
+        `outer:id|1|inner:id`, each with its number if there are several. A bare number is the
+        number of graphs that the node before it has already run."""
         path, around = list[str](), ""
         for part in space[1].split(BETWEEN)[:-1]:
             around = f"{around}{BETWEEN}{part}" if around else part
@@ -320,14 +324,14 @@ def _read_number(metadata: Mapping[str, Any]) -> str:
 
 
 def _goes_on(inputs: Any) -> bool:
-    """Tell whether a graph is called to resume after an interrupt."""
+    """Return whether a graph is called to resume after an interrupt."""
     if isinstance(inputs, Command):
         return cast("Command[Any]", inputs).resume is not None
     return inputs is None
 
 
 def _read_output(output: Any) -> Any:
-    """Return a node's update of the state, without its command where to go next."""
+    """Return a node's update of the state, without its command for the next node."""
     if isinstance(output, Command):
         return cast("Command[Any]", output).update
     if isinstance(output, list):
@@ -338,7 +342,7 @@ def _read_output(output: Any) -> Any:
 
 
 def _read_reason(error: GraphBubbleUp) -> Any:
-    """Return the value that `interrupt()` asked for, or the reason why the run was stopped."""
+    """Return the value that was passed to `interrupt()`, or the reason why the run was stopped."""
     if not isinstance(error, GraphInterrupt):
         return str(error)
     asked = [interrupt.value for interrupt in error.args[0]]

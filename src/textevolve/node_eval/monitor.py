@@ -1,12 +1,12 @@
-"""Watch an agent: each node that it runs becomes an item of a history and is judged in the
-background.
+"""Watch an agent: each node that it runs is recorded in a history, and judged in the background.
 
     monitor = Monitor([ThresholdEvaluator("sure", "confidence", 0.7)])
 
     @monitor.node(GENERATE)
     def answer(state): ...
 
-Nothing here changes what a node gets, returns or raises. Evaluators run elsewhere: `background.py`.
+A monitor never changes what a node receives, returns or raises. `background.py` runs the
+evaluators.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _superstep: ContextVar[object | None] = ContextVar("superstep", default=None)
 
 
 class Monitor:
-    """The history of an agent's nodes, and the evaluators that judge them.
+    """A recorder of an agent's nodes, with the evaluators that judge them.
 
-    `limits`: how much of each state is kept. `queue_size`: how many nodes may wait for
-    quick evaluators, and how many evaluations in the background; more are dropped and counted.
-    `timeout`: seconds for one evaluation, where the evaluator names none. `concurrency`: how many
-    evaluations run in the background at a time.
+    `limits`: how much of each state is stored. `queue_size`: the number of nodes that may wait for
+    quick evaluators, and of evaluations in the background that may wait; more are dropped and
+    counted. `timeout`: the seconds allowed for one evaluation, if the evaluator sets no limit.
+    `concurrency`: the number of concurrent evaluations in the background.
 
     Raises InputError for an evaluator or a value that cannot be used.
     """
@@ -82,7 +82,7 @@ class Monitor:
         self._records = NodeRecords()
         self._key = object()
         self.find_outer: Callable[[], OpenNode | None] = lambda: None
-        """The node of a graph whose code runs here; set by what watches graphs."""
+        """Returns the node of a graph whose code is calling; set by code that watches graphs."""
         self._evaluators: tuple[NodeEvaluator, ...] = ()
         self._plans: dict[Instruction | None, Plan] = {}
         self._background = Background(
@@ -92,10 +92,10 @@ class Monitor:
             self.add(evaluator)
 
     def add(self, evaluator: NodeEvaluator) -> None:
-        """Judge the nodes that end from now on with this one, too.
+        """Judge the nodes that end from now on with this evaluator, too.
 
         Raises:
-            InputError: it cannot be used, or another has its name.
+            InputError: it cannot be used, or another evaluator has its name.
         """
         check_evaluator(evaluator)
         if any(one.name == evaluator.name for one in self._evaluators):
@@ -213,9 +213,9 @@ class Monitor:
         run: NodeRun | None = None,
         timestamp: float | None = None,
     ) -> OpenNode:
-        """Record that a node begins. Nodes of one run with an equal `step` that is not None share a
-        superstep. `run` counts unless a run was entered by `run()`. Raises nothing, as `end`,
-        `fail` and `interrupt`."""
+        """Record that a node begins. Nodes of one run with the same `step` share a superstep; None:
+        a superstep of its own. `run`: the run of the node, unless the code is inside `run()`. Like
+        `end`, `fail` and `interrupt`, it never raises."""
         if run is None:
             run = self._find_run() or DEFAULT_RUN
         elif outer := entered.get().get(self._key):
@@ -247,8 +247,8 @@ class Monitor:
         return self._close(node, seconds, None, tokens, describe_error(error))
 
     def interrupt(self, node: OpenNode, reason: Any, *, tokens: int | None = None) -> HistoryItem:
-        """Record that a node waits for input from outside, and may be run again, or was
-        cancelled."""
+        """Record that a node was cancelled, or waits for input from outside, after which it may run
+        again."""
         seconds = perf_counter() - node.began
         said = str(take_snapshot(reason, self.limits))[:ERROR_KEPT]
         return self._close(node, seconds, None, tokens, said, interrupted=True)
@@ -284,7 +284,8 @@ class Monitor:
         return item
 
     def record(self, item: HistoryItem, step: Hashable | None = None) -> EvaluationJob | None:
-        """Judge a node that has ended, as others record it; raises nothing."""
+        """Add a node that has ended, and judge it, for code that records nodes itself. Never
+        raises."""
         job: EvaluationJob | None = None
         try:
             with self._background.lock:
@@ -327,10 +328,9 @@ class Monitor:
         """Return the evaluators' results for the last node of this name that ended; None before
         that.
 
-        Of the nodes of one run: that of the id given, else that in which this is asked (see
-        `current_run`), else of all. Evaluators that are not in the background are waited for, up to
-        the seconds given. In async code, or where those in the background count as well, `drain`
-        before.
+        `run`: the id of the run to search; None: the current run (see `current_run`), or, outside
+        of a run, all runs. The call waits up to `timeout` seconds for evaluators that do not run in
+        the background. In async code, or to include those in the background, call `drain` before.
         """
         within = self.current_run if run is None else run
         with self._background.lock:
@@ -338,7 +338,7 @@ class Monitor:
         return None if job is None else self._feedback(job, timeout)
 
     def feedback(self, node: OpenNode, timeout: float | None = None) -> Feedback | None:
-        """Return the evaluators' results for this very node; None before it has ended."""
+        """Return the evaluators' results for this node; None before it has ended."""
         return None if node.job is None else self._feedback(node.job, timeout)
 
     def _feedback(self, job: EvaluationJob, timeout: float | None) -> Feedback:
@@ -353,7 +353,8 @@ class Monitor:
             return self._records.take(run)
 
     async def drain(self, timeout: float | None = None) -> bool:
-        """Wait until every evaluation has its outcome; False where the seconds ended before."""
+        """Wait until every evaluation has its outcome; return False if `timeout` seconds pass
+        before."""
         return await self._background.wait_async(self._background.is_done, timeout)
 
     def drain_sync(self, timeout: float | None = None) -> bool:
@@ -361,7 +362,7 @@ class Monitor:
         return self._background.wait(self._background.is_done, timeout)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Drain, then end the threads. What ends later is recorded and not judged."""
+        """Drain, then end the threads. Nodes that end later are recorded and not judged."""
         return self._background.close(timeout)
 
     def __enter__(self) -> Monitor:

@@ -1,4 +1,4 @@
-"""One node as one line of JSON, and back. Whole files are the business of `traces.py`."""
+"""Convert a node to a line of JSON, and back. `traces.py` reads and writes whole files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from textevolve.node_eval.snapshots import (
 )
 
 MOST_BITS = 14_000
-"""Integers of more are neither written nor read by Python's JSON: they may have 4,300 digits."""
+"""The size of the largest integers that are written, since Python's JSON only accepts integers of
+up to 4,300 digits."""
 
 Score = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class ResultLine(BaseModel):
+    """The result of an evaluator in a line."""
+
     model_config = ConfigDict(extra="ignore", strict=True)
 
     score: Score
@@ -36,6 +39,8 @@ class ResultLine(BaseModel):
 
 
 class FailureLine(BaseModel):
+    """The failure of an evaluator in a line."""
+
     model_config = ConfigDict(extra="ignore", strict=True)
 
     failure: Literal["failed", "skipped"]
@@ -43,10 +48,11 @@ class FailureLine(BaseModel):
 
 
 class NodeLine(BaseModel):
-    """One node as a line has it.
+    """One node as a line of a file has it.
 
-    `step` counts supersteps from 0 on; `order`: its place among the nodes in the order in which
-    they ended, from 1 on.
+    `episode`: the recorded run. `step`: the number of its superstep, from 0; None if unknown.
+    `order`: its number in the order in which nodes ended, from 1; 0 if unknown. Other fields are as
+    in `HistoryItem`.
     """
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
@@ -91,7 +97,7 @@ def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
 
 
 def as_item(line: NodeLine) -> HistoryItem:
-    """Convert a line to a node; values under the names of secrets are masked."""
+    """Convert a line to a node; values of keys that name secrets are masked."""
     began = line.timestamp
     return HistoryItem(
         timestamp=began.timestamp() if isinstance(began, datetime.datetime) else began,
@@ -143,7 +149,8 @@ def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
 
 
 def describe_run(item: HistoryItem) -> dict[str, Any]:
-    """Return the ids of a node, its run and its conversation. Without a run the episode is it."""
+    """Return the ids of a node, its run and its conversation. If the run is unknown, the episode
+    stands for it."""
     known = item.run_id or item.thread_id
     run = {"run_id": item.run_id, "thread_id": item.thread_id} if known else {}
     return {**run, **item.ids}

@@ -1,7 +1,9 @@
-"""OpenTelemetry's spans as the nodes of an agent: which are nodes, of what type, in which order.
+"""Convert OpenTelemetry's spans to the nodes of an agent: select the spans that are nodes, find
+their types, and sort them into supersteps.
 
 Operations follow OpenTelemetry's conventions for generative AI, kinds of spans OpenInference.
-OpenTelemetry's packages are not imported; `otlp.py` decodes, `span_states.py` reads the attributes.
+OpenTelemetry's packages are not imported; `otlp.py` decodes the spans, and `span_states.py` reads
+their attributes.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ OPERATIONS: Mapping[str, Instruction] = {
     "invoke_agent": Instruction.DELEGATE,
     "invoke_workflow": Instruction.DELEGATE,
 }
-"""By `gen_ai.operation.name`. An operation that is not here is a node of no type."""
+"""The instruction types by `gen_ai.operation.name`. A node with another operation has no type."""
 
 KINDS: Mapping[str, Instruction] = {
     "LLM": Instruction.GENERATE,
@@ -58,7 +60,7 @@ KINDS: Mapping[str, Instruction] = {
     "EVALUATOR": Instruction.VERIFY,
     "PROMPT": Instruction.RENDER,
 }
-"""By OpenInference's `openinference.span.kind`."""
+"""The instruction types by OpenInference's `openinference.span.kind`."""
 
 
 def read_spans(
@@ -94,9 +96,8 @@ def is_node(span: Span, instructions: EpisodeInstructions) -> bool:
 
 
 def _instruction(span: Span, name: str, instructions: EpisodeInstructions) -> Instruction | None:
-    """Return the instruction type of a span: by the first of the node's name, the span's name, its
-    operation and its kind that `instructions` has, otherwise by the conventions. None if
-    unknown."""
+    """Return the instruction type of a span. `instructions` is searched for the node's name, the
+    span's name, its operation and its kind; then the conventions apply. None if unknown."""
     operation, kind = operation_of(span.attributes), kind_of(span.attributes)
     for given in (name, span.name, operation, kind):
         if given in instructions:
@@ -107,7 +108,7 @@ def _instruction(span: Span, name: str, instructions: EpisodeInstructions) -> In
 def _build(
     spans: Mapping[str, Span], nodes: Mapping[str, Span], instructions: EpisodeInstructions
 ) -> list[list[HistoryItem]]:
-    """Sort nodes into supersteps by the order in which they ended: nodes inside a node stand before
+    """Sort nodes into supersteps in the order in which they ended: nodes inside a node come before
     it."""
     above = {id: _ancestors(span, spans, nodes) for id, span in nodes.items()}
     children: dict[str, list[Span]] = {}
@@ -137,8 +138,8 @@ def _build(
 
 
 def take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
-    """Give a node around others, if its own texts were not recorded, the texts of its first and
-    last step; `inner` are its steps, in the order in which they ended."""
+    """If a node around others has no recorded texts of its own, give it the input of its first step
+    and the output of its last step. `inner`: its steps, in the order in which they ended."""
     steps = [one for one in inner if one.instruction is not Instruction.TOOL_CALL]
     if item.instruction not in (None, Instruction.DELEGATE):
         return

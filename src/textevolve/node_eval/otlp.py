@@ -1,9 +1,10 @@
-"""Read OTLP's JSON: spans and logs as an exporter or a collector writes them, trace by trace; and
-the spans of other tools' exports, which `exports.py` flattens.
+"""Read the JSON of OTLP, OpenTelemetry's protocol: spans and logs as an exporter or a collector
+writes them, trace by trace. Spans in exports of other tools, which `exports.py` flattens, are read
+as well.
 
-One document, or one on each line; names in the form of JSON or of the protocol's files. Some
-instrumentations write messages to logs, not to spans: both may be in one file, in any order.
-`otel.py` makes nodes of the spans.
+A file is one document, or has one on each line; names are in the style of JSON or of the protocol's
+files. Some instrumentations write messages to logs, not to spans: a file may have both, in any
+order. `otel.py` converts the spans to nodes.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from textevolve.node_eval.episodes import Reading
 from textevolve.node_eval.exports import as_span, list_records, translate
 
 Lines = Iterable[tuple[str, str]]
-"""Lines of a file, each with its place for messages."""
+"""The lines of a file, each with its place for error messages."""
 Documents = Iterable[tuple[str, object]]
 """The JSON documents of a file, each with its place for error messages."""
 
 OURS = "gen_ai."
-"""Logs of other names are an application's own, and hold no messages of a model."""
+"""The prefix of the names of logs that hold messages of models; other logs belong to the
+application."""
 
 NAMES = {
     "resource_spans": "resourceSpans",
@@ -42,10 +44,10 @@ NAMES = {
     "span_id": "spanId",
     "parent_span_id": "parentSpanId",
 }
-"""Names of the protocol's files, and those in JSON."""
+"""The names of fields in JSON by those in the protocol's files."""
 
 Event = tuple[str, dict[str, Any]]
-"""A name with its attributes."""
+"""The name of an event of a span, with its attributes."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Log:
 
 
 def _read_value(value: Any) -> Any:
-    """Take a value out of OTLP's wrapping; None where it has none."""
+    """Return the value inside OTLP's wrapping; None if there is none."""
     match value.WhichOneof("value"):
         case None:
             return None
@@ -121,12 +123,12 @@ def _read_log(raw: dict[str, Any], ids: list[str]) -> Log:
 def read_traces(
     documents: Documents, source: str, reading: Reading
 ) -> Iterator[tuple[str, dict[str, Span]]]:
-    """Read the spans of each trace by their ids, in the order in which the traces began; logs are
-    among their events. Spans of a trace may be spread over a whole file, so all are
-    held.
+    """Read the spans of each trace by their ids, in the order in which the traces began; logs
+    become events of their spans. All spans are held in memory, since those of one trace may be
+    anywhere in the file.
 
     Raises:
-        InputError: a file cannot be read, is empty, or no JSON.
+        InputError: a file cannot be read, is empty, or is not JSON.
     """
     spans: dict[str, dict[str, Span]] = {}
     messages: dict[tuple[str, str], list[Log]] = {}
@@ -156,10 +158,11 @@ def read_traces(
 
 
 def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tuple[str, object]]:
-    """Read each line by itself where the first is one whole document; else the file is one.
+    """Read each line as a document if the first line is a complete one, otherwise the whole file as
+    one document.
 
     Raises:
-        InputError: it is empty, or no JSON.
+        InputError: it is empty, or not JSON.
     """
     rest = iter(lines)
     where, first = next(rest, (source, ""))
@@ -193,12 +196,14 @@ PLACES = (
     (_read_span, "span", ("resourceSpans", "scopeSpans", "spans")),
     (_read_log, "log", ("resourceLogs", "scopeLogs", "logRecords")),
 )
+"""For spans and for logs: the function that reads one, its name in messages, and the path of field
+names to it."""
 
 
 def _read_records(
     where: str, document: object, reading: Reading
 ) -> Iterator[tuple[str, Span | Log]]:
-    """Read each span and each log of a document; those that cannot be used are reported."""
+    """Read each span and each log of a document; report those that cannot be used."""
     documents = cast(list[object], document) if isinstance(document, list) else [document]
     marks = {names[0] for _, _, names in PLACES}
     if not all(isinstance(one, dict) and marks & one.keys() for one in documents):

@@ -1,8 +1,6 @@
-"""The runs of an agent: which one a node belongs to, how the supersteps of each grow, and a node
-from its beginning until its evaluators have ended.
-
-Who judges a node is decided in `monitor.py`.
-"""
+"""The records of an agent's runs: the run of each node, the growing supersteps of each run, and a
+node from its beginning until its evaluators have ended. `monitor.py` decides which evaluators judge
+a node."""
 
 from __future__ import annotations
 
@@ -20,26 +18,28 @@ from textevolve.node_eval.instructions import Instruction
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """The run of an agent that a node belongs to. `thread_id`: the conversation, as LangGraph calls
-    it; None without one."""
+    """The run of an agent to which a node belongs. `thread_id`: the conversation, as LangGraph
+    calls it; None without one."""
 
     id: str
     thread_id: str | None = None
 
 
 Superstep = tuple[HistoryItem, ...]
+"""The nodes that ran concurrently in one step of a run."""
 
 DEFAULT_RUN = NodeRun("1")
-"""That of nodes outside of any other."""
+"""The run of nodes that belong to no other run."""
 
 entered: ContextVar[Mapping[object, NodeRun]] = ContextVar("entered", default=MappingProxyType({}))
-"""The run that was entered by hand, by the key of its monitor."""
+"""The run of the enclosing `Monitor.run()` block, by the key of its monitor."""
 
 
 @dataclass(slots=True, eq=False)
 class EvaluationJob:
-    """A node that ended, as the last of the first `count` supersteps of its run. `missing`:
-    evaluators without an outcome yet, by their id: names may change."""
+    """A node that has ended and is to be evaluated. `item`: the node; it is the last one of the
+    first `count` supersteps in `entries`, the supersteps of its run. `missing`: the evaluators
+    without an outcome so far, by their `id()`, since their names may change."""
 
     item: HistoryItem
     entries: list[Superstep]
@@ -52,8 +52,8 @@ class EvaluationJob:
         return not all(getattr(one, "background", False) for one in list(self.missing.values()))
 
     def see(self) -> History:
-        """Return the history when the node had just ended. The node is a copy, so that an evaluator
-        cannot change what was recorded of it."""
+        """Return the history as it was when the node had just ended. The node is a copy, so that an
+        evaluator cannot change the record."""
         steps = cast("list[list[HistoryItem]]", self.entries[: self.count])
         steps[-1] = [*steps[-1][:-1], copy_item(self.item)]
         return History(steps)
@@ -61,8 +61,11 @@ class EvaluationJob:
 
 @dataclass(slots=True, eq=False)
 class OpenNode:
-    """A node that has begun. `item` is set when the node ends, and `job` if it is to be
-    evaluated."""
+    """A node that has begun. `step`: nodes of a run with the same value share a superstep. `path`:
+    the graphs around it. `timestamp`: the Unix time of its start; `began`: the same on the
+    monotonic clock. `ignored`: whether it is not recorded, because an evaluator runs it, or because
+    its graph is only tracked. `item`: the recorded node, None until it ends. `job`: its evaluation,
+    None until it ends or if it is not evaluated."""
 
     name: str
     instruction: Instruction | None
@@ -79,8 +82,9 @@ class OpenNode:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """The evaluators' results for a node. `results`: the present results by the evaluator's name.
-    `error`: how the node itself failed. `run_id`: the run that the node belongs to."""
+    """The evaluators' results for a node. `node`: its name. `results`: the results so far by the
+    evaluator's name. `error`: the error of the node itself; None if it ended well. `run_id`: the
+    run to which it belongs."""
 
     node: str
     results: Mapping[str, EvaluationResult | Failure]
@@ -96,7 +100,7 @@ class Feedback:
     @property
     def text(self) -> str:
         """Return a line for each evaluator that the node did not pass, as feedback for the next
-        attempt; empty if there is none."""
+        attempt; empty if it passed all."""
         lines = [f"{self.node}: {self.error}"] if self.error else []
         lines += [
             f"{name}: {one.feedback or 'not passed'}"
@@ -107,8 +111,8 @@ class Feedback:
 
 
 class NodeRunRecord:
-    """The supersteps of one run. A superstep stands where the last of its nodes ended, so that a
-    graph around other graphs stands after them, and the node that ended last is the last."""
+    """The supersteps of one run. A superstep is placed by the end of its last node, so that a graph
+    that contains other graphs comes after them, and the node that ended last is the last one."""
 
     def __init__(self, run: NodeRun = DEFAULT_RUN) -> None:
         self.run = run
@@ -117,8 +121,9 @@ class NodeRunRecord:
         self._steps: dict[Hashable, Superstep] = {}
 
     def place(self, item: HistoryItem, step: Hashable | None) -> EvaluationJob:
-        """Put a node that has just ended into its superstep; a new one where `step` is None.
-        Evaluators of earlier nodes look at the old supersteps, so these do not change."""
+        """Add a node that has just ended to its superstep, or to a new one if `step` is None.
+        Existing supersteps are replaced and not changed, since evaluators of earlier nodes read
+        them."""
         own = None if step is None else self._steps.get(step)
         grown = (*(own or ()), item)
         if step is not None:
@@ -132,7 +137,8 @@ class NodeRunRecord:
 
 
 class NodeRecords:
-    """All runs that a monitor has seen. The caller must hold the monitor's lock to change them."""
+    """All runs that a monitor has recorded. The caller must hold the monitor's lock to change
+    them."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, NodeRunRecord] = {}
@@ -153,7 +159,7 @@ class NodeRecords:
         return History([list(step) for step in sorted(steps, key=lambda step: step[-1].order)])
 
     def find_last(self, node: str, run_id: str | None) -> EvaluationJob | None:
-        """Return of the nodes of this name the one that ended last, in one run or in all."""
+        """Return the node of this name that ended last, in one run or in all; None without one."""
         records = list(self.by_id.values())
         jobs = [r.last[node] for r in records if node in r.last and run_id in (None, r.run.id)]
         return max(jobs, key=lambda job: job.item.order, default=None)
@@ -164,7 +170,7 @@ class NodeRecords:
         return next((one.run for one in records if one.run.thread_id == thread_id), None)
 
     def take(self, run_id: str | None) -> History:
-        """Return the history of one run, or of all, which is forgotten here."""
+        """Remove the history of one run, or of all, and return it."""
         history = self.find_history(run_id)
         if run_id is None:
             self.by_id = {}

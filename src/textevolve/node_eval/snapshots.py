@@ -1,8 +1,9 @@
-"""Copies of an agent's states, taken at the boundary of a node: plain, bounded, without secrets.
+"""Snapshots: copies of an agent's states at the beginning and the end of a node, plain, bounded,
+and without secrets.
 
-A snapshot is made of None, numbers, texts, lists, tuples and dicts alone. A text that ends like
-`<12 more characters: not kept>` or is like `<Lock: not kept>` stands for what was left out, so that
-whoever judges can tell (`find_loss`).
+A snapshot consists only of None, numbers, texts, lists, tuples and dicts. Omitted data are marked:
+a truncated text ends like `<12 more characters: not kept>`, and an object that cannot be copied
+becomes `<Lock: not kept>`, so that evaluators can detect it (`find_loss`).
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from typing import Any, cast
 from uuid import UUID
 
 MASK = "***"
+"""The text that replaces a secret."""
 MARK = "<{}: not kept>"
+"""The form of the marks for omitted data."""
 MARK_LENGTH = 60
+"""The maximum number of characters of such a mark at the end of a truncated text."""
 _MARKED = re.compile(r"<[^<>]{1,200}: not kept>\Z")
 ARGUMENTS = "arguments"
-"""Of a call of a tool: the value under this key is often JSON as a text."""
+"""The key of a tool call whose value is often JSON as a text."""
 PYDANTIC = "__pydantic_fields__"
+"""The attribute by which pydantic's models are recognised without importing pydantic."""
 _kind: Callable[[Any], Any] = type
 _dict: Any = dict  # its methods, not those of a class derived from it
 _ATOMS = frozenset({bool, int, float, type(None)})
@@ -36,6 +41,7 @@ _TEXTS = (
     *(datetime.date, datetime.time, datetime.timedelta, PurePath),
     *(UUID, Decimal, Fraction),
 )
+"""The types whose values become texts."""
 _SECRET = re.compile(
     "(password|passwd|passphrase|passcode|pwd|secrets?|token|bearer|authorization|credentials?"
     "|cookies?|(api|private|access|secret|signing|encryption|auth)[-_ .]?keys?)$",
@@ -49,11 +55,12 @@ def _plain_name(key: str) -> str:
 
 @dataclass(frozen=True)
 class SnapshotLimits:
-    """How much of a state is kept.
+    """How much of a state a snapshot contains.
 
-    `characters` of each text; `items` of each container, of a list from its two ends; `total` items
-    of the whole state; `depth` of containers in containers. `secrets`: names of keys whose values
-    are masked, beside those that are always (`api_key`, `token`, `password`, `authorization`, ...).
+    `characters`: of each text. `items`: of each container; a long list keeps its first and last
+    items. `total`: items of the whole state. `depth`: levels of nested containers. `secrets`: names
+    of keys whose values are masked, in addition to the usual ones (`api_key`, `token`, `password`,
+    `authorization`, ...).
     """
 
     characters: int = 20_000
@@ -68,7 +75,7 @@ class SnapshotLimits:
 
 
 WHOLE = SnapshotLimits(characters=10**9, items=10**9, total=10**9, depth=100)
-"""What was recorded is not cut again; only the values under the names of secrets are masked."""
+"""The limits for recorded states: they are not truncated again, and only secrets are masked."""
 
 
 @lru_cache(maxsize=10_000)
@@ -101,8 +108,8 @@ def take_snapshot(state: object, limits: SnapshotLimits) -> Any:
 
 
 def copy_flat(state: Any, limits: SnapshotLimits) -> dict[Any, Any] | None:
-    """Copy numbers and short texts under harmless keys, the quick way, for most states are that;
-    None where anything else is in it."""
+    """Copy a state of numbers and short texts under harmless keys. This is fast, and most states
+    are like that. None if the state has anything else."""
     if len(state) > min(limits.items, limits.total):
         return None
     copied: dict[Any, Any] = _dict.copy(state)
@@ -117,8 +124,8 @@ def copy_flat(state: Any, limits: SnapshotLimits) -> dict[Any, Any] | None:
 
 
 class _Snapshot:
-    """One state on its way into a snapshot, and what is left of the limits. Types are told by
-    `type(value)`, since `isinstance` may run code of the value's own."""
+    """The copying of one state. `left`: the number of items that may still be copied. Types are
+    checked with `type(value)`, since `isinstance` may run code of the value."""
 
     __slots__ = ("left", "limits")
 
@@ -208,7 +215,7 @@ class _Snapshot:
 
 
 def _open(value: Any, kind: Any) -> tuple[Any, Any]:
-    """Return the type that a container is kept as, and its parts; None for any other value."""
+    """Return the type with which a container is stored, and its parts; None for any other value."""
     if issubclass(kind, dict):
         return (Fields if kind is Fields else dict), value
     if issubclass(kind, tuple):
@@ -224,7 +231,7 @@ def _open(value: Any, kind: Any) -> tuple[Any, Any]:
 
 
 def mask_json(text: str, limits: SnapshotLimits) -> str:
-    """Mask the values under the names of secrets in a JSON text; other texts stay unchanged."""
+    """Mask the values of keys that name secrets in a JSON text; other texts stay unchanged."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
@@ -236,10 +243,8 @@ def mask_json(text: str, limits: SnapshotLimits) -> str:
 
 
 def find_loss(value: Any) -> str | None:
-    """Return the mark of what a snapshot left out of the agent's state; None if it is whole.
-
-    Whoever judges a value that was cut would judge something else than the agent made.
-    """
+    """Return the mark of the data that a snapshot omits; None if it is complete. A truncated value
+    cannot be judged, since it differs from the agent's own."""
     if isinstance(value, str):
         match = _MARKED.search(value)
         return match and match[0]

@@ -1,4 +1,4 @@
-"""Nodes of any framework that emits OpenTelemetry spans, judged in the background as they end.
+"""Judge the steps of any framework that emits OpenTelemetry spans, in the background as they end.
 
 provider.add_span_processor(SpanJudge(monitor))
 """
@@ -27,8 +27,9 @@ log = logging.getLogger("textevolve.node_eval")
 
 
 class SpanJudge(SpanProcessor):
-    """Gives a monitor each span that is a step of an agent, once it has ended. The trace is the
-    run. Spans that evaluators make are none. `instructions`: types of nodes by their names.
+    """A span processor that reports each span that is a step of an agent to a monitor, once it has
+    ended. The run of the node is the trace. Spans of evaluators are ignored. `instructions`: types
+    of nodes by their names.
 
     Raises InputError for an unknown instruction type.
     """
@@ -75,7 +76,7 @@ class SpanJudge(SpanProcessor):
 
 
 def read_span(span: ReadableSpan) -> otlp.Span:
-    """Read a span of OpenTelemetry's library as one of a file."""
+    """Convert a span of OpenTelemetry's library to the form of spans in files."""
     context: Any = span.get_span_context()
     events = ((event.name, _read(event.attributes)) for event in span.events)
     failed = span.status.status_code is StatusCode.ERROR

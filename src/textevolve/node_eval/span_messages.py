@@ -1,7 +1,7 @@
-"""Messages to and from models as instrumentations record them, read as texts.
+"""Read the messages to and from models, as instrumentations record them, as texts.
 
-A message comes as JSON, as a list, or flattened into numbered attributes; its content as a text, as
-parts, or as calls of tools. Which attribute holds which is the business of `span_states.py`.
+A message may be JSON, a list, or flattened into numbered attributes; its content may be a text, a
+list of parts, or tool calls. `span_states.py` finds the attributes that hold messages.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ CONTENTS = (
     *("parts", "content", "contents", "refusal", "function_call", "tool_calls"),
     *("prompt", "completion"),
 )
-"""Where a message's content may stand; it may have several of them."""
+"""The keys that may hold a message's content; a message may have several of them."""
 
 WRAPPERS = ("message_content", "tool_call", "function", "document", "toolUse", "toolResult")
-"""OpenInference puts each thing into another of this name, OpenAI and Bedrock what is called."""
+"""The keys under which formats nest an object: OpenInference an element of a list, OpenAI and
+Bedrock the function that is called."""
 PART_NAMES = {"type", "text", "toolUse", "toolResult"}
-"""One of these is in each part of a content."""
+"""The keys of which each part of a content has at least one."""
 INNER = ("message", "kwargs", "data")
 """Keys under which LangChain's messages, and events, nest the fields of a message."""
 ROLES = {"human": "user", "ai": "assistant"}
+"""The usual names of roles by those of LangChain."""
 BODIES = ("messages", "choices", "generations", "output", "input", "prompts")
-"""Names under which a request or an answer has its messages."""
+"""The keys under which a request or an answer has its messages."""
 
 ARGUMENTS = ("arguments", "args", "input")
+"""The keys that may hold the arguments of a tool call."""
 CALLS = ("tool_call", "tool_use", "function", "function_call", "toolUse")
+"""The types of parts that are tool calls."""
 
 MEDIA = {
     **dict.fromkeys(("image", "image_url", "image-url", "input_image"), "image"),
@@ -39,10 +43,12 @@ MEDIA = {
     **dict.fromkeys(("video", "video-url"), "video"),
     **dict.fromkeys(("file", "input_file", "document-url", "blob", "uri", "binary"), "file"),
 }
-"""Types of parts that are no text, and what they are called in one."""
+"""The types of parts that are no text, with their names in marks such as `<image>`."""
 
 ADDRESSES = ("url", "uri", "image_url", "image", "audio", "video", "file", "file_id")
+"""The keys that may hold the address of a medium."""
 MOST_LEVELS = 12
+"""The maximum depth of nested parts that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ def read_message(raw: object, role: str) -> SpanMessage:
 
 
 def read_message_body(value: object, role: str) -> list[SpanMessage]:
-    """Read the messages of a request to a model, or of its answer, as an SDK has them."""
+    """Read the messages of a request to a model, or of its answer, in the form of an SDK."""
     parsed = parse_text(value, CONTAINERS)
     if isinstance(parsed, dict):
         fields = cast(dict[str, Any], parsed)
@@ -112,7 +118,7 @@ def as_fields(value: object) -> dict[str, Any]:
 
 
 def unwrap_result(value: object) -> object:
-    """Take the result of a tool out of the message in which LangChain hands it on."""
+    """Return the result of a tool from the message in which LangChain passes it on."""
     fields = as_fields(value)
     if "tool_call_id" in fields and "content" in fields:
         return fields["content"]

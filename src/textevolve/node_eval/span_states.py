@@ -1,8 +1,8 @@
 """Read a node from a span's attributes and events: its name, input, output and tokens.
 
-The names are those of OpenTelemetry's conventions for generative AI, new and old, of OpenInference,
-of OpenLLMetry and of Pydantic AI; the first that is there is taken. What none of them calls an
-input or an output is none: it is an attribute. How a message is read is in `span_messages.py`.
+The names follow OpenTelemetry's conventions for generative AI, new and old, OpenInference,
+OpenLLMetry and Pydantic AI; the first one that is present is used. Other data are no input or
+output, and become attributes of the node. `span_messages.py` reads messages.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from textevolve.node_eval.span_messages import (
 Attributes: TypeAlias = Mapping[str, Any]
 Events: TypeAlias = Sequence[tuple[str, Attributes]]
 State: TypeAlias = "dict[str, Any] | None"
+"""The input or output of a node; None if it was not recorded."""
 
 INPUTS = (
     "gen_ai.tool.call.arguments",
@@ -38,6 +39,7 @@ INPUTS = (
     "tool_arguments",
     "reranker.query",
 )
+"""The attributes that may hold the input of a node that has no messages."""
 OUTPUTS = (
     "gen_ai.tool.call.result",
     "gen_ai.retrieval.documents",
@@ -47,23 +49,29 @@ OUTPUTS = (
     "tool_response",
     "final_result",
 )
+"""The attributes that may hold the output of a node that has no messages."""
 DOCUMENTS = ("retrieval.documents.", "reranker.output_documents.")
+"""The prefixes of attributes with retrieved documents."""
 TOOL_LISTS = (
     *("gen_ai.tool.definitions", "llm.tools", "llm.tools.", "llm.request.functions."),
     "gen_ai.agent.tools",
     *("model_request_parameters", "llm.invocation_parameters", "input.value"),
 )
-"""Attributes with the definitions of the available tools; objects have them under `TOOL_KEYS`."""
+"""The attributes with the definitions of the available tools, directly or under the keys
+`TOOL_KEYS` of an object."""
 TOOL_KEYS = ("tools", "function_tools")
 SCHEMAS = ("parameters", "parameters_json_schema", "input_schema", "inputSchema")
+"""The keys that may hold the schema of a tool's parameters."""
 NAMES = ("gen_ai.tool.name", "gen_ai.agent.name", "gen_ai.workflow.name", "tool.name", "agent.name")
+"""The attributes that may hold the name of a node."""
 
 IDS = {
     "session_id": ("session.id", "gcp.vertex.agent.session_id"),
     "user_id": ("user.id", "enduser.id"),
     "thread_id": ("gen_ai.conversation.id", "gcp.vertex.agent.session_id"),
 }
-"""Ids of what a span belongs to; `thread_id` is the conversation."""
+"""The attributes with the ids of the session, the user and the conversation (`thread_id`) of a
+span."""
 
 CONVENTIONS = (
     "gen_ai.",
@@ -85,7 +93,8 @@ CONVENTIONS = (
     "pydantic_ai.",
     "model_request_parameters",
 )
-"""Whatever begins otherwise, and is no input or output, is kept as an attribute of the node."""
+"""The prefixes of attributes that belong to a convention. Other attributes that are no input or
+output become attributes of the node."""
 
 INPUT_MESSAGES = (
     ("attribute", "gen_ai.input.messages"),
@@ -99,7 +108,8 @@ INPUT_MESSAGES = (
     ("pydantic-ai", "pydantic_ai.all_messages"),
     ("body", "input.value"),
 )
-"""Where messages to a model or an agent are, and in which form, by each of the conventions."""
+"""For each convention, the form and the name under which the messages to a model or an agent are
+recorded."""
 
 OUTPUT_MESSAGES = (
     ("attribute", "gen_ai.output.messages"),
@@ -112,6 +122,7 @@ OUTPUT_MESSAGES = (
     ("numbered", "llm.choices."),
     ("body", "output.value"),
 )
+"""The same for the messages of a model's or an agent's answer."""
 EVENT_ROLES = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -119,7 +130,9 @@ EVENT_ROLES = {
     "gen_ai.tool.message": "tool",
     "gen_ai.choice": "assistant",
 }
+"""The roles of messages that are events, by the event's name."""
 EXCEPTIONS = ("exception", "gen_ai.client.operation.exception")
+"""The names of events with an exception."""
 
 
 def operation_of(attributes: Attributes) -> str:
@@ -167,7 +180,7 @@ def tools_of(attributes: Attributes) -> list[dict[str, Any]]:
 
 
 def _read_tool(raw: object) -> dict[str, Any]:
-    """Return the name, the description and the parameters of a tool; empty where it has no name."""
+    """Return the name, the description and the parameters of a tool; empty if it has no name."""
     fields = as_fields(raw) or {"name": raw}
     for key in ("tool", "json_schema", "function", "toolSpec"):
         fields = as_fields(fields[key]) if key in fields else fields
@@ -192,7 +205,7 @@ def output_of(attributes: Attributes, events: Events) -> State:
 
 
 def ids_of(attributes: Attributes) -> dict[str, str]:
-    """Return the ids of the session, the user and the conversation, as far as they are there."""
+    """Return the recorded ids of the session, the user and the conversation."""
     known = (
         (n, next((a for k in keys if (a := attributes.get(k))), None)) for n, keys in IDS.items()
     )
@@ -241,6 +254,7 @@ def error_of(attributes: Attributes, events: Events, status: str | None) -> str 
 
 
 KEYS = ("type", "message")
+"""The fields of a recorded exception."""
 
 
 def _messages(
@@ -332,10 +346,8 @@ def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:
 
 
 def _body(attributes: Attributes) -> dict[str, Any]:
-    """Return the fields of a message that is an event of its own, under current and older names.
-
-    What was said stays as it is: it may be JSON itself.
-    """
+    """Return the fields of a message that is recorded as an event, under current and older names.
+    The content is not parsed, since it may itself be JSON."""
     named = {key.removeprefix("gen_ai.event."): value for key, value in attributes.items()}
     return {key: v if key == "content" else parse_text(v, CONTAINERS) for key, v in named.items()}
 

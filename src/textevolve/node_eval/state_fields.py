@@ -1,7 +1,5 @@
-"""Read a field of a node's state for an evaluator, by its key, as it stands or as a text.
-
-A field that is not there, or was not kept whole, is no value to judge: it is an error that says so.
-"""
+"""Read a field of a node's state for an evaluator by its key, unchanged or as a text. A field that
+is missing or was truncated cannot be judged, and raises an error."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ from textevolve.node_eval.snapshots import find_loss
 NO_OUTPUT = "no output was recorded"
 NO_INPUT = "no input was recorded"
 TEXT = "text"
+"""The field that is read if no key is set."""
 
 _NOT_THERE: Any = object()
 
@@ -25,12 +24,12 @@ class FieldError(InputError):
 
 
 def read_value(state: Any, key: str | None, place: str) -> Any:
-    """Return the value of a field; without a key the `text` of a state that has one, else the whole
-    state. `messages.-1.content` goes down a level with each point, into a list by number. `place`
-    is "input" or "output", for messages.
+    """Return the value of a field; without a key the field `text` of the state, or the whole state
+    if it has none. A key such as `messages.-1.content` is a path: each dot leads one level down,
+    and numbers index lists. `place`: "input" or "output", for messages.
 
     Raises:
-        FieldError: there is no such field, or it was not kept whole.
+        FieldError: there is no such field, or it was truncated.
     """
     if key is None and is_state(state) and isinstance(state.get(TEXT), str):
         key = TEXT
@@ -44,7 +43,8 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
 
 
 def _find(state: Any, key: str) -> Any:
-    """Find a field by its key, otherwise by the key as a path with points."""
+    """Return the field with this key, otherwise the one to which the key leads as a path with
+    dots."""
     if is_state(state) and key in state:
         return cast("Mapping[str, Any]", state)[key]
     head, dot, rest = key.partition(".")
@@ -61,7 +61,7 @@ def read_text(state: Any, key: str | None, place: str) -> str:
     """Return a field as a text.
 
     Raises:
-        FieldError: it is not there, or was not kept whole.
+        FieldError: there is no such field, or it was truncated.
     """
     return as_text(read_value(state, key, place))
 

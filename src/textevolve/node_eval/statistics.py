@@ -1,4 +1,4 @@
-"""Totals of evaluators' results, counted while nodes end."""
+"""Totals of evaluators' results, added up node by node."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import HistoryItem
 
 MOST_REASONS = 20
+"""The maximum number of different reasons that are counted."""
 
 
 @dataclass(slots=True)
 class EvaluatorStatistics:
-    """The outcomes of one evaluator. `failed`: asked without a usable answer; `skipped`: not
-    asked. `reason`: why the first that has no score has none."""
+    """The outcomes of one evaluator. `scored`: the number of nodes with a score, `passed`: of those
+    that passed. `failed`: the number of evaluations that gave no usable result; `skipped`: of those
+    that were not made. `total`: the sum of the scores. `reason`: the reason of the first outcome
+    without a score."""
 
     scored: int = 0
     passed: int = 0
@@ -40,9 +43,10 @@ class EvaluatorStatistics:
 
 @dataclass(slots=True)
 class NodeStatistics:
-    """Numbers of episodes, nodes and failed nodes, and the results of each evaluator. `judged`:
-    nodes with a score; `failed`: nodes with an evaluator that gave none; `skipped`: nodes that no
-    evaluator was asked about. `reasons`: why outcomes have no score, the first ones, with
+    """The numbers of episodes, nodes and failed nodes (`errors`), and the results of each
+    evaluator. `judged`: the number of nodes with a score; `failed`: of those with an evaluator that
+    failed; `skipped`: of those that no evaluator judged; `without_output`: of those without a
+    recorded output. `reasons`: the first reasons of outcomes without a score, with their
     numbers."""
 
     episodes: int = 0
@@ -59,7 +63,7 @@ class NodeStatistics:
     _episode: str | None = None
 
     def add(self, episode: str, item: HistoryItem) -> None:
-        """Count one more node; the nodes of an episode stand together."""
+        """Count one more node; the nodes of an episode must come one after another."""
         self.episodes += episode != self._episode
         self._episode = episode
         self.nodes += 1

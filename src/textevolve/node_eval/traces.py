@@ -1,7 +1,7 @@
-"""Recorded runs of agents as JSON lines: one node a line, read lazily, written whole or not at all.
+"""Read and write recorded runs of agents as JSON lines: one node a line, read lazily, and written
+completely or not at all.
 
-A line is the business of `node_lines.py`. A file of OpenTelemetry spans is recognised and handed to
-`otel.py`.
+`node_lines.py` converts a line. Files of OpenTelemetry spans are detected and passed to `otel.py`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ from textevolve.rows import parse_row, read_lines, read_rows
 from textevolve.rows.content import open_text
 
 HEADER = {"format": "textevolve-nodes", "version": 1}
+"""The first line of a file in TextEvolve's own format."""
 
 OTLP = re.compile('"resource(Spans|Logs|Metrics|_spans|_logs|_metrics)"')
+"""The names by which the JSON of OTLP is detected."""
 TABLES = (".csv", ".tsv", ".parquet")
+"""The endings of files that are tables of spans."""
 NOT_UTF8 = re.compile("[\udc80-\udcff]")
+"""The characters that Python reads for bytes that are not UTF-8."""
 
 
 def read_episodes(
@@ -49,7 +53,8 @@ def read_episodes(
     or an export of Phoenix, MLflow or LangSmith.
 
     A line or span that cannot be used is reported to `reading`, and the rest is read. `-` is
-    standard input. `instructions` say what nodes of these names do, whatever the file says.
+    standard input. `instructions`: the types of nodes by their names, which override those of the
+    file.
 
     Raises:
         InputError: the file cannot be read, or nothing in it can be used.
@@ -74,7 +79,8 @@ def read_episodes(
 
 
 def _read_table(path: str) -> list[dict[str, Any]]:
-    """Read the rows of a data frame; pandas writes its index beside the column of the same name."""
+    """Read the rows of a data frame. pandas writes its index next to the column of the same
+    name."""
     suffix = Path(path).suffix.lower()
     if suffix == ".parquet":
         return [dict(row) for _, row in read_rows(path, "span", lambda _name: True)]
@@ -85,7 +91,8 @@ def _read_table(path: str) -> list[dict[str, Any]]:
 
 
 def _begins_spans(line: str) -> bool:
-    """Tell spans and exports from our own lines by the first; a document may have many of them."""
+    """Return whether a file has spans or an export, by its first line. A document may have many
+    lines."""
     start = line.strip()
     if start == "{" or start.startswith("[") or OTLP.search(line):
         return True
@@ -96,7 +103,8 @@ def _begins_spans(line: str) -> bool:
 def _read_own(
     lines: Iterable[tuple[str, str]], reading: Reading, instructions: EpisodeInstructions
 ) -> Iterator[Episode]:
-    """Read the episodes of our own lines; those of one stand together."""
+    """Read the episodes of TextEvolve's own lines; the lines of an episode must come one after
+    another."""
     nodes = (node for where, line in lines if (node := _read_line(where, line, reading)))
     yield from gather_episodes(nodes, instructions)
 
@@ -128,8 +136,8 @@ def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
 def gather_episode(
     lines: Sequence[NodeLine], instructions: EpisodeInstructions | None = None
 ) -> Episode:
-    """Make an episode of its lines, sorted by superstep; a node that names no superstep gets its
-    own."""
+    """Combine lines into an episode, sorted by superstep. A node without a superstep gets a new
+    one."""
     steps: dict[tuple[int, int], list[HistoryItem]] = {}
     last = 0
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""The journal on disk, and the runs: everything that outlives the process.
+"""The store: all data that outlive the process, such as runs and the journal of model calls.
 
     from textevolve.store import open_store
 
@@ -11,8 +11,8 @@
             ...
             store.finish_run(run.id, "finished")
 
-Only calls and cases are kept. Results are recomputed from the journal when they are shown,
-exported or resumed. The database library is loaded with the first name that is used.
+A run consists of its cases and calls. Its results are recomputed from the journal when they are
+shown, exported or resumed. The database library is imported when a name is first used.
 """
 
 from __future__ import annotations

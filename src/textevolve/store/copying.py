@@ -1,4 +1,4 @@
-"""A store copied into another one, whichever databases they are in: all of it, or nothing."""
+"""Copy a store into another one, whichever databases they are in: completely, or not at all."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from textevolve.store.memory_rows import IndexEntry, chunks, collection_of
 from textevolve.store.resource_rows import fetch_all, update_where
 
 PAGE = 500
+"""The number of rows that are inserted at once."""
 OWN = ("counters",)
-"""What is each store's own."""
+"""The tables that are not copied, since each store has its own."""
 
 
 def copied_tables() -> list[Table]:

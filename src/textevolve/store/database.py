@@ -1,7 +1,7 @@
 """Open the database of a store: an SQLite file, or a database of a PostgreSQL server.
 
-A database runs functions of a connection, each in one transaction, and explains errors in one line.
-The other modules of this package implement these functions.
+A database calls functions of a connection, each in one transaction, and converts errors into
+messages of one line. The other modules of this package implement these functions.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Database: TypeAlias = SQLiteDatabase | PostgresDatabase
 
 
 def open_database(location: StoreLocation | str, *, patient: bool = False) -> Database:
-    """Open the database at a path, where a missing one is made, or at a postgresql:// address.
+    """Open the database at a path, where a missing file is created, or at a postgresql:// address.
 
     Args:
         location: The path or address.
-        patient: Wait for a server that is away, as a run does.
+        patient: Wait for an unreachable server, as a run does.
 
     Raises:
         StoreError: the store cannot be used; the message says why and what to do.

@@ -1,8 +1,9 @@
-"""The SQL that SQLite and PostgreSQL write differently, and what connections of both exchange.
+"""The SQL that differs between SQLite and PostgreSQL, and the types that connections of both
+exchange.
 
-All other queries of the store are the same. Every function takes a connection, which knows whose it
-is. How connections are opened, locked and explained is in `store/sqlite.py` and
-`store/postgres.py`.
+All other queries of the store are the same. Every function takes a connection, and detects its
+database. `store/sqlite.py` and `store/postgres.py` open connections, lock them and explain their
+errors.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from textevolve.errors import TextEvolveError
 from textevolve.store import tables
 
 CALL_COLUMNS = tuple(column.name for column in tables.calls.columns if column.name != "id")
+"""The columns of a row of `calls` to insert."""
 
 SWEEPS = "SELECT value FROM counters WHERE name = 'sweeps'"
-"""Selects the number of the last sweep of texts."""
+"""The query for the number of the last sweep, which deletes unused texts."""
 
 Damage: TypeAlias = Literal["store", "group", "row"]
-"""What an error damages: all that is written from now on, the group that was to be written, or only
-the row that cannot be kept."""
+"""The scope of an error while writing: all later writes fail (`store`), only this transaction
+(`group`), or only one row, which cannot be stored."""
 
 IMAGES = b"\x01"
-"""What the body of a case begins with that has images: see `documents.IMAGES`."""
+"""The first byte of the body of a case with images: see `documents.IMAGES`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """Rows to insert in one transaction. `calls` has the values of `CALL_COLUMNS`; some rows of
+    """The rows to insert in one transaction. `texts`: hash, size and body of each text. `calls`:
+    the values of `CALL_COLUMNS`. `reuses`: a run, and the id of a call that it reuses. Some rows of
     `texts` and `reuses` may already exist."""
 
     texts: Sequence[tuple[bytes, int, bytes]]
@@ -43,6 +46,8 @@ class GroupRows:
 
 
 class Explainer(Protocol):
+    """A database that converts its errors into `StoreError`s."""
+
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
 
@@ -110,10 +115,12 @@ DELETE FROM texts WHERE NOT EXISTS (SELECT 1 FROM (
     WHERE substring(body FROM 1 FOR 1) = '\\x01'::bytea
 ) AS used WHERE used.part = texts.hash)
 """
+"""The statements that delete the texts that no call and no case uses, for SQLite and for
+PostgreSQL."""
 
 
 def sweep_texts(connection: Connection) -> int:
-    """Remove the texts that no call and no case uses; returns how many."""
+    """Delete the texts that no call and no case uses; return their number."""
     if is_postgres(connection):
         return connection.exec_driver_sql(_PARTS_POSTGRES).rowcount
     connection.exec_driver_sql(_PARTS)
@@ -121,7 +128,8 @@ def sweep_texts(connection: Connection) -> int:
 
 
 def count_bytes(connection: Connection) -> int:
-    """Count the bytes of a database: of a file, or of our tables in PostgreSQL with all indexes."""
+    """Return the size in bytes of a database: of the file in SQLite, of our tables with their
+    indexes in PostgreSQL."""
     if is_postgres(connection):
         size = "pg_total_relation_size(format('%%I.%%I', schemaname, tablename)::regclass)"
         query = f"SELECT coalesce(sum({size}), 0)::int8 FROM pg_tables WHERE schemaname ="

@@ -1,7 +1,8 @@
-"""Requests, responses and cases as the bytes that the store keeps, and back. No database here.
+"""Convert requests, responses and cases to the bytes that the store holds, and back. This module
+uses no database.
 
-Nothing is lost on the way: NUL, lone surrogates and infinite log-probabilities come back as they
-went in.
+The conversion loses nothing: NUL, lone surrogates and infinite log-probabilities are restored
+exactly.
 """
 
 from __future__ import annotations
@@ -30,33 +31,38 @@ from textevolve.llm.model import (
 from textevolve.trajectory import read_trajectory
 
 PACK_FROM = 16_384
-"""Bytes from which compressing pays: it halves them for about 0.2 ms (measured with zlib 1)."""
+"""The number of bytes from which data are compressed, since it is worth the time: it halves them in
+about 0.2 ms (measured with zlib 1)."""
 
 DAMAGES = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
     *(RecursionError, MemoryError, zlib.error),
 )
-"""The errors of reading damaged bytes."""
+"""The exceptions that reading damaged bytes may raise."""
 
 CHECK = "`textevolve config store check` says what is whole, and saves it with --salvage FILE"
+"""The advice in messages about damaged data."""
 
 HASH_BYTES = 32
-"""Of a SHA-256, by which a text is kept."""
+"""The number of bytes of the SHA-256 hash under which a text is stored."""
 
 IMAGES = b"\x01"
-"""What the body of a case begins with that has images: then how many there are, in five digits, and
-their hashes, 32 bytes each. Texts of images are kept once, as those of messages are."""
+"""The first byte of the body of a case with images. The number of images follows in five digits,
+then their hashes, 32 bytes each. Each image is stored once, like the texts of messages."""
 _DIGITS = 5
 
 EXTRA = ("schema", "questions", "forced", "tools")
-"""Fields of a request that are texts, in the order in which they follow those of its messages."""
+"""The fields of a request that are texts, in the order in which their hashes follow those of its
+messages."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request without its texts: `parts` are their hashes, 32 bytes each; `EXTRA` come last."""
+    """A request whose texts are stored separately. `document`: the request without its texts, as
+    JSON. `parts`: the hashes of the texts, 32 bytes each, with those of the fields in `EXTRA` last.
+    `texts`: the texts in the same order."""
 
     document: bytes
     parts: bytes
@@ -95,7 +101,7 @@ def dump_json(value: Any, subject: str) -> bytes:
 
 
 def _dump(document: dict[str, Any]) -> bytes:
-    """Encode like `dump_json`, in a fifth of the time, a document that is known to be JSON."""
+    """Encode a document that is known to be JSON, like `dump_json`, but in a fifth of the time."""
     try:
         return to_json(document)
     except PydanticSerializationError:  # a lone surrogate
@@ -127,7 +133,8 @@ def unpack(data: bytes, size: int) -> bytes:
 
 
 def pack_json(value: Any, subject: str) -> bytes:
-    """Encode as JSON, compressed if large: JSON begins with a brace, compressed data never do."""
+    """Encode as JSON, compressed if it is large. The first byte tells both apart: JSON begins with
+    a brace, compressed data never do."""
     return pack(dump_json(value, subject))
 
 
@@ -193,7 +200,8 @@ def _restore_calls(stored: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def restore_request(document: bytes, texts: Sequence[str]) -> Request:
-    """Restore a request of `store_request`; `texts` are in the order of its `parts`."""
+    """Restore a request from the result of `store_request`. `texts`: in the order of its
+    `parts`."""
     stored: dict[str, Any] = load_json(document)
     messages: list[Message] = []
     position = 0
@@ -206,11 +214,11 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
 
 
 USED = ("reasoning_tokens", "estimated", "models")
-"""Optional parts of the usage in a response's document."""
+"""The optional fields of the usage in a response's document."""
 
 
 def dump_response(response: Response) -> bytes:
-    """Encode a response without its tokens, cost and savings, which have columns of their own."""
+    """Encode a response without its tokens, cost and savings, which have separate columns."""
     document: dict[str, Any] = {
         "text": response.text,
         "finish_reason": response.finish_reason,
@@ -240,8 +248,8 @@ def load_response(
     cost: float | None,
     saved: float | None,
 ) -> Response:
-    """Decode a stored response, marked as replayed. For a call from a time without stored savings,
-    they are 0 if none of its tokens were cached."""
+    """Decode a stored response, marked as replayed. Early versions stored no savings; their calls
+    have savings of 0 if none of the tokens were cached, otherwise None."""
     stored = unpack_json(data)
     for name in ("text", "finish_reason"):
         require(stored[name], str)

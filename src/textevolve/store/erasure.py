@@ -41,7 +41,7 @@ from textevolve.store.resource_rows import delete_where, update_where
 
 ERASED = "[erased]"
 MARK = f'"{ERASED}"'
-"""What is kept, and shown, instead of an erased text; the second in JSON."""
+"""The text that replaces an erased text (`ERASED`), and the same as JSON (`MARK`)."""
 
 COLUMNS: Mapping[Table, tuple[str, ...]] = {
     tables.runs: ("spec",),
@@ -54,11 +54,13 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
     tables.labelling_items: ("item",),
     tables.labels: ("label",),
 }
-"""Where texts stand inside others. Other memories with the same words stay."""
+"""The columns whose texts may contain an erased text. A memory whose text equals an erased one is
+not changed."""
 PLAIN = ("text", "reason", "title", "label")
-"""Columns with a text; the others have JSON."""
+"""The columns that hold a text; the others hold JSON."""
 
 Matcher: TypeAlias = Callable[[str], bool]
+"""A function that returns whether a text contains the words of an erased text."""
 
 _ESCAPE = re.compile(r'\\+(?:u([0-9a-fA-F]{4})|[bfnrt"/\\])')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')

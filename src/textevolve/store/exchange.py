@@ -1,7 +1,5 @@
-"""Resources as they go from one store to another, in one transaction.
-
-`studies/exchange.py` reads and writes the files.
-"""
+"""Store exported resources of another store, all in one transaction. `studies/exchange.py` reads
+and writes the files."""
 
 from __future__ import annotations
 
@@ -24,10 +22,11 @@ class Exported:
     """A resource in an exported file.
 
     Attributes:
+        kind: Its kind, such as agents.
         stored: The resource as the other store had it.
-        spec: The specification that it gets here.
+        spec: Its specification in this store.
         memories: The memories of a collection, in the order in which they were added.
-        vectors: The embeddings of memories by id.
+        vectors: The embeddings of the memories by id.
     """
 
     kind: Kind[Any, Any]
@@ -59,7 +58,7 @@ def store_all(connection: Connection, namespace: str, resources: Sequence[Export
     """Store resources as new ones, all or none.
 
     Raises:
-        InputError: a name is taken, or a memory cannot be kept.
+        InputError: a name is taken, or a memory cannot be stored.
     """
     for each in resources:
         stored = create(connection, each.kind, namespace, each.spec)

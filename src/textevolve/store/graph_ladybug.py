@@ -30,13 +30,17 @@ _SCHEMA = (
     "CREATE NODE TABLE IF NOT EXISTS Entity(id STRING PRIMARY KEY, collection STRING)",
     "CREATE REL TABLE IF NOT EXISTS Mentions(FROM Memory TO Entity)",
 )
+"""The tables of the graph: the loaded version of each collection, memories, entities, and mentions
+of entities in memories."""
 _STEP = """
     MATCH (a:Memory)-[:Mentions]->(:Entity)<-[:Mentions]-(m:Memory)
     WHERE a.seq IN $reached AND m.collection = $collection RETURN DISTINCT m.seq ORDER BY m.seq"""
+"""The query for the memories that share an entity with the memories reached so far."""
 
 
 class LadybugGraph:
-    """A folder with the graph of one database's collections; one process at a time may use it."""
+    """The graph of the collections of one database, in a folder that only one process at a time can
+    use."""
 
     def __init__(self, folder: Path) -> None:
         """Open the graph database in a folder.
@@ -75,8 +79,8 @@ class LadybugGraph:
         starts: Sequence[int],
         hops: int,
     ) -> list[int]:
-        """Return `seq` of memories that share entities with the starts, over `hops`, nearest
-        first."""
+        """Return the numbers (`seq`) of the memories that share entities with the starts, over at
+        most `hops` steps, nearest first."""
         with self._lock:
             try:
                 self._fill(connection, collection)

@@ -1,10 +1,9 @@
-"""Jobs, their leases, and the outcomes of their runs.
+"""Jobs (studies that run on a schedule), their leases, and the outcomes of their runs.
 
-A scheduler claims a job that is due with a lease, which it has to renew; without it, it can write
-nothing more. All times are of the database's clock, so schedulers on several machines agree.
-`textevolve.jobs` interprets specifications and schedules; here a specification is JSON.
-
-All are functions of a connection.
+A scheduler claims a due job with a lease, which it must renew; without the lease it cannot write.
+All times are those of the database's clock, so schedulers on several machines agree.
+`textevolve.jobs` interprets specifications and schedules; here a specification is JSON. All
+functions take a connection.
 """
 
 from __future__ import annotations
@@ -42,23 +41,27 @@ from textevolve.store.tables import namespaces
 JobRunStatus: TypeAlias = Literal[
     "running", "interrupted", "finished", "incomplete", "gated", "failed"
 ]
-"""`interrupted`: its scheduler has died, and another one resumes it. `incomplete`: done, but
-some records have no score. `gated`: done, but a gate fails."""
+"""The outcome of one run of a job. `interrupted`: its scheduler has died, and another one resumes
+it. `incomplete`: it ended, but some records have no score. `gated`: it ended, but a gate (a
+required result) is not met."""
 
 JOB = ResourceTable(
     "job", "jobs", tables.jobs, "jo", "add {} study.yaml", "add --replace {} study.yaml"
 )
+"""The table of jobs, with the commands that change it."""
 
 _jobs, _runs = tables.jobs, tables.job_runs
 _UNLEASED: Mapping[str, Any] = dict.fromkeys(
     ("lease_token", "lease_until", "lease_host", "lease_pid", "lease_process")
 )
+"""The columns of a job without a lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A stored job. Times are seconds since 1970. `due`: the next time to run, or the missed
-    one; None: never again. `working`: a scheduler works on it now."""
+    """A stored job. Times are seconds since 1970. `paused`: whether it does not run until it is
+    resumed. `due`: the next time to run, or a missed one; None: it never runs again. `working`:
+    whether a scheduler works on it now."""
 
     id: str
     namespace: str
@@ -73,9 +76,9 @@ class StoredJob:
 
 @dataclass(frozen=True, slots=True)
 class StoredJobRun:
-    """One time that a job ran. `due`: the time that it was due; `ended` is None while it is not at
-    finished. `run_id`: the run that it started or resumed, empty before
-    there is one. `detail`: details of the outcome, such as the reason of a failure."""
+    """One execution of a job. `due`: the time for which it was scheduled. `started`, `ended`: its
+    times; `ended` is None until it has finished. `run_id`: the run that it started or resumed,
+    empty before there is one. `detail`: details of the outcome, such as the reason of a failure."""
 
     id: int
     job_id: str
@@ -89,7 +92,8 @@ class StoredJobRun:
 
 @dataclass(frozen=True, slots=True)
 class JobClaim:
-    """A job that this process works on, for as long as it renews its lease."""
+    """A job that this process works on, as long as it renews its lease. `run`: the current
+    execution. `token`: identifies the lease."""
 
     job: StoredJob
     run: StoredJobRun
@@ -97,16 +101,17 @@ class JobClaim:
 
 
 NextDue: TypeAlias = Callable[[StoredJob, float], float | None]
-"""When a job is due next, after a time; None: never again. It may be called several times."""
+"""A function that returns when a job is due next after a time, both in seconds since 1970; None:
+never again. It may be called several times."""
 
 
 def create_job(
     connection: Connection, namespace: str, spec: BaseModel, next_due: NextDue
 ) -> StoredJob:
-    """Create a job, with the `name` in its specification.
+    """Create a job with the `name` in its specification.
 
     Raises:
-        InputError: the name is taken, or a text cannot be kept.
+        InputError: the name is taken, or a text cannot be stored.
     """
     id = insert_row(connection, JOB, spec, namespace, {"paused": False, "spec": _dump(spec)})
     return _set_due(connection, id, next_due)
@@ -142,7 +147,8 @@ def list_jobs(connection: Connection, namespace: str) -> list[StoredJob]:
 
 
 def delete_job(connection: Connection, namespace: str, name: str) -> None:
-    """Delete a job with its history. Its runs stay; a scheduler that works on it loses its lease.
+    """Delete a job with its history. Its runs are kept; a scheduler that works on it loses its
+    lease.
 
     Raises:
         InputError: the job does not exist.
@@ -153,7 +159,7 @@ def delete_job(connection: Connection, namespace: str, name: str) -> None:
 
 
 def pause_job(connection: Connection, namespace: str, name: str) -> StoredJob:
-    """Pause a job until it is resumed; a run that is under way continues.
+    """Pause a job until it is resumed; a current run continues.
 
     Raises:
         InputError: the job does not exist.
@@ -177,7 +183,7 @@ def resume_job(connection: Connection, namespace: str, name: str, next_due: Next
 
 
 def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
-    """Make a job due now, for the next scheduler that looks.
+    """Make a job due now, so that the next scheduler that checks runs it.
 
     Raises:
         InputError: the job does not exist. ConflictError: the job is paused, or running.
@@ -191,7 +197,7 @@ def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
 
 
 def list_job_runs(connection: Connection, job: StoredJob, limit: int = 20) -> list[StoredJobRun]:
-    """List what became of a job, the newest first."""
+    """List the executions of a job, the newest first."""
     query = select(_runs).where(_runs.c.job_id == job.id).order_by(_runs.c.id.desc()).limit(limit)
     return [_read_run(row, working=job.working) for row in connection.execute(query)]
 
@@ -200,8 +206,8 @@ def list_job_runs(connection: Connection, job: StoredJob, limit: int = 20) -> li
 
 
 def seconds_to_next(connection: Connection) -> float | None:
-    """Return the seconds until the next job is due that no scheduler works on; None if there is
-    none. Below 0 if one is overdue."""
+    """Return the seconds until the next job is due, among those that no scheduler works on;
+    negative if one is overdue, None if there is none."""
     waiting = (_jobs.c.paused.is_(False), _jobs.c.lease_token.is_(None))
     due = connection.execute(select(func.min(_jobs.c.due)).where(*waiting)).scalar_one()
     return None if due is None else due - database_time(connection)
@@ -272,7 +278,7 @@ def release_claim(connection: Connection, claim: JobClaim) -> None:
 
 
 def _take_up(connection: Connection, job_id: str, due: float, now: float) -> StoredJobRun:
-    """Return the run of a claim: the one that was broken off, or a new one."""
+    """Return the execution for a claim: the interrupted one, or a new one."""
     run = _newest_run(connection, job_id)
     if run is None or run.ended is not None:
         values = {"job_id": job_id, "due": due, "cause": "schedule", "started": now, "attempt": 1}

@@ -1,7 +1,8 @@
-"""The journal on disk: keeps finished calls and finds them again (`textevolve.llm.journal`).
+"""The journal in the database: it stores finished calls and finds their answers
+(`textevolve.llm.journal`).
 
-Where two runs asked the same question at the same time, each finds its own answer again, so that a
-run recomputed from the journal is the run that was. Otherwise the first answer is found.
+If two runs asked the same question at the same time, each run finds its own answer later, so that
+recomputing a run from the journal gives the same results. Otherwise the first answer is found.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from textevolve.store.tables import batches
 from textevolve.store.writer import Writer
 
 PAGE = 200
-"""How many calls are read at once."""
+"""The number of calls that are read at once."""
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 Wanted: TypeAlias = tuple[str, asyncio.Future[tuple[Any, ...] | None]]
-"""A key, and who waits for the best row under it."""
+"""A key to look up, and the future that gets the best row stored under it."""
 
 _ERRORS = """
 SELECT key, error FROM calls WHERE run_id = :run AND error IS NOT NULL ORDER BY id
@@ -63,14 +64,15 @@ SELECT * FROM calls WHERE id IN (
         WHERE run_id = :run AND call_id > :after ORDER BY call_id LIMIT :n) AS found
 ) ORDER BY id LIMIT :n
 """
+"""The next calls that a run made, or reused from other runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCall:
-    """A stored call without its texts, which `read_request` reads.
-
-    `reused`: asked by another run, and found by this one. `response` is None where `error` is not.
-    """
+    """A stored call without its texts, which `read_request` reads. `response`: None if the call
+    failed; `error`: None if it succeeded. `started`: Unix time. `reused`: whether another run made
+    the call, and this run found its answer. `document`, `parts`: as in
+    `documents.StoredRequest`."""
 
     id: int
     key: str
@@ -108,10 +110,10 @@ class StoreJournal:
         self._wanted: list[Wanted] = []
 
     async def find(self, key: str) -> Response | None:
-        """Return the answer stored under `key`, marked as replayed, or None if there is none yet.
+        """Return the answer stored under `key`, marked as replayed; None if there is none yet.
 
         Raises:
-            StoreError: another process works on the run now, so this one must stop.
+            BusyError: another process has taken the run, so this one must stop.
         """
         self._writer.check_lease(self._run_id)
         loop = asyncio.get_running_loop()
@@ -129,9 +131,9 @@ class StoreJournal:
             return load_response(response, *used)
 
     def _find_wanted(self) -> None:
-        """Look up all keys of one turn of the loop, or of the time of the previous look-up,
-        together:
-        a query releases the interpreter's lock, and has to win it back from the writing thread."""
+        """Look up all keys that were requested in one iteration of the event loop, or during the
+        previous look-up, in one query, since each query releases the interpreter's lock and has to
+        wait to get it back."""
         waiting, self._wanted = self._wanted, []
         find = partial(self._find, self._run_id, [key for key, _ in waiting])
         if self._elsewhere is None:

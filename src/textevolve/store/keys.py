@@ -1,7 +1,7 @@
-"""The keys of a server's clients, the browser sessions started with them, and the token budgets of
-namespaces.
+"""The keys of a server's clients, the browser sessions that were started with them, and the token
+budgets of namespaces.
 
-All are functions of a connection. Keys and session tokens are stored as SHA-256 only, with their
+All functions take a connection. Of keys and session tokens only the SHA-256 is stored, with their
 rights and their time of expiry.
 """
 
@@ -34,13 +34,15 @@ from textevolve.store.resource_rows import (
 from textevolve.store.tables import api_keys, browser_sessions, namespace_tokens, namespaces
 
 KeyScope: TypeAlias = Literal["read", "run", "label", "admin"]
-"""`read`: runs, agents, memories. `run`: models, chats and studies, which cost money. `label`: say
-what is right. `admin`: all of that, resources, jobs and keys."""
+"""A right of a key. `read`: read runs, agents and memories. `run`: use models, chats and studies,
+which cost money. `label`: label items. `admin`: all of these, and manage resources, jobs and
+keys."""
 
 SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
 PREFIX = "te-"
-"""Begins every key that is made here, so that it is known for one wherever it turns up."""
+"""The prefix of every key, by which a key is recognised wherever it appears."""
 KEY_BYTES = 32
+"""The number of random bytes of a key."""
 
 
 class KeyLimits(Frozen):
@@ -69,7 +71,9 @@ class KeySpec(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as it is kept. Times are seconds since 1970; `used`: about when it was last used."""
+    """A key as it is stored, without its text. Times are seconds since 1970. `expires`: None:
+    never. `revoked`: None if it is not revoked. `used`: the approximate time of the last use; None
+    if it was never used."""
 
     id: str
     name: str
@@ -90,7 +94,7 @@ def add_key(
     """Create a key; return it with its text, which cannot be read again later.
 
     Raises:
-        InputError: a live key has this name, or a namespace is not there.
+        InputError: a live key has this name, or a namespace does not exist.
     """
     if any(key.name == name for key in list_keys(connection) if key.live):
         raise InputError(f"the key '{name}' is there already; revoke it, or take another name")
@@ -104,7 +108,7 @@ def add_key(
 
 
 def list_keys(connection: Connection) -> list[StoredKey]:
-    """List all keys, also expired and revoked ones, the oldest first."""
+    """List all keys, including expired and revoked ones, the oldest first."""
     return [_read(row) for row in fetch_all(connection, api_keys, "created", "id")]
 
 
@@ -133,7 +137,7 @@ def require_key(connection: Connection, name: str) -> StoredKey:
 
 
 def revoke_key(connection: Connection, name: str) -> StoredKey:
-    """Revoke a key and end the sessions that were begun with it; return the key.
+    """Revoke a key and end the sessions that were started with it; return the key.
 
     Raises:
         InputError: there is no such key.
@@ -159,7 +163,8 @@ def add_session(connection: Connection, token: str, key_id: str, expires: float)
 
 
 def find_session(connection: Connection, token: str) -> str | None:
-    """Return the id of the key that a session was begun with; None if the session has expired."""
+    """Return the id of the key with which a session was started; None if the session has
+    expired."""
     row = fetch_one(connection, browser_sessions, hash=digest(token))
     return row.key_id if row is not None and row.expires > time.time() else None
 
@@ -184,14 +189,15 @@ def _read(row: Row[Any]) -> StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
-    """The daily token budget of a namespace. `allowed`: tokens a day (UTC); None: unlimited."""
+    """The daily token budget of a namespace. `allowed`: the tokens allowed on a day (UTC); None:
+    unlimited. `used`: the tokens used today."""
 
     allowed: int | None = None
     used: int = 0
 
 
 def read_budget(connection: Connection, namespace: str) -> TokenBudget:
-    """Return today's budget, without a bound for a namespace that is not there."""
+    """Return today's budget of a namespace; unlimited if the namespace does not exist."""
     space = fetch_one(connection, namespaces, name=namespace)
     if space is None:
         return TokenBudget()

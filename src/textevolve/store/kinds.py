@@ -1,8 +1,8 @@
 """Create, read, change, list and delete namespaces, agents, collections and users, with versions.
 
-A kind is a specification and a line in `KINDS`. All functions take a connection, and the namespace
-of a resource; resources of other namespaces are never read or changed. The name of a namespace is
-unique in the store; for namespaces themselves the argument is ignored.
+Each kind has a specification and an entry in `KINDS`. All functions take a connection and the
+namespace of a resource; resources of other namespaces are never read or changed. The name of a
+namespace is unique in the store; for namespaces themselves the argument is ignored.
 """
 
 from __future__ import annotations
@@ -65,18 +65,20 @@ def _accept(_connection: Connection, _namespace: str, _spec: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(ResourceTable, Generic[S, R]):
-    """A kind of resource. Fields of its specification are columns of its table, or stand in the
-    column `spec` as JSON.
+    """A kind of resource. Fields of its specification are columns of its table, or are stored as
+    JSON in the column `spec`.
 
     Attributes:
-        spec: The specification, from which options, HTTP bodies and Python's keywords are made.
-        stored: What a row is read as; its fields are columns, `namespace`, `spec` and
+        spec: The type of its specification, from which options, HTTP bodies and Python's keywords
+            are generated.
+        stored: The type of a stored resource; its fields are columns, `namespace`, `spec` and
             `spec_version`.
         columns: The fields that a list shows.
         fixed: The fields that never change.
-        holds: The loss that a person is warned of before one is deleted.
-        check: Raises InputError if a specification does not fit the rest of the store.
-        erase: Deletes everything that belongs to a row, before the row itself.
+        holds: What is deleted with a resource, for the warning before it.
+        check: A function that raises InputError if a specification does not fit the rest of the
+            store.
+        erase: A function that deletes everything that belongs to a row, before the row itself.
     """
 
     spec: type[S]
@@ -309,13 +311,13 @@ def _columns(kind: Kind[S, Any], spec: S) -> dict[str, Any]:
 
 
 def _fields(spec: Frozen) -> dict[str, Any]:
-    """Return the fields that a version has."""
+    """Return the fields of a specification that a version stores."""
     return spec.model_dump(mode="json", exclude={"name"})
 
 
 def _read_spec(kind: Kind[S, Any], row: Row[Any]) -> S:
-    """Read a row's specification: what the row lacks is in its newest version. Fields of another
-    version of the program are ignored."""
+    """Read a row's specification; fields that the row lacks are read from its newest version.
+    Fields of other versions of the program are ignored."""
     newest, values = json.loads(row.newest_spec or "{}"), mapping_of(row)
     values = {**newest, **json.loads(values.get("spec", "{}")), **values}
     return kind.spec(**{n: v for n, v in values.items() if n in kind.spec.model_fields})
@@ -416,3 +418,4 @@ USERS = Kind(
 KINDS: Mapping[str, Kind[Any, Any]] = {
     kind.command: kind for kind in (NAMESPACES, AGENTS, COLLECTIONS, USERS)
 }
+"""The kinds by their groups of commands."""

@@ -1,7 +1,7 @@
 """Labelling tasks, their items, and people's labels.
 
-All are functions of a connection. A label is durable when its transaction is; a later label of the
-same person for the same item replaces it, so several tabs and people do not conflict.
+All functions take a connection. A later label of the same person for the same item replaces the
+earlier one, so several tabs and people do not conflict.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from textevolve.store.resource_rows import build, delete_where, fetch_all, fetch
 from textevolve.store.tables import labelling_items, labelling_tasks, labels, namespaces
 
 TASK_ID = "la_"
-"""How the ids of tasks begin."""
+"""The prefix of the ids of tasks."""
 
 
 def create_task(

@@ -1,10 +1,9 @@
-"""Leases of runs: one process at a time works on a run, and a dead one does not block it.
+"""Leases of runs: only one process at a time works on a run, and a dead process does not block it.
 
 A lease is a token in the run's row. A process without a recent heartbeat may lose its lease, and
-then can write nothing more: `require` is called in the transaction of each change.
-
-On this machine a holder is checked by process id and start time, so a run can be resumed at once
-after a kill. For other hosts and containers the heartbeat decides.
+then cannot write any more: `require` is called in the transaction of each change. If the holder is
+on this machine, it is checked by process id and start time, so a run can be resumed immediately
+after a kill. For other hosts and containers the age of the heartbeat decides.
 """
 
 from __future__ import annotations
@@ -27,12 +26,13 @@ from textevolve.system import process_exists
 
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
+"""The interval of heartbeats, and the age from which a heartbeat is too old, both in seconds."""
 
 
 def take(connection: Connection, run_id: str) -> str:
-    """Take the run for this process and mark it as running; returns the token of the lease.
-
-    A run that is finished and has its records stays so: it is repeated, and nothing can be lost.
+    """Take the lease of a run for this process, and mark the run as running; return the token of
+    the lease. A finished run that has its records stays finished: it is only recomputed, and cannot
+    lose anything.
 
     Raises:
         StoreError: the run does not exist. BusyError: a living process has the run; the message

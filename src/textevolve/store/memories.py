@@ -1,7 +1,7 @@
-"""Memories in a database: the `MemoryStore` of one namespace, in SQLite or PostgreSQL.
+"""The `MemoryStore` of one namespace in a database, SQLite or PostgreSQL.
 
-Every question is one transaction in a thread of its own. What is written is in
-`store/memory_changes.py`; the search of each database is a module of its own.
+Each query or change is one transaction in a separate thread. `store/memory_changes.py` writes
+changes; each database has a separate module for searches.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_STARTS = 32
-"""From how many memories an association starts at most."""
+"""The maximum number of memories from which an association starts."""
 
 
 def _reads(
     query: Callable[Concatenate[StoredMemories, Connection, P], T],
 ) -> Callable[Concatenate[StoredMemories, P], CoroutineType[Any, Any, T]]:
-    """Make an async method of a query, which reads one moment of the database."""
+    """Return a query as an async method, which reads one snapshot of the database."""
 
     @wraps(query)
     async def ask(store: StoredMemories, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -92,7 +92,7 @@ def _reads(
 def _writes(
     change: Callable[Concatenate[StoredMemories, Connection, P], T],
 ) -> Callable[Concatenate[StoredMemories, P], CoroutineType[Any, Any, T]]:
-    """Make an async method of a change, which is written atomically."""
+    """Return a change as an async method, which is written atomically."""
 
     @wraps(change)
     async def write(store: StoredMemories, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -104,7 +104,8 @@ def _writes(
 
 
 class StoredMemories:
-    """The collections and memories of one namespace. `database` is called for each question."""
+    """The collections and memories of one namespace. `database` is called for each query, since the
+    database opens on first use."""
 
     def __init__(self, database: Callable[[], Database], namespace: str) -> None:
         self.database = database
@@ -293,8 +294,8 @@ class StoredMemories:
         starts: Sequence[str],
         hops: int,
     ) -> list[int]:
-        """Return `seq` of the memories that share entities with the starts, directly or over
-        `hops`, the nearest first."""
+        """Return the numbers (`seq`) of the memories that share entities with the starts, directly
+        or over up to `hops` steps, the nearest first."""
         visible = and_(memories.c.collection_id == collection.id, in_scope(scope))
         starting = select(memories.c.seq.label("seq"), literal(0).label("hop"))
         reached = starting.where(visible, memories.c.id.in_(starts)).cte("reached", recursive=True)

@@ -1,7 +1,7 @@
-"""Check and write changes of a collection of memories, with every row of a change in order.
+"""Check the changes of a collection of memories, and write all their rows.
 
 Supersession has no cycles: a superseding memory is always new, and a closed one is never closed
-again, so each `superseded_by` points to a memory that was stored later.
+again, so each `superseded_by` refers to a memory that was stored later.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ from textevolve.store.tables import (
 )
 
 LONGEST_TEXT = 100_000
+"""The maximum number of characters of a memory."""
 CLOCKS_DIFFER = 60.0
-"""Seconds that a memory may be ahead of this machine's clock."""
+"""The seconds by which a memory's time of creation may be ahead of this machine's clock."""
 
 
 def check_changes(collection: Collection, changes: Sequence[Change]) -> None:
-    """Check what can be checked without the other memories.
+    """Check everything that does not depend on other memories.
 
     Raises:
-        InputError: a memory cannot be kept as it is: says which one and why.
+        InputError: a memory cannot be stored; names it and the reason.
     """
     place = f"collection {collection.full_name}"
     if any(isinstance(change, Supersede) and not change.memories for change in changes):
@@ -70,7 +71,7 @@ def check_changes(collection: Collection, changes: Sequence[Change]) -> None:
 
 
 def _find_fault(memory: NewMemory) -> str:
-    """Return what is wrong with a memory, empty if nothing is."""
+    """Return the fault of a memory; empty if it has none."""
     if not memory.text.strip():
         return "its text is blank"
     if len(memory.text) > LONGEST_TEXT:
@@ -130,7 +131,8 @@ def read_applied(connection: Connection, collection: Collection, key: str) -> Ap
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Writes the rows of a new version of a collection."""
+    """The writing of a new version of a collection. `version`: its number. `now`: the time of the
+    change."""
 
     connection: Connection
     namespace_id: str

@@ -1,4 +1,5 @@
-"""Memories as rows: which of them are held, and records made of them. Nothing is written here."""
+"""Read memories from rows: the memories in a version or at a time, and records built from rows.
+This module writes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from textevolve.store.tables import (
 
 T = TypeVar("T")
 AT_ONCE = 500
-"""How many values a statement's list has at most."""
+"""The maximum number of values in a list of an SQL statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class MemoryScope:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """The entry of a memory in the search indexes."""
+    """The entry of a memory in the search indexes. `seq`: the number of its row."""
 
     seq: int
     text: str
@@ -65,7 +66,7 @@ class IndexEntry:
 
 class SearchIndex(Protocol):
     """The search index of one database. Its functions run within the transaction that writes the
-    rows; they only find memories of the given collection and `MemoryScope`."""
+    rows; searches return only memories of the given collection and `MemoryScope`."""
 
     def add(
         self, connection: Connection, collection: Collection, entries: Sequence[IndexEntry]
@@ -110,6 +111,7 @@ def chunks(values: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:
 
 
 COLLECTION = ResourceTable("collection", "collections", collections, "co")
+"""The table of collections."""
 
 
 def read_collection(connection: Connection, namespace: str, name: str) -> Collection:
@@ -207,14 +209,14 @@ COPIED = (
     "added",
     "reason",
 )
-"""Fields of a record that are columns of its row."""
+"""The fields of a record that are columns of its row."""
 
 
 def read_memory_records(
     connection: Connection, rows: Sequence[Row[Any]], scope: MemoryScope | None = None
 ) -> list[MemoryRecord]:
-    """Return rows of `memories` as records, in their order. With a version in `scope` they are as
-    they were then: later closings and uses are left out."""
+    """Convert rows of `memories` to records, in their order. With a version in `scope` they are as
+    they were in that version: later closings and uses are left out."""
     if not rows:
         return []
     seqs = [row.seq for row in rows]

@@ -1,6 +1,6 @@
-"""How memories are found in PostgreSQL: by words with a tsvector, by meaning with pgvector.
+"""Search memories in PostgreSQL: by keywords with a tsvector, by embedding with pgvector.
 
-A search by meaning is exact: it compares all memories of a collection. The words of a memory are
+A search by embedding is exact: it compares all memories of a collection. The words of a memory are
 indexed together with a mark of its collection, as in SQLite.
 """
 
@@ -21,8 +21,10 @@ from textevolve.store.memory_search_sqlite import MOST_WORDS, words_to_find
 from textevolve.store.tables import memories
 
 LONGEST_WORD = 200
+"""The maximum number of characters of a word in the index."""
 MOST_INDEXED = 20_000
-"""Different words of one memory; a tsvector has at most a megabyte."""
+"""The maximum number of different words of a memory in the index, since a tsvector has at most a
+megabyte."""
 
 
 def add(connection: Connection, collection: Collection, entries: Sequence[IndexEntry]) -> None:
@@ -65,7 +67,8 @@ _NEAREST = """
     SELECT seq, embedding <#> CAST(:asked AS vector) AS distance
     FROM memory_vectors WHERE collection_id = :id ORDER BY distance, seq LIMIT {most}
 """
-"""Of vectors of length 1 the product is the cosine, and `<#>` is that, negative."""
+"""The query for the nearest vectors. For vectors of length 1 the inner product is the cosine; `<#>`
+is its negative."""
 
 
 def find_near(
@@ -120,7 +123,8 @@ _SCORED = """
         (SELECT CAST(avg(length) AS double precision) FROM hits)) AS score
     FROM hits JOIN weights USING (word) GROUP BY seq ORDER BY score DESC, seq
 """
-"""BM25, where a word counts once a memory, and among the memories that have any of the words."""
+"""The query for BM25 scores. A word counts once per memory, and the statistics are those of the
+memories that have any of the words."""
 
 
 def find_words(

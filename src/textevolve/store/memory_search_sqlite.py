@@ -37,18 +37,20 @@ from textevolve.store.memory_rows import (
 from textevolve.store.tables import collections, embeddings, memories
 
 WORDS = "memory_words"
+"""The name of the full-text index."""
 K1, B = 1.2, 0.75
+"""The parameters of BM25."""
 MOST_READ = 500
-"""In how many memories the words of a question may be, that all are looked at."""
+"""The number of memories up to which all memories with a word of the query are read."""
 MOST_WORDS = 64
-"""How many different words of a question are looked for."""
+"""The maximum number of different words of a query that are searched for."""
 
 _places = table(f"{WORDS}_places", column("term", Text), column("doc", Integer))
 _UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 
 MOST_BYTES = 256 * 2**20
-"""Bytes of vectors that one connection keeps: 170,000 of 384 numbers."""
+"""The maximum size in bytes of the vectors that one connection caches: 170,000 of 384 numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ def _read_vectors(
 
 
 def _rank(seqs: npt.NDArray[np.int64], cosines: Vector, most: int) -> list[tuple[int, float]]:
-    """Return the numbers and cosines of the nearest; equally near ones in the order of `seqs`."""
+    """Return the numbers and cosines of the nearest memories; equally near ones in the order of
+    `seqs`."""
     rows = np.arange(len(seqs))
     if most < len(seqs):
         rows = np.flatnonzero(cosines >= -np.partition(-cosines, most - 1)[most - 1])
@@ -176,8 +179,8 @@ def find_words(
 
 
 def _count(connection: Connection, collection: Collection) -> int:
-    """Count the memories that a collection has ever had, once a version: for 50,000 that takes
-    longer than the rest of a keyword search."""
+    """Count all memories that a collection ever had, once for each version, since for 50,000
+    memories counting takes longer than the rest of a keyword search."""
     counted: dict[str, tuple[int, int]] = connection.info.setdefault("counted", {})
     version, number = counted.get(collection.id, (-1, 0))
     if version != collection.version:

@@ -1,11 +1,12 @@
 """A store in a PostgreSQL database, which several machines may use at once.
 
-Everything of ours lies in a schema of its own, so that a database may be shared with other programs
-whose tables have the same names. A connection that is lost is opened anew, for a minute, and what
-was under way on it is done again, unless it was kept after all: the server may end in the very
-moment of a commit. Changes of runs are made in the order of advisory locks: one after the other of
-a run, while a change of all runs waits for all. Other changes are serializable transactions on
-connections of their own, so that they delay neither the journal nor the heartbeat.
+All tables are in a separate schema, so that other programs may have tables of the same names in the
+database. A lost connection is reopened for up to a minute, and its transaction is repeated unless
+it was committed after all, since a server may stop during a commit.
+
+Changes of runs are ordered by advisory locks: changes of one run are made one after another, and a
+change of all runs waits for all others. Other changes are serializable transactions on separate
+connections, so that they delay neither the journal nor the heartbeat.
 """
 
 from __future__ import annotations
@@ -39,30 +40,37 @@ from textevolve.store.schema import create_tables, update_tables
 T = TypeVar("T")
 
 SCHEMA = "textevolve"
+"""The name of the schema with all tables."""
 LOCK = 0x54457631
-"""The advisory lock of whoever makes or changes the tables, or changes runs."""
+"""The number of the advisory lock for creating or changing tables, and for changing runs."""
 CONNECTIONS = 16
-"""The most that one process holds open."""
+"""The maximum number of open connections of one process."""
 TRIES = 30
-"""How often a change is made again that others' changes have undone."""
+"""The number of times that a change is repeated if concurrent changes roll it back."""
 
 PATIENCE_SECONDS = 60.0
-"""How long a lost connection is tried to be opened anew: a server that is started anew, or hands
-over to another one, takes less."""
+"""The time for which a lost connection is reopened. A server that restarts or fails over takes
+less."""
 
 FIRST_WAIT = 0.1
-"""Seconds before the second try; each further wait is twice as long, up to a second."""
+"""The seconds before the second attempt; each further wait is twice as long, up to a second."""
 
 _LOST = ("57P01", "57P02", "57P03", "08", "53300")
-"""The server goes down, was ended, starts, is not there, or has no connection left."""
+"""The SQLSTATEs, or their beginnings, for a server that is temporarily away: it shuts down, was
+terminated, starts, is unreachable, or has no free connection."""
 _REFUSED = ("28", "3D", "42")
+"""The beginnings of the SQLSTATEs for errors that another attempt cannot solve: user, database,
+rights."""
 
 _NUMBER = "pg_current_xact_id()::text"
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITING = ("BEGIN ISOLATION LEVEL SERIALIZABLE", f"SELECT {_NUMBER}")
-"""As if one change were made after the other, which is also what SQLite does."""
+"""The statements that begin a serializable transaction, whose result is as if changes were made one
+after another, as in SQLite."""
 _SHARED = ("BEGIN", f"SELECT pg_advisory_xact_lock_shared({LOCK}, 0), {_NUMBER}")
 _ALONE = ("BEGIN", f"SELECT pg_advisory_xact_lock({LOCK}, 0), {_NUMBER}")
+"""The statements that begin a change of one run (`_SHARED`, with a lock of the run), and a change
+of all runs."""
 _OF_RUN = f"SELECT pg_advisory_xact_lock({LOCK + 1}, hashtext(%s))"
 
 _TEXTS = """
@@ -100,16 +108,19 @@ _VECTORS = (
 )
 _EXTENSION = "CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public"
 _SETTINGS = "SET max_parallel_workers_per_gather = 0; SET jit = off"
-"""Starting workers and compiling take longer than most searches do."""
+"""Settings of each connection: starting parallel workers and compiling queries take longer than
+most searches."""
 _WORDS = (
     "CREATE TABLE memory_words (seq bigint PRIMARY KEY, length integer NOT NULL,"
     " words tsvector NOT NULL)",
     "CREATE INDEX memory_words_by_word ON memory_words USING gin (words) WITH (fastupdate = off)",
 )
 _UNDONE = ("40001", "40P01")
-"""Undone by the server because of others' changes: serialization failure, deadlock."""
+"""The SQLSTATEs for a transaction that the server rolled back because of concurrent changes:
+serialization failure, deadlock."""
 _MADE_TWICE = ("23505", "42P07")
-"""Two made the same at once; trying again finds the other's."""
+"""The SQLSTATEs for two processes that created the same row or table at once; another attempt finds
+it."""
 
 _ADVICE = {
     "28": "refuses this user or password; give the right ones in the address or in ~/.pgpass",
@@ -125,7 +136,7 @@ _ADVICE = {
     "22P05": "its encoding cannot hold this text; it needs a database with ENCODING 'UTF8'",
     "25006": "the server takes no changes (a standby?); name the primary one",
 }
-"""By the beginning of the SQLSTATE, the first that fits."""
+"""The advice for an error by the beginning of its SQLSTATE; the first one that fits is used."""
 _CONNECTING = {
     "database system is": "57",
     "authentication failed": "28",
@@ -135,8 +146,9 @@ _CONNECTING = {
     "database": "3D",
     "too many": "53",
 }
-"""While connecting there is only a message, in the server's language; the first that fits. The
-database system starts up, shuts down, or is in recovery."""
+"""The SQLSTATE of an error while connecting, which has only a message, by a part of the message;
+the first one that fits is used. "database system is" precedes: starting up, shutting down, in
+recovery."""
 
 
 def is_lost(error: Exception, *, connected: bool, gone: bool) -> bool:
@@ -149,12 +161,12 @@ def is_lost(error: Exception, *, connected: bool, gone: bool) -> bool:
 
 
 class PostgresDatabase:
-    """An open database. Any thread may use it; see `SQLiteDatabase`."""
+    """A PostgreSQL database. Any thread may use it. Its methods are those of `SQLiteDatabase`."""
 
     remote = True
 
     def __init__(self, address: StoreAddress, *, patient: bool = False) -> None:
-        """Open a database. `patient`: wait for a server that is away.
+        """Open a database. `patient`: wait for an unreachable server.
 
         Raises:
             StoreError: the store cannot be used; the message says why and what to do.
@@ -187,19 +199,20 @@ class PostgresDatabase:
             return session.run(attempt)
 
     def write(self, change: Callable[[Connection], T]) -> T:
-        """Run a function of a connection; all that it writes is kept when this returns, and nothing
-        where it raises. It is called again where others' changes undid it, so it changes nothing
-        but the database.
+        """Call a function of a connection in a transaction; if it raises, nothing is stored. The
+        function is called again if concurrent changes roll the transaction back, so it must change
+        nothing but the database.
 
         Raises:
-            ConflictError: others' changes undid it again and again.
+            ConflictError: concurrent changes rolled it back too often.
         """
         with explained(self), closing(PostgresSession(self)) as session:
             return session.transact(_WRITING, change, undone=_UNDONE + _MADE_TWICE)
 
     def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
-        """Make a change of runs; one thread at a time may. Changes of one run are made one after
-        the other; without a run nothing else is written meanwhile."""
+        """Call a function that changes runs; only one thread at a time may do so. Changes of one
+        run are made one after another; without `run_id`, no other process writes at the same
+        time."""
 
         def work(connection: Connection) -> T:
             if run_id is not None:
@@ -219,7 +232,7 @@ class PostgresDatabase:
         self._session.transact(_SHARED, write)
 
     def find_answers(self, run_id: str, keys: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        """Find the answers that are kept under the keys; see `SQLiteDatabase`."""
+        """Return the answers stored under the keys; see `SQLiteDatabase`."""
 
         def attempt(connection: Connection) -> Sequence[tuple[Any, ...]]:
             with driver_of(connection).cursor(binary=True) as cursor:
@@ -318,8 +331,8 @@ class PostgresDatabase:
 
 
 class PostgresSession:
-    """A connection that is opened on first use and reopened when it is lost. After a reopening has
-    taken too long, each further use tries it just once. Only one thread at a time may use it."""
+    """A connection that is opened on first use and reopened when it is lost. If reopening has
+    failed for too long, each further use tries only once. Only one thread at a time may use it."""
 
     def __init__(self, database: PostgresDatabase, *, patient: bool = True) -> None:
         self._database = database
@@ -351,8 +364,8 @@ class PostgresSession:
         return self.run(attempt, undone)
 
     def run(self, work: Callable[[Connection], T], undone: Collection[str] = ()) -> T:
-        """Do some work; repeat it if the connection is lost, or if a concurrent change rolled it
-        back."""
+        """Call a function of the connection; call it again if the connection is lost, or if a
+        concurrent change rolled its transaction back."""
         tries = 0
         while True:
             if self._database.closed:
@@ -382,7 +395,7 @@ class PostgresSession:
                 return result
 
     def _wait_for_server(self) -> bool:
-        """Wait a while before another try; return whether there is to be one."""
+        """Wait before another attempt; return False if there is no time left for one."""
         now = time.monotonic()
         self._until = self._until or now + PATIENCE_SECONDS
         if not self._patient or now + self._wait > self._until:
@@ -466,8 +479,8 @@ def _read_address(address: StoreAddress) -> URL:
 
 
 def _create_vectors(connection: Connection) -> None:
-    """Create the tables for searching memories by embedding if the server has pgvector. Only
-    memories need it; without it, adding some is an error that says so."""
+    """Create the tables for searching memories by embedding if the server has pgvector. Without it,
+    adding memories raises an error; everything else works."""
     connection.exec_driver_sql("SAVEPOINT vectors")
     try:
         for statement in (_EXTENSION, _SEARCH_PATH, *_VECTORS):

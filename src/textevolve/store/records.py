@@ -1,9 +1,8 @@
-"""Records of runs: one row for each, which can be filtered, sorted, paged and counted.
+"""Records of runs: one row for each record, which can be filtered, sorted, paged and counted.
 
-A run is resumed from the journal; records are derived from it, and can be rebuilt. One index
-(`records_in_order`) has the columns that pages use, so a run of any size is paged without reading
-its records. Every function takes a connection; functions that write are called inside a
-transaction.
+A run is resumed from the journal; records are derived from it, and can be rebuilt. The index
+`records_in_order` has the columns that pages use, so a run of any size is paged without reading its
+records. Every function takes a connection; functions that write are called inside a transaction.
 """
 
 from __future__ import annotations
@@ -28,23 +27,26 @@ from textevolve.store.documents import (
 from textevolve.store.tables import records
 
 PAGE = 200
-"""How many records are read at once."""
+"""The number of records that are read at once."""
 
 PACK_FROM = 2_048
-"""Bytes from which a record is compressed: there is one for each case and not for each call, and it
-repeats names, so that a third is left of it for 0.1 ms."""
+"""The number of bytes from which a record is compressed: to a third, in 0.1 ms. It is less than for
+calls, since there are fewer records, and they repeat the names of their fields."""
 
 RecordOrder: TypeAlias = Literal["position", "score", "-score"]
 
 By: TypeAlias = Literal["key", "case"]
-"""A row of a run's page: one record, or all records of a case."""
+"""What a row of a run's page shows: one record, or all records of a case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A stored record; `body` is its JSON. `score`: in [0, 1], None if it has none. `status`:
-    scored, failed or skipped. `revision`: grows with each change of the run's records; 0 before it
-    is stored."""
+    """A stored record, the result of a run for a case. `key`: identifies it within the run.
+    `position`: the index of its case. `case`: the id of its case. `score`: in [0, 1]; None if it
+    has none. `status`: scored, failed or skipped; `reason`: why it has no score. `body`: the whole
+    record as JSON. `variant`: the compared variant, empty without variants. `passed`: the verdict;
+    None without one. `revision`: the number of the change of the run's records that stored it; 0
+    before it is stored."""
 
     key: str
     position: int
@@ -60,8 +62,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A filter of records: by statuses, score `below` a limit, `case`, `variant`, and whether they
-    `passed`."""
+    """A filter of records. `statuses`: empty: all. `below`: a score below this one. `case`,
+    `variant`, `passed`: of the record; None: any."""
 
     statuses: tuple[str, ...] = ()
     below: float | None = None
@@ -72,7 +74,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class VariantScore:
-    """How a variant stands: the mean of its scores, and the share of its records that passed."""
+    """The scores of a variant: their mean, and the share of its records that passed; None if there
+    are no scores or verdicts."""
 
     mean: float | None
     passed: float | None
@@ -80,8 +83,9 @@ class VariantScore:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a run is: records by status, the scores of each variant in the order in which they
-    came (of a run without variants under an empty name), and the latest revision."""
+    """The progress of a run. `statuses`: the number of records by status. `scores`: the scores of
+    each variant, in the order in which the variants first appeared; a run without variants has one
+    with an empty name. `revision`: the latest revision of its records."""
 
     statuses: Mapping[str, int] = field(default_factory=dict[str, int])
     scores: Mapping[str, VariantScore] = field(default_factory=dict[str, VariantScore])
@@ -97,7 +101,7 @@ class Standing:
 
 
 Place: TypeAlias = tuple[float | None, int, str]
-"""Where a record stands in an order: its score, its position and its key."""
+"""The place of a record in an order: its score, its position and its key."""
 
 
 def keep_records(connection: Connection, run_id: str, new_records: Sequence[Kept]) -> None:
@@ -144,8 +148,8 @@ def read_behind(
     after: Place | None = None,
     limit: int = PAGE,
 ) -> list[Kept]:
-    """Read the next records that match the criteria after a place, as fast at the end of a large
-    run as at its beginning."""
+    """Return the next records after a place that match the criteria; it is as fast at the end of a
+    large run as at its beginning."""
     query = _ordered(_select(run_id).where(*_conditions(criteria)), order).limit(limit)
     if after is not None:
         query = query.where(_behind(order, after))
@@ -259,7 +263,7 @@ def count_records(connection: Connection, run_id: str) -> Mapping[str, int]:
 
 
 def count_standing(connection: Connection, run_ids: Sequence[str]) -> dict[str, Standing]:
-    """Return how far some runs are, by their ids."""
+    """Return the progress of these runs by their ids."""
     score, groups = records.c.score, (records.c.variant, records.c.status, records.c.passed)
     sums = func.count().label("number"), func.sum(score).label("scores")
     query = select(records.c.run_id, *groups, *sums, func.count(score).label("scored"))
@@ -331,7 +335,7 @@ def read_rows(
 
 
 def read_place(connection: Connection, run_id: str, position: int, by: By) -> list[Kept]:
-    """Return the records at a place of a run; with `case` all of the same cases."""
+    """Return the records at a position of a run; with `by` = "case", all records of their cases."""
     here = _select(run_id).where(records.c.position == position)
     if by == "case":
         cases = here.with_only_columns(records.c.case_id)
@@ -342,7 +346,8 @@ def read_place(connection: Connection, run_id: str, position: int, by: By) -> li
 def find_neighbours(
     connection: Connection, run_id: str, place: int, last: int
 ) -> tuple[int | None, int | None]:
-    """Return the places before `place` and after `last` at which there are records."""
+    """Return the nearest positions before `place` and after `last` that have records; None without
+    one."""
     position = records.c.position
     before = select(func.max(position)).where(records.c.run_id == run_id, position < place)
     after = select(func.min(position)).where(records.c.run_id == run_id, position > last)

@@ -1,8 +1,9 @@
-"""`Store`: all persistent data, in one database. The other modules of the package have the SQL.
+"""The class `Store`: all persistent data, in one database. The other modules of the package have
+the SQL.
 
-A store may be used from several threads and event loops at once, and by several processes. It opens
-its database on first use. One thread (`Writer`) writes the changes of runs in their order; changes
-of namespaces and their resources are transactions of their own.
+A store may be used by several threads, event loops and processes at once. It opens its database on
+first use. One thread (`Writer`) writes all changes of runs in their order; changes of namespaces
+and their resources are separate transactions.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ T = TypeVar("T")
 
 def open_store(location: StoreLocation | str, *, patient: bool = False) -> Store:
     """Open the store at a path, where a missing file is created, or at a postgresql:// address.
-    Close it, or use `with`. `patient`: wait for a server that is away, as an additional process of
+    Close it, or use `with`. `patient`: wait for an unreachable server, as an additional process of
     a run does.
 
     Raises:
@@ -52,8 +53,8 @@ def open_store(location: StoreLocation | str, *, patient: bool = False) -> Store
 
 
 def _reads(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
-    """Make a method of a function that reads from a connection. Where its first argument is the id
-    of a run, errors of the database name that run."""
+    """Return a function that reads from a connection as a method of a store. If its first argument
+    is the id of a run, errors of the database name that run."""
     of_run = list(signature(query).parameters)[1:2] == ["run_id"]
 
     @wraps(query)
@@ -69,7 +70,8 @@ def _reads(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatena
 
 
 def _writes(change: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
-    """Make a method of a function that changes runs, while nothing else is written."""
+    """Return a function that changes runs as a method of a store; nothing else is written at the
+    same time."""
 
     @wraps(change)
     def write(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -81,8 +83,8 @@ def _writes(change: Callable[Concatenate[Connection, P], T]) -> Callable[Concate
 def _writes_own(
     change: Callable[Concatenate[Connection, str, P], T],
 ) -> Callable[Concatenate[Store, str, P], T]:
-    """Make a method of a function that changes only what belongs to one run. If this process has
-    taken the run's lease, it must still hold it."""
+    """Return a function that changes only data of one run as a method of a store. If this process
+    has taken the run's lease, it must still hold it."""
 
     @wraps(change)
     def write(store: Store, run_id: str, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -92,7 +94,8 @@ def _writes_own(
 
 
 class Store:
-    """A store; a context manager, sync and async. Every method may raise StoreError.
+    """A store of all persistent data; a context manager, sync and async. Every method may raise
+    StoreError.
 
     Attributes:
         location: The path of an SQLite file, or a postgresql:// address.
@@ -285,10 +288,10 @@ class Store:
 
     @contextmanager
     def lease(self, run_id: str) -> Generator[None]:
-        """Hold the lease of a run within the block, so no other process works on the run.
+        """Hold the lease of a run within the block, so that no other process works on the run.
 
-        On leaving, a run that was not marked as finished or failed counts as interrupted. Where
-        another process has taken the run meanwhile, nothing more of what is found is written.
+        On leaving, a run that is not marked as finished or failed becomes interrupted. If another
+        process has taken the run in the meantime, this process cannot write to it any more.
 
         Raises:
             BusyError: another process works on it.
@@ -309,7 +312,7 @@ class Store:
         still hold it.
 
         Raises:
-            BusyError: the lease that was taken here is another process's by now.
+            BusyError: another process has taken the lease in the meantime.
         """
         token = self._writer.leases.get(run_id)
 
@@ -329,7 +332,7 @@ class Store:
     list_chosen = _reads(served.list_found)
 
     def serve_run(self, run: ServedRun) -> None:
-        """Store or update a run as a server's."""
+        """Store or update a run that a server performs."""
         self.change(lambda c: served.keep_served(c, run), run.run_id)
 
     # Cases

@@ -1,7 +1,8 @@
-"""Find, create, change and delete rows that have a name in a namespace, for every kind alike.
+"""Find, create, change and delete the rows of named resources in a namespace, for every kind of
+resource.
 
-Each query is bound to the namespace's id, so it never returns rows of another one. Other modules of
-the package interpret the rows.
+Each query is bound to the id of the namespace, so it never returns rows of another one. Other
+modules of the package interpret the rows.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ S = TypeVar("S", bound=BaseModel)
 
 
 PARENTS = {"namespaces": "agents", "users": "agents", "collections": "memories"}
-"""Groups of commands below another one."""
+"""The group of commands that contains another group."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceTable:
-    """The table of a kind of resource. `noun`: its name in messages; `command`: its group of
-    commands; `make`, `change`: the commands that create and change one, with {} for its name."""
+    """The table of a kind of resource. `noun`: its name in messages. `command`: its group of
+    commands. `prefix`: of its ids. `make`, `change`: the commands that create and change a
+    resource, with {} for its name."""
 
     noun: str
     command: str
@@ -43,7 +45,7 @@ class ResourceTable:
 
     @property
     def walled(self) -> bool:
-        """Tell whether resources of this kind belong to a namespace."""
+        """Return whether resources of this kind belong to a namespace."""
         return "namespace_id" in self.table.c
 
     @property
@@ -63,7 +65,8 @@ class ResourceTable:
 
 @dataclass(frozen=True, slots=True)
 class NameRange:
-    """A range of a list by name: the names after `after`, at most `limit`; None: no limit."""
+    """A range of a list that is sorted by name: the names after `after`, at most `limit`; None: no
+    limit."""
 
     after: str = ""
     limit: int | None = None
@@ -83,7 +86,7 @@ def namespace_id(connection: Connection, name: str) -> str:
     """Return the id of a namespace.
 
     Raises:
-        NotFoundError: there is no such namespace; says how to make one.
+        NotFoundError: there is no such namespace; names the command that creates one.
     """
     return require_row(connection, NAMESPACE, name).id
 
@@ -230,7 +233,7 @@ def check_texts(spec: BaseModel) -> None:
     """Check that the database can store all texts of a specification.
 
     Raises:
-        InputError: a text in it cannot be kept.
+        InputError: a text in it cannot be stored.
     """
     for name, text in _texts(spec.model_dump(), ""):
         if text:

@@ -49,26 +49,28 @@ RunStatus = Literal["running", "finished", "interrupted", "failed"]
 
 PAGE = 100
 PAGE_BYTES = 32_000_000
-"""How many cases are read at once, or bytes of their images."""
+"""The maximum number of cases that are read at once, and of bytes of their images."""
 
 CHUNK = 1000
 CHUNK_BYTES = 4_000_000
-"""How many cases, or bytes of cases, go into one transaction."""
+"""The maximum number of cases, and of bytes of cases, in one transaction."""
 
 FARTHEST = 1e11
-"""No run was made after this Unix time, which calendars can still show."""
+"""The latest Unix time of a run that counts as valid; calendars can still show it."""
 DAMAGED: Mapping[str, Any] = {"kind": "damaged"}
-"""The specification of a run whose own cannot be read."""
+"""The specification of a run whose own specification cannot be read."""
 
 _LETTERS = "abcdefghjkmnpqrstvwxyz23456789"
+"""The letters of ids, without those that are easily confused."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """A stored run. Times are Unix times.
 
-    `n_cases` is None until all cases have been stored. A run whose process has died is
-    `interrupted`. `source`: the origin of the cases.
+    `fingerprint`: a hash of all that determines its results, by which the same run is found again.
+    `status`: a run whose process has died is `interrupted`. `source`: the origin of the cases.
+    `n_cases`: the number of cases; None until all have been stored.
     """
 
     id: str
@@ -84,11 +86,8 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """The usage of a run. `spent`: usage of its own calls. `reused`: usage of answers that other
-    runs had paid for.
-
-    `failed` counts the calls that ended in an error.
-    """
+    """The usage of a run. `spent`: of its own calls. `reused`: of answers that other runs had paid
+    for. `failed`: the number of calls that ended in an error."""
 
     spent: Usage
     reused: Usage
@@ -97,7 +96,7 @@ class RunTotals:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """The numbers of rows that were deleted with a run."""
+    """The numbers of rows that were deleted together with a run."""
 
     cases: int
     calls: int
@@ -121,7 +120,7 @@ def create_run(
 
 
 def copy_run(connection: Connection, run: RunRecord) -> None:
-    """Store a run as it is, in place of an earlier one with its id."""
+    """Store a run unchanged; it replaces an earlier one with its id."""
     values = {name: getattr(run, name) for name in RunRecord.__dataclass_fields__}
     values |= {"name": plain_text(run.name), "source": plain_text(run.source)}
     values["spec"] = dump_json(dict(run.spec), "the description of a run")
@@ -187,7 +186,7 @@ def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Check the columns of a run's row; return the run's specification.
 
     Raises:
-        one of DAMAGES: they are not such as are kept.
+        one of DAMAGES: a column is damaged.
     """
     for name in ("id", "name", "fingerprint", "source"):
         require(values[name], str)
@@ -239,7 +238,7 @@ def finish_run(connection: Connection, run_id: str, status: RunStatus) -> None:
 
 
 def reopen_run(connection: Connection, run_id: str) -> None:
-    """Let a finished run be resumed, since some of its results are missing."""
+    """Mark a finished run as resumable, since some of its results are missing."""
     update_where(connection, runs, {"status": "running"}, id=run_id, status="finished")
 
 
@@ -307,7 +306,7 @@ def end_cases(connection: Connection, run_id: str, count: int) -> None:
 
 
 def append_case(connection: Connection, run_id: str, case: Case) -> None:
-    """Add a case to a run whose cases arrive while the run is under way."""
+    """Add a case to a run whose cases arrive while it is running."""
     place = get_run(connection, run_id).n_cases or 0
     insert_cases(connection, [_case_row(run_id, place, case)])
     end_cases(connection, run_id, place + 1)
@@ -349,7 +348,8 @@ SELECT count(*) - count(error), coalesce(sum(prompt_tokens), 0), coalesce(sum(ca
     coalesce(sum(saved), 0.0), count(error)
 FROM calls WHERE
 """
-"""Of a call from before savings were kept, nothing was saved where it had nothing cached."""
+"""The query for a run's usage. A call of an early version has no savings; they count as 0 if none
+of its tokens were cached."""
 
 
 def run_totals(connection: Connection, run_id: str) -> RunTotals:

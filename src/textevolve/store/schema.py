@@ -1,4 +1,4 @@
-"""The schema of a store: its tables are made at once, and an older one is migrated."""
+"""Create the tables of a new store, and migrate those of an older one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLDER_REVISIONS = ("0007", "0008")
 
 
 def create_tables(connection: Connection) -> None:
-    """Create all tables and indexes in an empty database, and note their revision."""
+    """Create all tables and indexes in an empty database, and store their revision."""
     for statement in _table_statements(
         "postgresql+psycopg" if is_postgres(connection) else "sqlite"
     ):
@@ -60,8 +60,9 @@ def update_tables(connection: Connection, revision: str, place: object) -> None:
 
 
 def _migrate(connection: Connection, revision: str) -> None:
-    """Let all kinds of resources have versions, where agents alone had versions of their personas;
-    and drop SQLite's index of vectors, by name, since its extension need not be installed."""
+    """Migrate a store in which only agents' personas had versions, so that all kinds of resources
+    can have versions. Drop SQLite's index of vectors by its name, since its extension may not be
+    installed."""
     if revision == "0007":
         tables.resource_versions.create(connection)
         for row in connection.exec_driver_sql("SELECT * FROM personas").mappings().all():

@@ -1,5 +1,5 @@
 """Runs that a server performs for its clients, with their owners and wanted states, and lists of
-runs, filtered, counted and ordered in the database.
+runs that are filtered, counted and sorted in the database.
 
 Every function takes a connection; functions that write are called inside a transaction.
 """
@@ -19,14 +19,15 @@ from textevolve.store.runs import RunRecord, row_to_record
 from textevolve.store.tables import runs, served_runs
 
 WantedState: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
-"""The wanted state of a run: `running` ones are resumed when a server starts. `limited`: its limits
-are reached. `failed`: no call can succeed."""
+"""The state that a run should have. `running`: a server resumes it when it starts. `cancelled`: a
+client stopped it. `limited`: its limits are reached. `failed`: no call can succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedRun:
-    """A run that a server performs. `key_id`: the id of the key that started it; empty for this
-    machine. `launch`: its launch options as JSON. `reason`: why it must not continue."""
+    """A run that a server performs. `key_id`: the id of the key that started it; empty for a
+    program on the server's machine. `launch`: its launch options (name and limits) as JSON.
+    `reason`: why it must not continue; empty if it may."""
 
     run_id: str
     namespace: str
@@ -39,8 +40,8 @@ class ServedRun:
 
 @dataclass(frozen=True, slots=True)
 class WantedRuns:
-    """A filter of runs: by kind, by status, and by a text in the id, name, source or
-    specification."""
+    """A filter of runs: by kind, by status, and by a text in the id, name, source or specification;
+    empty: all."""
 
     kind: str = ""
     status: str = ""
@@ -56,10 +57,12 @@ class WantedRuns:
 
 
 Choose: TypeAlias = Callable[[RunRecord, ServedRun | None], bool]
+"""A function that returns whether a run belongs to a list, from the run and its server's row, if
+any."""
 
 
 def keep_served(connection: Connection, served: ServedRun) -> None:
-    """Store or update a run as a server's."""
+    """Store or update a run that a server performs."""
     values = {**asdict(served), "launch": json.dumps({**served.launch, "reason": served.reason})}
     del values["reason"]
     row = insert_into(connection, served_runs).values(values)
@@ -67,13 +70,13 @@ def keep_served(connection: Connection, served: ServedRun) -> None:
 
 
 def want(connection: Connection, run_id: str, state: WantedState, reason: str = "") -> None:
-    """Set the wanted state of a run, if it is a server's."""
+    """Set the wanted state of a run, if a server performs it."""
     if (served := find_served(connection, run_id)) is not None:
         keep_served(connection, replace(served, wanted=state, reason=reason))
 
 
 def find_served(connection: Connection, run_id: str) -> ServedRun | None:
-    """Return what a server knows of a run, if it is one's."""
+    """Return the server's row of a run; None if no server performs it."""
     mine = select(served_runs).where(served_runs.c.run_id == run_id)
     row = connection.execute(mine).one_or_none()
     return None if row is None else _read(row)

@@ -40,8 +40,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LAST = "last"
+"""The reference to the newest session."""
 _sessions, _messages = tables.sessions, tables.messages
 _PENDING = '"learning":"pending"'
+"""The text in a message's details if its memories are not created yet."""
 
 
 def _reads(
@@ -143,7 +145,7 @@ class StoredSessions:
     def set_learning(
         self, connection: Connection, id: str, position: int, learning: Learning
     ) -> None:
-        """Note whether memories were made of the turn with the answer at this position."""
+        """Store whether memories were created from the turn whose answer has this position."""
         self._require(connection, id)
         row = fetch_one(connection, _messages, session_id=id, position=position)
         if row is None:

@@ -1,7 +1,5 @@
-"""A store in an SQLite file, which several processes may use at once.
-
-What each call needs goes straight to the driver: the layer above costs more than the rows.
-"""
+"""A store in an SQLite file, which several processes may use at once. The queries of each call are
+sent directly to the driver, since SQLAlchemy would take more time than the rows."""
 
 from __future__ import annotations
 
@@ -38,11 +36,13 @@ from textevolve.store.schema import create_tables, update_tables
 T = TypeVar("T")
 
 BUSY_SECONDS = 30.0
-"""How long a connection waits while another process writes."""
+"""The seconds for which a connection waits while another process writes."""
 
 ROWS_PER_STATEMENT = 64
+"""The maximum number of rows that one statement inserts."""
 
 ERRORS = (SQLAlchemyError, sqlite3.Error, *DAMAGES)
+"""The exceptions that connections and damaged rows may raise."""
 
 _FIND = """
 SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, saved, response,
@@ -50,6 +50,7 @@ SELECT key, id, prompt_tokens, cached_tokens, completion_tokens, cost, saved, re
 FROM calls WHERE key IN (SELECT value FROM json_each(:keys)) AND error IS NULL
 ORDER BY run_id = :run, id DESC
 """
+"""The query for the answers stored under some keys."""
 
 _ADVICE = {
     "SQLITE_FULL": "the disk is full: free some space and resume; what was kept before is intact",
@@ -63,13 +64,14 @@ _ADVICE = {
     "SQLITE_NOTADB": f"it is not a database; choose another file with --store ({CHECK})",
     "SQLITE_CORRUPT": f"the file is damaged; {CHECK}",
 }
+"""The advice for an error by the beginning of SQLite's name of it."""
 
 
 class SQLiteDatabase:
-    """An open file. Any thread may use it.
+    """An SQLite database. Any thread may use it.
 
     Attributes:
-        remote: Whether a question may take as long as a network does, so that no event loop may
+        remote: Whether a query may take as long as a network request, so that event loops must not
             wait for it.
         errors: The exceptions that connections and damaged rows may raise.
     """
@@ -81,7 +83,7 @@ class SQLiteDatabase:
         """Open the database in a file, which is created if it is missing.
 
         Raises:
-            StoreError: the file cannot be used; says why and what to do.
+            StoreError: the file cannot be used; the message says why and what to do.
         """
         self.location = path
         prepare(path)
@@ -108,7 +110,7 @@ class SQLiteDatabase:
         return self.write(change)
 
     def insert(self, fill: Callable[[int], GroupRows]) -> None:
-        """Keep the rows that `fill` returns in one transaction."""
+        """Insert the rows that `fill` returns in one transaction."""
         with self._writing:
             raw: sqlite3.Connection = driver_of(self._writer)
             raw.execute("BEGIN IMMEDIATE")
@@ -119,9 +121,10 @@ class SQLiteDatabase:
                 _insert_rows(raw, "OR IGNORE INTO reuses (run_id, call_id)", rows.reuses)
 
     def find_answers(self, run_id: str, keys: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        """Find the answers that are kept under the keys, of each key the best for the run last:
-        key, id, prompt, cached and completion tokens, cost, saved, response, and whether it is the
-        run's own or was found by it before. This is done before each call."""
+        """Return the answers stored under the keys; of several under one key, the best for the run
+        comes last. Each row has the key, the id, the prompt, cached and completion tokens, the
+        cost, the savings, the response, and whether the run made the call or has found it before.
+        It is called before each model call."""
         values = {"run": run_id, "keys": json.dumps(keys)}
         with self._reading, explained(self):
             return driver_of(self._reader).execute(_FIND, values).fetchall()
@@ -131,7 +134,7 @@ class SQLiteDatabase:
         too.
 
         Raises:
-            StoreError: others keep the log from being emptied, though `scrub` asks for it.
+            StoreError: other processes prevent `scrub` from emptying the log.
         """
         with explained(self), closing(connect(self.location, writing=False)) as connection:
             connection.exec_driver_sql("PRAGMA query_only = OFF")

@@ -1,10 +1,10 @@
-"""The tables of a store, in SQLite and PostgreSQL alike, and the revision of their schema.
+"""The tables of a store, the same in SQLite and PostgreSQL, and the revision of their schema.
 
-Runs and what models wrote are kept as bytes (UTF-8 with `surrogatepass`), because SQLite's TEXT
-cannot hold a lone surrogate. Texts of namespaces, memories and what a server keeps are checked
-before they are stored: they hold no NUL and no lone surrogate. Small columns stand before large
-ones, so that sums read little. The search indexes of memories differ between databases and are made
-by `store/memory_search_sqlite.py` and `store/postgres.py`.
+Runs and the texts of models are stored as bytes (UTF-8 with `surrogatepass`), because SQLite's TEXT
+cannot hold a lone surrogate. Texts of namespaces, memories and servers are checked before they are
+stored: they contain no NUL and no lone surrogate. Small columns precede large ones, so that sums
+read little data. The search indexes of memories differ between databases;
+`store/memory_search_sqlite.py` and `store/postgres.py` create them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REVISION = "0009"
 """The revision of these tables; `store/schema.py` migrates older ones."""
 
 APPLICATION_ID = 0x54457631
-"""Marks a SQLite file as a store of ours ("TEv1")."""
+"""The number that marks an SQLite file as a store of TextEvolve ("TEv1")."""
 
 metadata = MetaData()
 
@@ -41,7 +41,8 @@ texts = Table(
     Column("size", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-"""Parts of messages and schemas, each once. `size` in bytes; a shorter `body` is compressed."""
+"""Texts of messages, schemas and images, each stored once. `size`: in bytes; a shorter `body` is
+compressed."""
 
 calls = Table(
     "calls",
@@ -64,11 +65,11 @@ calls = Table(
     Column("saved", Float),
     sqlite_autoincrement=True,
 )
-"""Every finished call, append-only. `parts`: the texts' hashes, 32 bytes each, in order. `saved`:
-US dollars that prompt caching spared; calls from before it was kept have none."""
+"""All finished calls, append-only. `parts`: the hashes of the texts, 32 bytes each, in order.
+`saved`: the US dollars that prompt caching saved; NULL in calls of early versions."""
 
 ERASED_KEY = "erased"
-"""The key of calls that lost their texts (`store/erasure.py`): no request has it."""
+"""The key of calls whose texts were erased (`store/erasure.py`): no request has this key."""
 
 _ANSWERED = text("error IS NULL")
 Index("calls_answered", calls.c.key, sqlite_where=_ANSWERED, postgresql_where=_ANSWERED)
@@ -81,7 +82,7 @@ reuses = Table(
     Column("call_id", SERIAL, primary_key=True, autoincrement=False),
     sqlite_with_rowid=False,
 )
-"""Calls that a run found in the journal but that another run had asked."""
+"""Calls of other runs whose answers a run found in the journal."""
 
 Index("reuses_of_call", reuses.c.call_id)
 
@@ -103,7 +104,8 @@ runs = Table(
     Column("lease_heartbeat", Float),
     Column("spec", LargeBinary, nullable=False),
 )
-"""`n_cases` is NULL until all cases are in. `lease_process` tells processes of one pid apart."""
+"""Runs. `n_cases`: NULL until all cases are stored. `lease_*`: the process that works on the run;
+`lease_process` distinguishes processes with the same pid."""
 
 cases = Table(
     "cases",
@@ -113,6 +115,7 @@ cases = Table(
     Column("id", LargeBinary, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
+"""The cases of runs, as bytes of `store/documents.py`."""
 
 Index("cases_in_order", cases.c.run_id, cases.c.index, unique=True)
 
@@ -131,9 +134,9 @@ records = Table(
     Column("variant", LargeBinary),
     Column("passed", Boolean),
 )
-"""What runs found, one row for each record: made from the journal, and made again where lost.
-`revision` grows with each change of a run's records, and is never used twice; NULL, as `variant`
-and `passed`, in rows from before there was one."""
+"""The results of runs, one row for each record. They are derived from the journal, and can be
+rebuilt. `revision` grows with each change of a run's records, and is never used twice. `revision`,
+`variant` and `passed` are NULL in rows of early versions."""
 
 Index(
     "records_in_order",
@@ -174,9 +177,9 @@ batches = Table(
     Column("detail", Text, nullable=False),
     Column("keys", LargeBinary, nullable=False),
 )
-"""Batch jobs that runs submitted, by a mark of our own. `file`, `remote_id`: as the endpoint names
-them, empty before it has. `keys`: of the calls in it as they are asked, 32 bytes each, in order;
-what an answer is kept under may be salted."""
+"""Batch jobs that runs submitted. `mark`: our own id. `file`, `remote_id`: the ids of the endpoint;
+empty before it has assigned them. `keys`: the keys of the requested calls, 32 bytes each, in order;
+the key under which an answer is stored may be salted."""
 
 Index("batches_of_run", batches.c.run_id, batches.c.state)
 
@@ -187,7 +190,8 @@ counters = Table(
     Column("value", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
-"""`sweeps` grows when texts are deleted: writers forget then which texts they know to be there."""
+"""Counters. `sweeps` grows when texts are deleted, and writers then forget which texts are
+stored."""
 
 # Namespaces and what belongs to them
 
@@ -201,6 +205,7 @@ namespaces = Table(
     Column("updated", Float, nullable=False),
     Column("tokens_per_day", SERIAL),
 )
+"""Namespaces. `tokens_per_day`: the daily token budget; NULL: unlimited."""
 
 agents = Table(
     "agents",
@@ -213,7 +218,7 @@ agents = Table(
     Column("spec", Text, nullable=False),
     UniqueConstraint("namespace_id", "name", name="agents_by_name"),
 )
-"""`spec`: an `AgentSpec` as JSON, without the persona, which the newest version holds."""
+"""Agents. `spec`: an `AgentSpec` as JSON, without the persona, which the newest version holds."""
 
 resource_versions = Table(
     "resource_versions",
@@ -225,9 +230,10 @@ resource_versions = Table(
     Column("spec", Text, nullable=False),
     Column("changes", Text, nullable=False),
 )
-"""Specifications that resources have or had, append-only. `spec`: as JSON, without the name.
-`source`: what made it, such as a run. `changes`: what changed and why, as JSON. Versions of agents
-from schema 0007 have the persona alone; other resources of it have none until they change."""
+"""The current and earlier specifications of resources, append-only. `spec`: as JSON, without the
+name. `source`: what made the version, such as a run. `changes`: what changed and why, as JSON. In
+stores that were migrated from revision 0007, earlier versions of agents have only the persona, and
+other resources have no version until they change."""
 
 users = Table(
     "users",
@@ -257,7 +263,8 @@ collections = Table(
     Column("description", Text, nullable=False),
     UniqueConstraint("namespace_id", "name", name="collections_by_name"),
 )
-"""`version` grows by 1 with each transaction that changes its memories; `changed`: the last one."""
+"""Collections of memories. `version` grows by 1 with each transaction that changes its memories;
+`changed`: the time of the last one."""
 
 memories = Table(
     "memories",
@@ -287,7 +294,8 @@ memories = Table(
     Column("text", Text, nullable=False),
     sqlite_autoincrement=True,
 )
-"""`added` and `closed`: versions of the collection. `cites`: ids, as JSON."""
+"""Memories. `added` and `closed`: the versions of the collection that added and closed the memory.
+`cites`: ids, as JSON."""
 
 Index("memories_of_collection", memories.c.collection_id, memories.c.seq)
 Index("memories_superseded_by", memories.c.superseded_by)
@@ -299,7 +307,8 @@ embeddings = Table(
     Column("dimension", Integer, nullable=False),
     Column("vector", LargeBinary, nullable=False),
 )
-"""Of memories: float32, little-endian, of length 1. What search indexes are made from."""
+"""The embeddings of memories: float32, little-endian, of length 1. Search indexes are built from
+them."""
 
 mentions = Table(
     "mentions",
@@ -310,8 +319,8 @@ mentions = Table(
     Column("position", Integer),
     Column("name", Text, nullable=False),
 )
-"""Whom and what memories speak of. `entity`: the name in the form in which names are compared.
-`position`: of the name among the memory's entities; None: only a relation of it has the name."""
+"""The entities that memories mention. `entity`: the name in the form in which names are compared.
+`position`: of the name among the memory's entities; NULL if only a relation has the name."""
 
 Index("mentions_of_memory", mentions.c.seq)
 
@@ -324,6 +333,7 @@ relations = Table(
     Column("predicate", Text, nullable=False),
     Column("object", Text, nullable=False),
 )
+"""The relations between entities that memories state."""
 
 uses = Table(
     "uses",
@@ -332,7 +342,8 @@ uses = Table(
     Column("seq", SERIAL, nullable=False),
     Column("time", Float, nullable=False),
 )
-"""When memories were recalled in chats; for an earlier version those up to its time count."""
+"""The times at which memories were recalled in chats. For an earlier version of a collection, only
+uses before its change count."""
 
 Index("uses_of_memory", uses.c.seq, uses.c.time)
 
@@ -347,7 +358,8 @@ sources = Table(
     Column("label", Text, nullable=False),
     Column("ids", Text, nullable=False),
 )
-"""What collections were made from, each once. `ids`: of the memories that came of it, as JSON."""
+"""The sources (dialogues, documents, runs) from which memories were created, each applied once.
+`ids`: of the created memories, as JSON."""
 
 versions = Table(
     "collection_versions",
@@ -356,7 +368,7 @@ versions = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("changed", Float, nullable=False),
 )
-"""When each version of a collection was made."""
+"""The time of each version of a collection."""
 
 sessions = Table(
     "sessions",
@@ -369,7 +381,7 @@ sessions = Table(
     Column("updated", Float, nullable=False),
     Column("title", Text, nullable=False),
 )
-"""Chats. `user`: a user's name, empty where nobody said."""
+"""Chats with agents. `user`: the name of the user; empty if unknown."""
 
 Index("sessions_of_namespace", sessions.c.namespace_id, sessions.c.updated)
 
@@ -383,7 +395,8 @@ messages = Table(
     Column("text", Text, nullable=False),
     Column("details", Text, nullable=False),
 )
-"""What was said. `details`: the memories that were recalled for it, and others, as JSON."""
+"""The messages of chats. `details`: the memories that were recalled for a message, and other data,
+as JSON."""
 
 # Servers: keys, runs of clients, jobs, labels
 
@@ -399,7 +412,8 @@ api_keys = Table(
     Column("used", Float),
     Column("spec", Text, nullable=False),
 )
-"""`hash`: SHA-256 of the key, which is not kept. `spec`: scopes, namespaces and limits, as JSON."""
+"""Keys of a server's clients. `hash`: the SHA-256 of the key, which is not stored itself. `spec`:
+scopes, namespaces and limits, as JSON."""
 
 browser_sessions = Table(
     "browser_sessions",
@@ -409,7 +423,8 @@ browser_sessions = Table(
     Column("created", Float, nullable=False),
     Column("expires", Float, nullable=False),
 )
-"""`hash`: SHA-256 of the token in the browser's cookie. `key_id`: the key it was begun with."""
+"""Browser sessions. `hash`: the SHA-256 of the token in the browser's cookie. `key_id`: the key
+with which the session was started."""
 
 namespace_tokens = Table(
     "namespace_tokens",
@@ -418,7 +433,7 @@ namespace_tokens = Table(
     Column("day", Text, primary_key=True),
     Column("tokens", SERIAL, nullable=False),
 )
-"""What models read and wrote for a namespace on a day of UTC."""
+"""The tokens of prompts and answers that a namespace used on a day (UTC)."""
 
 served_runs = Table(
     "served_runs",
@@ -430,8 +445,9 @@ served_runs = Table(
     Column("wanted", Text, nullable=False),
     Column("launch", Text, nullable=False),
 )
-"""Runs of a server. `wanted`: running or cancelled; a server resumes unfinished ones that should
-run at its start. `launch`: limits and name, as JSON."""
+"""Runs that a server performs. `wanted`: the state that the run should have, such as running or
+cancelled; when a server starts, it resumes unfinished runs that should run. `launch`: limits and
+name, as JSON."""
 
 jobs = Table(
     "jobs",
@@ -451,9 +467,9 @@ jobs = Table(
     Column("spec", Text, nullable=False),
     UniqueConstraint("namespace_id", "name", name="jobs_by_name"),
 )
-"""`due`: when it is to run next; NULL: never again. `lease_until`: a scheduler that does not renew
-its lease until then has lost the job; `lease_process`: see `store/lease.py`. Times are those of the
-database's clock."""
+"""Scheduled jobs. `due`: the next time to run; NULL: never again. `lease_until`: a scheduler that
+does not renew its lease before this time has lost the job. `lease_process`: see `store/lease.py`.
+Times are those of the database's clock."""
 
 Index("jobs_due", jobs.c.due)
 
@@ -472,8 +488,8 @@ job_runs = Table(
     Column("detail", Text, nullable=False),
     sqlite_autoincrement=True,
 )
-"""What became of each time that a job was due. `run_id`: the run it made; empty before there is
-one. `detail`: why it failed. `cause`: its schedule, or somebody's hand."""
+"""The executions of jobs. `run_id`: the run that the execution started; empty before there is one.
+`detail`: why it failed. `cause`: the schedule, or a person."""
 
 Index("job_runs_of_job", job_runs.c.job_id, job_runs.c.id)
 
@@ -487,6 +503,7 @@ labelling_tasks = Table(
     Column("spec", Text, nullable=False),
     UniqueConstraint("namespace_id", "name", name="labelling_tasks_by_name"),
 )
+"""Labelling tasks."""
 
 labelling_items = Table(
     "labelling_items",
@@ -495,6 +512,7 @@ labelling_items = Table(
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("item", Text, nullable=False),
 )
+"""The items of labelling tasks."""
 
 labels = Table(
     "labels",
@@ -505,4 +523,4 @@ labels = Table(
     Column("created", Float, nullable=False),
     Column("label", Text, nullable=False),
 )
-"""What one person said of one item; the last answer counts."""
+"""The labels of people, one for each item and person: the latest one."""

@@ -1,8 +1,8 @@
-"""Upkeep of a store: sizes, free space that is given back, and a check of every row, which can save
-the whole rows of a damaged SQLite file into a new one.
+"""Upkeep of a store: measure its size, release unused space, and check every row; the intact rows
+of a damaged SQLite file can be saved into a new one.
 
 SQLite itself reads a damaged file, each table from both ends. Rows that it cannot reach are lost,
-such as those between two damaged places, or of a table whose root page is damaged.
+such as those between two damaged places, or in a table whose root page is damaged.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from textevolve.store.runs import check_fields
 from textevolve.store.sqlite import SQLiteDatabase, sqlite3
 
 OF_RUNS = (tables.cases, tables.records, tables.reuses)
-"""The tables whose rows are nothing without their run."""
+"""The tables whose rows are useless without their run."""
 
 
 def measure_store(location: StoreLocation) -> int:
-    """Return how many bytes a store takes, with its indexes.
+    """Return the size of a store in bytes, with its indexes.
 
     Raises:
         StoreError: the store cannot be read.
@@ -66,10 +66,10 @@ def vacuum_store(location: StoreLocation) -> tuple[int, int]:
 
 
 def scrub_store(location: StoreLocation) -> None:
-    """Rewrite the store, so that no free page has erased texts.
+    """Rewrite the store, so that no free page contains erased texts.
 
     Raises:
-        StoreError: the store cannot be rewritten now; its rows hold no erased texts all the same.
+        StoreError: the store cannot be rewritten now. Its rows contain no erased texts even so.
     """
     try:
         with closing(open_database(location)) as database:
@@ -98,11 +98,11 @@ class Findings:
 
 
 def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
-    """Read all rows of a store. `salvage`: a new file, into which whole rows are copied; a database
-    has to be saved with the server's own tools.
+    """Read all rows of a store. `salvage`: a new file, into which intact rows are copied; a
+    PostgreSQL database has to be saved with the server's own tools.
 
-    In the copy of a damaged store a run that has lost cases takes them in again when its command is
-    repeated; all others count as interrupted, so that they can be resumed.
+    In the copy of a damaged store, a run that has lost cases reads them again when its command is
+    repeated. All other runs become interrupted, so that they can be resumed.
 
     Raises:
         StoreError: the store cannot be read, or the new file cannot be written.
@@ -193,11 +193,12 @@ _CHECKS: Mapping[Table, Callable[[Mapping[str, Any]], object]] = {
     tables.records: _check_record,
     tables.embeddings: _check_embedding,
 }
+"""The function that raises an exception for a damaged row of a table."""
 
 
 class _DamagedFile:
     """The rows of a store's file that SQLite can read. `complaint`: a fault that SQLite reports;
-    `gaps`: the number of unreadable places in each table."""
+    empty without one. `gaps`: the number of unreadable places in each table."""
 
     def __init__(self, raw: sqlite3.Connection, complaint: str) -> None:
         self._raw, self.complaint = raw, complaint
@@ -205,8 +206,8 @@ class _DamagedFile:
         self.gaps = Counter[str]()
 
     def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
-        """Yield the readable rows of a table: up to the first that is not, and from the end back to
-        the last that is not."""
+        """Yield the readable rows of a table: from the beginning up to the first unreadable place,
+        and from the end back to the last one."""
         numbered, last = table.dialect_options["sqlite"]["with_rowid"], 0
         ways = ("rowid AS number", "ASC"), ("rowid AS number", "DESC")
         for number, order in ways if numbered else (("0 AS number", ""),):
@@ -226,7 +227,7 @@ class _DamagedFile:
 
 @contextmanager
 def _open_damaged(path: Path) -> Generator[_DamagedFile]:
-    """Open a store's file for reading; no other process writes meanwhile.
+    """Open a store's file for reading; no other process can write while it is open.
 
     Raises:
         StoreError: there is no such file, it cannot be opened, or is in use.

@@ -1,8 +1,9 @@
-"""The one thread that writes: what many calls hand over is committed in groups.
+"""The one thread that writes changes of runs: it commits the calls of many tasks in groups.
 
-An fsync costs the same for one row and for hundreds. Entries that arrive while a commit is under
-way wait for the next; each waiter is woken once its row is on the disk. Rows go in with few large
-statements, since each statement gives up the interpreter's lock and has to win it back.
+An fsync takes the same time for one row and for hundreds. Calls that arrive during a commit wait
+for the next one; each waiting task is woken once its row is on the disk. Rows are inserted with few
+large statements, since each statement releases the interpreter's lock and has to wait to get it
+back.
 """
 
 from __future__ import annotations
@@ -27,23 +28,25 @@ from textevolve.store.dialects import CALL_COLUMNS, GroupRows
 from textevolve.store.documents import pack, split_hashes, text_to_bytes
 
 GROUP_SIZE = 512
-"""Most entries in one transaction."""
+"""The maximum number of calls in one transaction."""
 
 GROUP_SECONDS = 0.01
-"""Commits begin at least this far apart: each costs time of its own, however quick the disk."""
+"""The least time between the starts of two commits, since each commit takes processor time even on
+a fast disk."""
 
 KNOWN_TEXTS = 16_384
-"""About how many hashes of texts that are already stored a writer remembers, in 100 bytes each."""
+"""The approximate number of hashes of stored texts that a writer remembers, with 100 bytes each."""
 
 PARTS = CALL_COLUMNS.index("parts")
-"""Where a row has the hashes of its texts, one after the other."""
+"""The index of the column with the hashes of a call's texts."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
-    """A row of `calls` without its id, its texts, and who waits for it."""
+    """A call to write. `row`: a row of `calls` without its id. `texts`: its texts. `done`: the
+    future of the waiting task, on its event `loop`."""
 
     row: tuple[Any, ...]
     texts: tuple[str, ...]
@@ -52,12 +55,14 @@ class WrittenCall:
 
 
 Reuse: TypeAlias = tuple[str, int]
-"""A run, and a call of another run that it used. Nobody waits for this."""
+"""A run, and the id of another run's call whose answer it used. No task waits until it is
+written."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """A change with a transaction of its own; see `PostgresDatabase.change`."""
+    """A change with a separate transaction; see `PostgresDatabase.change`. `run_id`: the only run
+    that it changes; None: any. `done`: gets its result."""
 
     change: Callable[[Connection], Any]
     run_id: str | None
@@ -96,8 +101,8 @@ class Writer:
         self._put((run_id, call_id))
 
     def run(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
-        """Make a change in a transaction of its own and wait until it is durable. `run_id`: it
-        changes nothing but what belongs to this run, so that other processes need not wait.
+        """Make a change in a separate transaction, and wait until it is durable. `run_id`: the only
+        run that it changes, so that other processes need not wait; None: any.
 
         Raises:
             StoreError: the change was rejected, or could not be written; it is rolled back.
@@ -140,8 +145,8 @@ class Writer:
         self._thread.join()
 
     def _put(self, item: WrittenCall | Reuse | WriteJob) -> None:
-        """Put an item into the queue; a closed writer raises an error, since the item would wait
-        for ever."""
+        """Put an item into the queue. A closed writer raises an error, since the item would never
+        be written."""
         with self._gate:
             if self._closed:
                 raise StoreAwayError(f"store {self._database.location}: is closed")
@@ -260,7 +265,7 @@ def _renew(
 
 
 def _wake(calls: Sequence[WrittenCall], failure: TextEvolveError | None) -> None:
-    """Tell the waiters, with one wake-up for each loop."""
+    """Set the results of the waiting calls, with one wake-up for each event loop."""
     waiting: defaultdict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
     for call in calls:
         waiting[call.loop].append(call.done)

@@ -1,10 +1,11 @@
-"""The node API as ArbiterOS publishes it (`arbiteros_alpha`), over this project's monitor.
+"""The API of the package `arbiteros_alpha` (ArbiterOS), implemented with this project's monitor.
 
     from textevolve.node_eval.arbiteros import ArbiterOSAlpha, ThresholdEvaluator
     from textevolve.node_eval.arbiteros.instructions import CognitiveCore
 
-Code for the published evaluators and histories runs with the name of the package changed. Policies
-are not here: nothing of ours stops a node or sends a graph elsewhere.
+Code that uses the published evaluators and histories runs once the name of the package is changed
+in its imports. ArbiterOS's policies, which can stop a node or redirect a graph, are not
+implemented: this package only records and judges nodes.
 """
 
 from __future__ import annotations

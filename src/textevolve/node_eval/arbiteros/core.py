@@ -1,7 +1,8 @@
-"""`ArbiterOSAlpha` over a `Monitor`: what it decorates is recorded and judged, nothing is stopped.
+"""The class `ArbiterOSAlpha`, which records and judges the nodes of decorated functions with a
+`Monitor`, and stops none.
 
-As published, a node's evaluators are waited for before the node returns; those in the background
-are not.
+As in ArbiterOS, a node returns only after its evaluators have ended, except those that run in the
+background.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ class _PublishedEvaluator(NodeEvaluator):
 
 
 class ArbiterOSAlpha:
-    """`backend`: "langgraph", where a graph that is registered says which nodes stand side by side,
-    or "native", where each node is a superstep.
+    """A recorder of an agent's nodes with the methods of ArbiterOS. `backend`: with "langgraph" a
+    registered graph determines which nodes share a superstep (run concurrently); with "native" each
+    node is a superstep of its own.
 
-    `monitor` is what does the work. Raises InputError for another backend.
+    `monitor`: the monitor that does the work. Raises InputError for another backend.
     """
 
     def __init__(self, backend: Literal["langgraph", "native"] = "langgraph") -> None:
@@ -121,7 +123,8 @@ class ArbiterOSAlpha:
         return dict(bound.arguments)
 
     def register_compiled_graph(self, compiled_graph: Any) -> None:
-        """Let the nodes of this graph know their superstep and their run, when it runs.
+        """Follow the runs of this graph, so that its nodes are recorded with their superstep and
+        their run.
 
         Raises:
             InputError: it is not compiled. SettingsError: LangGraph is not installed.
@@ -164,6 +167,6 @@ class ArbiterOSAlpha:
                 self._forget(run_id)
 
     def _forget(self, run_id: str | None) -> None:
-        """Take an ended rollout out of the monitor, unless it is the last one that began."""
+        """Remove a finished rollout from the monitor, unless it is the last one that began."""
         if run_id not in (None, self._last, *self._rollouts):
             self.monitor.take_history(run_id)

@@ -1,4 +1,4 @@
-"""Evaluators and results under the names of ArbiterOS; they are this project's own."""
+"""The evaluators and results of this project under the module's name in ArbiterOS."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Histories as ArbiterOS publishes them: times are `datetime`, and what has no score is not among
-the results."""
+"""Histories in the form of ArbiterOS: times are `datetime`, and the results contain only scores, no
+failures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from textevolve.node_eval import history as ours
 
 @dataclass
 class HistoryItem:
-    """One node that ran. `item`: the same as this project has it, with its run, its duration and
-    what went wrong. `output_state` is empty where the node failed."""
+    """One node that ran. `output_state`: empty if the node failed. `item`: the node in this
+    project's form, which also has its run, its duration and its error."""
 
     timestamp: datetime
     instruction: Any
@@ -33,7 +33,7 @@ class HistoryItem:
 
 
 def publish_item(item: ours.HistoryItem) -> HistoryItem:
-    """Return a node in the published shape."""
+    """Return a node in the form of ArbiterOS."""
     results = {
         name: result
         for name, result in item.evaluation_results.items()
@@ -47,7 +47,7 @@ def publish_item(item: ours.HistoryItem) -> HistoryItem:
 
 
 class History:
-    """The supersteps of one run, each a list of the nodes that ran in it."""
+    """The supersteps of one run; each is a list of the nodes that ran concurrently in it."""
 
     def __init__(self, recorded: ours.History | None = None) -> None:
         self.recorded = recorded or ours.History()

@@ -1,4 +1,5 @@
-"""The instruction types under ArbiterOS's names: the families end in `Core`."""
+"""The instruction types (what a node does) under ArbiterOS's names: those of the families end in
+`Core`."""
 
 from __future__ import annotations
 
