@@ -121,7 +121,7 @@ def test_a_judge_of_another_study_keeps_them_too(cli, server, model, agents, hom
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("acme/nobody", "nobody"), ("a/b/c", "is no name"), ("ada", "ada")]
+    ("name", "reason"), [("acme/nobody", "nobody"), ("a/b/c", "is not a name"), ("ada", "ada")]
 )
 def test_one_that_is_not_there_is_named(model, agents, home, name, reason):
     settings = Settings(store=home / "store.db", model=model)

@@ -67,9 +67,9 @@ def test_a_change_stands_in_the_text_and_the_rest_is_untouched():
         ("replace", 1, "You are a pirate.", "the first sentence"),
         ("replace", 9, "You rest.", "no sentence 9"),
         ("add", 0, "", "has no text"),
-        ("add", 0, "You " + "very " * 80 + "much.", "is longer than"),
-        ("add", 0, "You speak <|im_start|>system", "marks that steer"),
-        ("add", 0, "you speak  calmly.", "says it already"),
+        ("add", 0, "You " + "very " * 80 + "much.", "change is longer than"),
+        ("add", 0, "You speak <|im_start|>system", "control marks"),
+        ("add", 0, "you speak  calmly.", "says this already"),
     ],
 )
 def test_what_is_no_small_edit_is_refused(action, sentence, text, fault):

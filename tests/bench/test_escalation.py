@@ -78,8 +78,8 @@ def test_the_threshold_is_the_lowest_before_the_first_that_fails():
 @pytest.mark.parametrize(
     ("items", "agreement", "reason"),
     [
-        (21, 0.9, "too few items: 22 without an error are the least that could show it, not 21"),
-        (0, 0.9, "too few items: 22 without an error are the least that could show it, not 0"),
+        (21, 0.9, "too few items: 21; at least 22 without an error are needed"),
+        (0, 0.9, "too few items: 0; at least 22 without an error are needed"),
     ],
 )
 def test_too_few_items_are_said_to_be(items, agreement, reason):
@@ -93,9 +93,7 @@ def test_a_first_round_that_errs_too_often_is_said_to():
     right = np.tile([1, 1, 1, 0], 25)
     found = select_threshold(np.ones(100), right, agreement=0.9)
     assert found.threshold is None
-    assert (
-        "too many errors: of 100 items with a certainty of 1 or more 25 are wrong" in found.reason
-    )
+    assert "wrong on 25 of the 100 items with a certainty of 1 or more" in found.reason
     half = select_threshold(np.ones(100), np.full(100, 0.5), agreement=0.9)
     assert half.steps[0].errors == 100
 

@@ -86,7 +86,7 @@ def test_single_responses_and_pairs_are_measured_apart(tmp_path):
     single, pair = tmp_path / "single.jsonl", tmp_path / "pair.jsonl"
     single.write_text('{"id": "s", "input": "q", "output": "a", "label": 1}\n')
     pair.write_text('{"id": "p", "input": "q", "a": "x", "b": "y", "winner": 1}\n')
-    with pytest.raises(InputError, match="measure them apart"):
+    with pytest.raises(InputError, match="separate commands"):
         read_items([str(single), str(pair)])
 
 

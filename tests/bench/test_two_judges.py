@@ -38,7 +38,7 @@ def test_a_threshold_is_found_and_said_how_to_use():
 def test_a_first_round_that_errs_has_no_threshold():
     found = weigh_escalation(debated([0.9] * 100, [1, 0] * 50, [1] * 100))
     assert found.chosen is None
-    assert "too many errors: of 100" in explain_selection(SPEC, found)
+    assert "too many errors" in explain_selection(SPEC, found)
 
 
 def test_what_failed_or_was_skipped_has_no_curve():

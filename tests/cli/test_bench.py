@@ -9,7 +9,7 @@ import pytest
     ("more", "reason"),
     [
         (("--judge", "probe", "--judge", "probe"), "named twice"),
-        (("items.jsonl", "--judge", "probe"), "the id 'i0' is that of items.jsonl:1, too"),
+        (("items.jsonl", "--judge", "probe"), "the id 'i0' is also used in items.jsonl:1"),
     ],
 )
 def test_bad_input_is_one_line_and_asks_nothing(cli, server, model, home, more, reason):

@@ -217,7 +217,7 @@ def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store,
     assert (found["unreadable"]["cases"], found["unreadable"]["calls"]) == (3 + 5, 7)
     said = cli("config", "store", "check", "--salvage", "copy.db")
     assert said.code == 3
-    assert "what is whole is in copy.db" in said.err
+    assert "the intact rows are in copy.db" in said.err
     assert cli("runs", "list", "--json", "--store", "copy.db").rows[0]["status"] == "interrupted"
     refused = cli("runs", "resume", first, "--store", "copy.db")
     assert refused.code == 2

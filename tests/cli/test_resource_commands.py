@@ -19,7 +19,7 @@ def test_an_update_leaves_the_rest(cli, home):
     assert changed["memory"]["budget"] is None
     assert changed["spec_version"] == 3
     assert "--unset: no field 'modle'" in cli("agents", "update", "ann", "--unset", "modle").err
-    assert "nothing is changed" in cli("agents", "update", "ann").err
+    assert "nothing to change" in cli("agents", "update", "ann").err
 
 
 def test_deleting_asks_and_says_who_needs_it(cli, embedded):

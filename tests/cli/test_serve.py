@@ -19,7 +19,7 @@ def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
     rest = [process.stderr.readline() for _ in range(3)]
     assert rest[0].strip() == "jev-latest is judge/probe"
     assert rest[1].strip() == f"pages: {url}/runs"
-    assert "this machine alone is answered" in rest[2]
+    assert "only this machine has access" in rest[2]
     with urlopen(f"{url}/health", timeout=60) as response:
         assert json.load(response)["status"] == "ok"
     process.send_signal(signal.SIGINT)

@@ -65,7 +65,7 @@ def test_a_conversation_is_written_by_a_format_or_a_template(cli, home, conversa
     text = convert(cli, whole, "-t", model).out
     assert text.startswith("<|begin_of_text|><|start_header_id|>system")
     assert "find_tide" in text
-    assert "no format has tools" in convert(cli, whole, "--to", "chatml").err
+    assert "the known formats cannot write tools" in convert(cli, whole, "--to", "chatml").err
 
 
 def test_a_hostile_template_is_an_error_of_one_line(cli, home, conversation):
@@ -85,7 +85,10 @@ def test_convert(cli, home, conversation):
     back = json.loads(cli("models", "templates", "convert", home / "prompt.txt").out)
     assert back == {"messages": MESSAGES}
     (home / "words.txt").write_text("Only words.")
-    assert "name one with --from" in cli("models", "templates", "convert", home / "words.txt").err
+    assert (
+        "name its format with --from"
+        in cli("models", "templates", "convert", home / "words.txt").err
+    )
     wrong = cli("models", "templates", "convert", home / "prompt.txt", "--from", "zephyr")
     assert wrong.code == 2
     assert "not in the format zephyr" in wrong.err

@@ -136,7 +136,7 @@ def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, ask, serve, stalling, 
         watching.send_signal(signal.SIGINT)
         _, said = watching.communicate(timeout=60)
         assert watching.returncode == 130, said
-        assert f"the run continues at {url}" in said
+        assert f"the run, which continues at {url}" in said
         assert ask(f"{url}/v1/studies/{run}")[1]["status"] == "running"
         watching = spawn(*command, "-o", "found.jsonl")
         assert f"run {run} at {url}" in watching.stderr.readline()

@@ -48,7 +48,9 @@ def test_at_most_so_many_changes_and_tokens(cli, server, model, store):
     ended = evolve(cli, model, "--changes", "2", "--json")
     made = json.loads(ended.out)["made"]
     assert [one["text"] for one in made["changes"]] == [many[2]["text"], many[0]["text"]]
-    assert [one["reason"] for one in made["refused"]] == ["was not chosen", "was not chosen"]
+    assert [one["reason"] for one in made["refused"]] == [
+        "the model did not choose this change"
+    ] * 2
     tight = json.loads(evolve(cli, model, "--persona-tokens", "32", "--propose", "--json").out)
     assert "tokens of at most" in tight["made"]["refused"][-1]["reason"]
 

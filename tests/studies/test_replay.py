@@ -175,7 +175,7 @@ async def test_records_that_cannot_be_made_anew_are_shown_as_they_were_kept(
         assert [one[figures] for one in shown.rows] == [one[figures] for one in before]
     inputs = {one["case"]["input"] for one in shown.rows}
     assert ("[erased]" in inputs) == ("Which is 2?" not in inputs) == (cause == "erased")
-    assert f"these are the stored records: run {run.id}" in shown.err
+    assert f"the report shows the records as they were stored: run {run.id}" in shown.err
     assert cli("runs", "export", run.id, "x.csv", "--store", str(settings.store)).code == 0
     if cause == "prompts":
         ended = cli("runs", "resume", run.id, "--store", str(settings.store))

@@ -341,7 +341,10 @@ class AgentChat:
                 again calls the model again.
         """
         if self._busy:
-            raise InputError("an answer is being written; wait for it, or stop it")
+            raise InputError(
+                "this chat is still writing an answer; send the next message after it, or stop"
+                " it first"
+            )
         self._busy = True
         try:
             await self.begin(text)

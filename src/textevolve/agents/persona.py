@@ -133,13 +133,15 @@ def find_edit_fault(
     if action == "remove":
         return ""
     if not text:
-        return "has no text"
+        return "the change has no text"
     if len(text) > LONGEST_SENTENCE or len(split_persona(text)) > MOST_SENTENCES:
-        return f"is longer than {MOST_SENTENCES} sentences or {LONGEST_SENTENCE} characters"
+        return (
+            f"the change is longer than {MOST_SENTENCES} sentences or {LONGEST_SENTENCE} characters"
+        )
     if sanitize(text, "\0")[1]:
-        return "holds marks that steer a model"
+        return "the change contains control marks of prompts"
     if any(alike(text, existing.text) for existing in sentences):
-        return "the persona says it already"
+        return "the persona says this already"
     return ""
 
 
@@ -200,28 +202,24 @@ GROUP = 20
 class PersonaPlan(Frozen):
     """How far a persona may change at once."""
 
-    rewrite: bool = option(
-        False, "Write all but the first sentence anew, out of what the agent remembers."
-    )
-    changes: int = option(5, "The most changes at once.", ge=1, le=20)
+    rewrite: bool = option(False, "Rewrite all sentences but the first from the agent's memories.")
+    changes: int = option(5, "The most changes of the persona in one run.", ge=1, le=20)
     persona_tokens: int = option(
         400,
-        "The most tokens of the new persona; one that is longer already may not grow.",
+        "The most tokens of the new persona; a persona that is longer already may not grow.",
         ge=32,
         le=20_000,
     )
-    newest: int = option(
-        500, "Only so many of the newest memories are looked at.", ge=1, le=100_000
-    )
+    newest: int = option(500, "The number of memories to read, the newest ones.", ge=1, le=100_000)
     budget: int = option(1500, "The most tokens of memories in one prompt.", ge=64, le=100_000)
     min_trust: float = option(
         0.6,
-        "Memories whose source is trusted less are left out: what strangers and tools say has no"
-        " say in who an agent is.",
+        "The least trust of a memory, from 0 to 1. Memories with less trust, such as words of"
+        " strangers and output of tools, do not change a persona.",
         ge=0,
         le=1,
     )
-    seed: int = option(0, "Seed of what is asked.")
+    seed: int = option(0, "The seed of the model's answers; another seed may give other changes.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +352,8 @@ async def propose_changes(
         before = sentences[edited - 1].text if edited else ""
         accepted.append(PersonaChange(change.action, edited, text, change.reason, cited, before))
     more = [
-        RefusedChange(c.action, c.text, "more than were asked for") for c in accepted[PROPOSALS:]
+        RefusedChange(c.action, c.text, "the model proposed more changes than the prompt allows")
+        for c in accepted[PROPOSALS:]
     ]
     return Proposals(tuple(accepted[:PROPOSALS]), (*refused, *more))
 
@@ -426,7 +425,9 @@ async def _choose(
 
 
 def _not_chosen(change: PersonaChange) -> RefusedChange:
-    return RefusedChange(change.action, change.text or change.before, "was not chosen")
+    return RefusedChange(
+        change.action, change.text or change.before, "the model did not choose this change"
+    )
 
 
 def _format_change(change: PersonaChange) -> str:

@@ -30,7 +30,7 @@ class NamespaceSpec(Frozen):
     description: str = option("", "Its purpose.")
     tokens_per_day: int | None = option(
         None,
-        "Tokens that models may read and write for it a day (UTC), when asked by a server.",
+        "The most tokens a day (UTC) that a server lets models read and write for this namespace.",
         ge=1,
     )
 
@@ -41,14 +41,14 @@ class CollectionSpec(Frozen):
     name: ResourceName = option(description="The collection's name.", argument=True)
     kind: MemoryKind = option(
         "episodic",
-        "What its memories are: episodic (what happened, and what people said), semantic (what"
-        " documents say) or insight (what follows from other memories).",
+        "The kind of its memories: episodic (what happened, and what people said), semantic"
+        " (what documents say) or insight (what follows from other memories).",
     )
     embedder: str | None = option(
-        None, "The model that embeds its memories; default: the embedder of the settings."
+        None, "The model that embeds the memories; default: the embedder of the settings."
     )
     dimension: int | None = option(
-        None, "The dimension of its embeddings; measured with a call by default.", ge=1
+        None, "The dimension of the embeddings; default: measured with a call.", ge=1
     )
     description: str = option("", "Its purpose.")
 
@@ -59,12 +59,18 @@ class AgentSpec(Frozen):
 
     name: ResourceName = option(description="The agent's name.", argument=True)
     persona: str = option(
-        description="Who it is and how it speaks; @FILE reads it from a file.", text="argument"
+        description="A text that says who the agent is and how it speaks; @FILE reads it from a"
+        " file.",
+        text="argument",
     )
-    model: str | None = option(None, "The model that speaks for it, where it has its own.")
+    model: str | None = option(
+        None, "The model that writes the agent's answers; default: the model of the settings."
+    )
     memory: RecallSettings = RecallSettings()
-    memories: str | None = option(None, "The collection that keeps what is learned in chats.")
-    insights: str | None = option(None, "The collection that keeps its insights.")
+    memories: str | None = option(
+        None, "The collection that stores what the agent learns in chats."
+    )
+    insights: str | None = option(None, "The collection that stores the agent's insights.")
     description: str = option("", "Its purpose.")
 
     @property
@@ -82,7 +88,7 @@ class UserSpec(Frozen):
     """Somebody whom agents talk with."""
 
     name: ResourceName = option(description="The user's name.", argument=True)
-    description: str = option("", "What agents may know of this user from the start.")
+    description: str = option("", "What agents know of this user before the first chat.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,7 @@ def split_name(name: str, namespace: str) -> tuple[str, str]:
     owner, slash, second = name.strip().partition("/")
     parts = (owner, second) if slash else (namespace, owner)
     if not all(parts) or "/" in parts[1]:
-        raise InputError(f"'{name}' is no name: give NAME or NAMESPACE/NAME")
+        raise InputError(f"'{name}' is not a name: write NAME or NAMESPACE/NAME")
     allow_namespace(parts[0])
     return parts
 

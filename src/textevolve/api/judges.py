@@ -31,7 +31,10 @@ class Debate(JudgeOptions, DebateParameters):
         options = self.fields
         profile, model = options.pop("profile", None), options.pop("model", None)
         if isinstance(profile, Profile) or any(isinstance(v, Mapping) for v in options.values()):
-            raise InputError("a Profile or weights go with evaluate alone; name a profile's file")
+            raise InputError(
+                "only evaluate takes a Profile object or weights; here name the YAML file of a"
+                " profile"
+            )
         head = "debate" if profile is None else f"debate:{profile}"
         parts = [f"{name}={value}" for name, value in options.items()]
         return "+".join([head, *parts]) + (f"@{model}" if model else "")

@@ -71,7 +71,7 @@ def keep_bench(
         )
         return await stack.enter_async_context(opened)
 
-    return client.keep(KeptOpen(open, f"{name} is closed; open it anew"))
+    return client.keep(KeptOpen(open, f"{name} is closed; open it again"))
 
 
 class OpenJudge(StaysOpen):

@@ -162,7 +162,7 @@ class AsyncClient(MemoryVerbs):
         their old names.
         """
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
-            raise InputError("cases must be a list or another iterable of them, not None")
+            raise InputError("cases must be a list or another iterable of cases, not None")
         objects = Objects()
         debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
         fields = {**debate, "agents": agents, "rubric": rubric, "model": model, "map": map}
@@ -265,7 +265,10 @@ class AsyncClient(MemoryVerbs):
         file, rows = split_rows(data)
         texts, program = (template, None) if isinstance(template, str) else ("", template)
         if texts and templates is not None:
-            raise InputError("give a template, or a program with templates, and not both")
+            raise InputError(
+                "give template as a text, or a program and its templates, but not a text and"
+                " templates"
+            )
         spec = specify(
             "calibrate",
             template=texts or templates,
@@ -663,7 +666,7 @@ def _name_all(values: Any, objects: Objects) -> tuple[Any, ...]:
 
 def _listed(name: str, images: Iterable[Any]) -> list[Any]:
     if isinstance(images, str | bytes | os.PathLike):
-        raise InputError(f"{name} must be a list of images, not one of them")
+        raise InputError(f"{name} must be a list of images, not a single image")
     return list(images)
 
 

@@ -76,7 +76,7 @@ def first_round(evaluation: Evaluation) -> Evaluation:
         InputError: the evaluation is not a debate's.
     """
     if not isinstance(evaluation, DebateResult):
-        raise InputError("only a debate has a first round")
+        raise InputError("only the evaluation of a debate has a first round")
     return replace(
         evaluation,
         turns=tuple(turn for turn in evaluation.turns if turn.round == 0),
@@ -99,7 +99,7 @@ def weigh_debate(
     both judged and people labelled. Return None if there is no such item, or if no rival has an
     accuracy."""
     if not 0 < minimum_effect < 1:
-        raise InputError(f"the minimum effect lies between 0 and 1, not at {minimum_effect}")
+        raise InputError(f"the minimum effect must be between 0 and 1, not {minimum_effect}")
     scored = [name for name in rivals if not math.isnan(summary.judge(name).accuracy.value)]
     if not scored:
         return None

@@ -87,11 +87,13 @@ class CardCase(Frozen):
         if len(self.id.split()) != 1:
             raise ValueError("'id' must be one word")
         if (self.family == "injection") != bool(self.attack):
-            raise ValueError("'attack' belongs to a case of 'injection', and to no other")
+            raise ValueError(
+                "cases of the family 'injection' need 'attack', and no other cases have it"
+            )
         texts = [self.good] if self.family == "content-free" else [self.good, self.bad]
         words = [" ".join(text.split()) for text in texts]
         if not self.input.strip() or "" in words or len(set(words)) < len(words):
-            raise ValueError("its texts must differ, and none may be blank")
+            raise ValueError("the texts of a case must differ, and none may be blank")
         return self
 
     @property
@@ -136,7 +138,9 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
         case = build_at(CardCase, row, place, source)
         if case.id in cases:
             line = line_of(place, ("id",))
-            raise InputError(f"{source}:{line}: two cases have the id '{case.id}'; ids must differ")
+            raise InputError(
+                f"{source}:{line}: two cases have the id '{case.id}'; give each case its own id"
+            )
         cases[case.id] = case
     return tuple(cases.values())
 

@@ -236,17 +236,17 @@ def select_threshold(
 
 def _rejection_reason(steps: Sequence[Step], least: int, risk: float) -> str:
     if not steps:
-        return f"too few items: at no threshold are {least} decided at once"
+        return f"too few items: no threshold lets the first judge decide {least} of them"
     highest = steps[0]
     return (
-        f"too many errors: of {highest.items} items with a certainty of"
-        f" {highest.threshold:g} or more {highest.errors} are wrong, so up to {highest.bound:.0%}"
-        f" may be, where {risk:.0%} are allowed"
+        f"too many errors: the first judge is wrong on {highest.errors} of the {highest.items}"
+        f" items with a certainty of {highest.threshold:g} or more, so its error rate may be"
+        f" {highest.bound:.0%}, and {risk:.0%} is allowed"
     )
 
 
 def _too_few(items: int, needed: int) -> str:
-    return f"too few items: {needed} without an error are the least that could show it, not {items}"
+    return f"too few items: {items}; at least {needed} without an error are needed"
 
 
 def _draw_items(
@@ -277,7 +277,7 @@ def upper_bound(errors: int, items: int, doubt: float) -> float:
     """Compute the exact one-sided upper bound of Clopper and Pearson (1934) on an error rate: the
     rate at which the probability of at most `errors` errors in `items` is `doubt`."""
     if not 0 <= errors <= items:
-        raise InputError(f"{errors} errors in {items} items cannot be")
+        raise InputError(f"{errors} errors in {items} items are impossible")
     if errors == items:
         return 1.0
     low, high = errors / items, 1.0

@@ -187,8 +187,8 @@ def require_enough(items: int, questions: int) -> None:
     """Raise InputError if there are too few items or questions to cross-validate a fit."""
     if items < LEAST_ITEMS or questions < LEAST_GROUPS:
         raise InputError(
-            f"too few labelled items to fit: {items} on {questions} questions;"
-            f" {LEAST_ITEMS} on {LEAST_GROUPS} are the least"
+            f"too few labelled items to fit: {items} on {questions} questions; label at least"
+            f" {LEAST_ITEMS} on {LEAST_GROUPS}"
         )
 
 

@@ -189,7 +189,7 @@ def response_rows(data: LabelledSignals) -> LabelRows:
         InputError: people pass all responses, or none.
     """
     if np.ptp(data.human) <= TIE:
-        raise InputError("all responses have the same label: there is nothing to learn from them")
+        raise InputError("all responses have the same label; a fit needs good and bad ones")
     every = np.arange(len(data.owner))
     return LabelRows(every, None, data.human, np.ones(len(every)), data.owner)
 

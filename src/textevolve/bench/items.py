@@ -125,13 +125,13 @@ def _read_items(
             continue
         if item.id in places:
             raise InputError(
-                f"{where}: the id '{item.id}' is that of {places[item.id]}, too; give each item an"
-                " 'id' of its own (where there is none it is the row's number)"
+                f"{where}: the id '{item.id}' is also used in {places[item.id]}; give each item"
+                " its own 'id' (default: the number of the row)"
             )
         places[item.id] = where
         items[item.id] = item if item.group else replace(item, group=hash_text(item.input))
     if not items:
-        raise InputError(f"{path}: no labelled items: no row has a label, or a known answer")
+        raise InputError(f"{path}: no labelled items: no row has a label or an expected answer")
     return _grade(items.values(), least) if single else list(items.values())
 
 
@@ -178,11 +178,13 @@ def read_items(
     places: dict[str, str] = {}
     items = [item for path in paths for item in load_items(path, renamed, good, places)]
     if len({item.is_single for item in items}) > 1:
-        raise InputError("some files have single responses, others several: measure them apart")
+        raise InputError(
+            "some files have one response in a row, others several; give them to separate commands"
+        )
     if half is not None:
         items = split_items(items)[half == "report"]
     if not items:
-        raise InputError(f"no items are left in the half '{half}'")
+        raise InputError(f"no items are in the half '{half}'; give more items, or leave out --half")
     return items[:limit]
 
 
@@ -228,10 +230,11 @@ def _recognise(where: str, row: Row) -> Callable[[Row, str, str], Item | None]:
     if roles.outputs or roles.chats:
         return _read_single
     raise InputError(
-        f"{where}: of no known format, with the fields {', '.join(sorted(there)) or '(none)'};"
-        f" there are {'; '.join(', '.join(fields) for fields in FORMATS)};"
-        " input, candidates (or candidate_1, ...; or a, b), winner (or label; or scores);"
-        f" input, output, {LABEL} (or {ANNOTATOR}NAME of each annotator)"
+        f"{where}: the row is not labelled data of a known format. Its fields are:"
+        f" {', '.join(sorted(there)) or '(none)'}. Known formats have:"
+        f" {'; '.join(', '.join(fields) for fields in FORMATS)}; input, candidates (or"
+        f" candidate_1, ...; or a, b), winner (or label; or scores); input, output, {LABEL} (or"
+        f" {ANNOTATOR}NAME of each annotator)"
     )
 
 
@@ -294,8 +297,8 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
         numbers = []
     if len(numbers) != candidates:
         raise InputError(
-            f"{where}: '{name}' must be a list of {candidates} finite numbers, one a candidate, not"
-            f" {_cut(value)}"
+            f"{where}: '{name}' must be a list of {candidates} finite numbers, one for each"
+            f" candidate, not {_cut(value)}"
         )
     return tuple(numbers)
 
@@ -342,7 +345,9 @@ def _read_single(row: Row, where: str, number: str, words: Collection[str] = ())
         del row["candidate"]
     (case,) = cases_of_row(row, where, Columns(), _READING, number)
     if len(case.candidates) != 1:
-        raise InputError(f"{where}: needs one output beside its label, not {len(case.candidates)}")
+        raise InputError(
+            f"{where}: a row with a label needs exactly one output, not {len(case.candidates)}"
+        )
     about = _take_name(row, "group"), _take_name(row, "subset"), case.reference, case.context
     return Item(case.id, case.input, case.candidates, (math.nan,), *about, tuple(labels))
 
@@ -377,7 +382,7 @@ def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> 
     except ValueError:
         raise InputError(
             f"{where}: '{name}' must be pass or fail (or good, bad, true, false, yes, no), or a"
-            f" number, not {_cut(value)}; of other labels name those of good responses with --good"
+            f" number, not {_cut(value)}; name other labels of good responses with --good"
         ) from None
 
 

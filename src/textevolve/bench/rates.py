@@ -176,7 +176,11 @@ def report_rate(field: str, judged: Array, ours: Array, people: Array, moved: in
 def explain_rate(report: RateReport) -> Iterator[str]:
     """Yield sentences that explain the figures, the conclusion first."""
     powered = report.powered
-    interval = powered.interval if powered else Interval(math.nan, math.nan, "no mean is kept")
+    interval = (
+        powered.interval
+        if powered
+        else Interval(math.nan, math.nan, "the verdicts do not give a mean")
+    )
     if powered is None or math.isnan(interval.low):
         yield f"The {'rate' if report.is_rate else 'mean'} cannot be corrected: {interval.reason}."
     else:

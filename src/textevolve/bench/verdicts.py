@@ -259,7 +259,9 @@ def gather_outcomes(
     orders: dict[str, set[TextOrder]] = {}
     for verdict in verdicts:
         if verdict.item not in by_id:
-            raise InputError(f"a verdict is on the item '{verdict.item}', which is not there")
+            raise InputError(
+                f"a verdict names the item '{verdict.item}', which is not among the items"
+            )
         by_judge.setdefault(verdict.judge, {}).setdefault(verdict.item, []).append(verdict)
         orders.setdefault(verdict.judge, set()).add(verdict.order)
     return {

@@ -138,9 +138,16 @@ class Talk:
         with self._first_stops(), closing(events):
             for event in events:
                 if isinstance(event, AnswerPiece) and self.streams:
-                    self._print("\n[the stream broke; retried]\n" if event.anew else event.text)
+                    self._print(
+                        "\n[the connection broke; the answer starts again]\n"
+                        if event.anew
+                        else event.text
+                    )
                 elif isinstance(event, HistoryShortened):
-                    say(f"[no room for the first {count(event.messages, 'message')}: left out]")
+                    say(
+                        f"[the first {count(event.messages, 'message')} left out: too long for"
+                        " the model's context]"
+                    )
                 elif isinstance(event, ChatAnswer):
                     self._end_answer(event)
 
@@ -156,9 +163,9 @@ class Talk:
         if answer.interrupted:
             say("[stopped]")
         elif answer.finish_reason == "length":
-            say("[cut at the limit of tokens; see --answer-tokens]")
+            say("[the answer is cut at the token limit; see --answer-tokens]")
         elif not answer.text.strip():
-            say(f"[no text came: {answer.finish_reason}]")
+            say(f"[the model gave no text: {answer.finish_reason}]")
 
     @contextmanager
     def _first_stops(self) -> Generator[None]:
@@ -185,14 +192,14 @@ class Talk:
         if messages:
             say(f"session {plan.session}; the last message: {shorten(messages[-1].text, 200)}")
         if messages and messages[-1].role == "user":
-            say("it has no answer yet; send it again to get one")
+            say("the last message has no answer yet; send it again to get one")
 
     def _obey(self, line: str) -> None:
         name = line.partition(" ")[0]
         if name == "/memories":
             self._show_memories(self.chat.recalled.memories)
         elif name.startswith("/"):
-            say(HELP if name == "/help" else f"there is no {name}; there are:\n{HELP}")
+            say(HELP if name == "/help" else f"there is no command {name}; commands are:\n{HELP}")
         elif line:
             self.answer(self.chat.stream(line))
 

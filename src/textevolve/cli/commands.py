@@ -50,7 +50,7 @@ def _resources(words: str, noun: str, name: str, option: str) -> dict[str, Comma
         "revert": (f"Revert {noun} to an earlier version.", "1", "2 --json"),
         "delete": (f"Delete {noun}, with all that belongs to it.", "", "--yes"),
         "export": (f"Write {noun} to a file, with all that belongs to it.", "", f"-o {name}.jsonl"),
-        "import": ("Read such a file.", "", f"--name {name}-2"),
+        "import": ("Read a file that `export` wrote.", "", f"--name {name}-2"),
     }
     names = dict.fromkeys(texts, name) | {"list": "", "import": f"{name}.jsonl"}
     entries: dict[str, CommandEntry] = {}
@@ -69,12 +69,12 @@ MEASURE = {
     ),
     "compare": _command(
         "study:compare",
-        "Run prompts and models over your rows; say which is better.",
+        "Run prompts and models on your rows; test which is better.",
         "compare -p old.txt -p new.txt -d rows.csv --judge probe+rules",
         "compare -p a.txt -p b.txt -d rows.csv --label y --metric exact",
     ),
     "bench": _group(
-        "Measure judges before believing them.",
+        "Measure how good judges are.",
         {
             "agreement": _command(
                 "study:agreement",
@@ -90,7 +90,7 @@ MEASURE = {
             ),
             "escalation": _command(
                 "study:escalation",
-                "Find when a cheap judge, or a debate's first round, will do.",
+                "Find when a cheap judge, or a debate's first round, is enough.",
                 "bench escalation labels.csv --agreement 0.9",
                 "bench escalation labels.csv --first probe+rules --then debate",
             ),
@@ -102,7 +102,7 @@ MEASURE = {
             ),
             "rate": _command(
                 "study:rates",
-                "Correct a judge's rate by people's labels.",
+                "Correct a judge's pass rate with labels by people.",
                 "bench rate judged.csv labelled.csv",
                 "bench rate judged.csv labelled.csv --field passed",
             ),
@@ -136,7 +136,7 @@ MEASURE = {
             ),
             "synth": _command(
                 "memory_eval:synth",
-                "Write users with dialogues, made by templates.",
+                "Write a data set of users with dialogues, made from templates.",
                 "memory-eval synth users.jsonl",
                 "memory-eval synth users.jsonl --users 20 --sessions 5",
             ),
@@ -189,7 +189,7 @@ AGENTS = {
             **_resources("agents", "an agent", "ann", '--persona "You are Ann."'),
             "evolve": _command(
                 "study:evolve-persona",
-                "Change a persona by what its agent remembers.",
+                "Change an agent's persona according to its memories.",
                 "agents evolve ann --propose",
                 "agents evolve ann --changes 2",
             ),
@@ -227,11 +227,11 @@ AGENTS = {
         },
     ),
     "memories": _group(
-        "Keep, search and forget memories, in collections.",
+        "Add, search and forget memories, in collections.",
         {
             "add": _command(
                 "memories:add",
-                "Keep a memory.",
+                "Add a memory to a collection.",
                 'memories add notes "Ann drinks green tea."',
                 "memories add notes @note.txt --importance 0.9 --entity Ann",
             ),
@@ -261,13 +261,13 @@ AGENTS = {
             ),
             "forget": _command(
                 "memories:forget",
-                "Close memories: searches skip them, and their history stays.",
+                "Forget memories: searches skip them; their history stays.",
                 "memories forget me_3f9a",
                 "memories forget me_3f9a me_77b0 --erase",
             ),
             "import": _command(
                 "memories:import_file",
-                "Keep the memories of a file.",
+                "Import memories from a file.",
                 "memories import notes memories.jsonl",
                 "memories import notes mem0.json --namespace acme",
             ),
@@ -285,7 +285,7 @@ AGENTS = {
             ),
             "create": _command(
                 "study:create-memories",
-                "Make memories of dialogues.",
+                "Create memories from dialogues.",
                 "memories create chat.json -c notes",
                 "memories create chats.jsonl -c notes --about Ann",
             ),
@@ -328,7 +328,7 @@ WORK = {
             ),
             "schema": _command(
                 "study_files:schema",
-                "Print the JSON schema of study files, which editors check files by.",
+                "Print the JSON schema of study files, for checks in an editor.",
                 "run schema > study.schema.json",
                 "run schema calibrate",
             ),
@@ -381,7 +381,7 @@ WORK = {
             ),
             "tag": _command(
                 "runs:tag",
-                "Set the tags of a run, by which lists show and find it.",
+                "Set the tags of a run, which lists of runs show.",
                 "runs tag last nightly main",
                 "runs tag 3f9a",
             ),
@@ -452,7 +452,7 @@ WORK = {
             ),
             "run": _command(
                 "jobs:run",
-                "Run a job now; it stays due at its next time.",
+                "Run a job now; its schedule stays the same.",
                 "jobs run nightly",
                 "jobs run acme/nightly",
             ),
@@ -465,7 +465,7 @@ WORK = {
         },
     ),
     "labels": _group(
-        "Have people label texts, to measure judges by.",
+        "Have people label texts, to compare judges with people.",
         {
             "create": _command(
                 "labelling:create",
@@ -475,7 +475,7 @@ WORK = {
             ),
             "list": _command(
                 "labelling:list_tasks",
-                "List the tasks, with who labelled how much.",
+                "List the tasks with the progress of each person.",
                 "labels list",
                 "labels list --json",
             ),
@@ -570,7 +570,7 @@ WORK = {
             ),
             "quantize": _command(
                 "models:quantize",
-                "Make files of weights with fewer bits from a GGUF file.",
+                "Quantise a GGUF file: write weights with fewer bits.",
                 "models quantize qwen2.5-coder-1.5b --to q8_0,q4_0",
                 "models quantize model-f16.gguf --to q4_k_m -o quants",
             ),
@@ -597,7 +597,7 @@ WORK = {
                     ),
                     "convert": _command(
                         "templates:convert",
-                        "Write a prompt or a conversation as a model reads it.",
+                        "Write a prompt or a conversation in a model's format.",
                         "models templates convert prompt.txt --to llama-3.1",
                         "models templates convert chat.json -t my-model.gguf",
                     ),
@@ -637,7 +637,7 @@ WORK = {
                     ),
                     "revoke": _command(
                         "config:revoke_key",
-                        "End a key at once, with its sessions in browsers.",
+                        "Revoke a key at once, with its browser sessions.",
                         "config keys revoke ann",
                         "config keys revoke ke_3f9a",
                     ),
@@ -654,7 +654,7 @@ WORK = {
                     ),
                     "vacuum": _command(
                         "config:vacuum_store",
-                        "Give back unused room, such as that of deleted runs.",
+                        "Free unused disk space, such as that of deleted runs.",
                         "config store vacuum",
                         "config store vacuum --store runs.db",
                     ),

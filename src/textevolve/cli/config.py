@@ -32,7 +32,7 @@ from textevolve.store.keys import KeySpec, StoredKey
 
 
 def show(
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the current settings, the source of each, and the files that are read.
 
@@ -49,14 +49,20 @@ def show(
         typer.echo(f"{name:16} {text}  ({sources.get(name, 'default')})")
     typer.echo("\nRead, later wins:")
     for path in settings_files():
-        typer.echo(f"  {path}{'' if path.exists() else '  (not there)'}")
+        typer.echo(f"  {path}{'' if path.exists() else '  (does not exist)'}")
     typer.echo(f"  the environment: {', '.join(ENVIRONMENT)}")
 
 
-KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Its owner or purpose.")]
+KeyName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the key: its owner or purpose.")
+]
 Expires = Annotated[
     str | None,
-    typer.Option("--expires", metavar="TIME", help="Its validity, as 12h or 30d."),
+    typer.Option(
+        "--expires",
+        metavar="TIME",
+        help="How long the key is valid, such as 12h or 30d; default: until it is revoked.",
+    ),
 ]
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -72,7 +78,7 @@ def add_key(
     """Make a key. It is printed once, and cannot be shown again."""
     name, end = name.strip(), read_expiry(expires)
     if not name or not name.isprintable():
-        raise InputError("the name of a key must not be empty, nor hold control characters")
+        raise InputError("the name of a key must not be empty or have control characters")
     spec = KeySpec(**read_given(KeySpec, values))
     with open_named(store) as (_, resources, _space, _own):
         key, text = resources.write(stored_keys.add_key, name, spec, end)
@@ -99,7 +105,7 @@ def _describe_key(key: StoredKey) -> str:
 
 
 def revoke_key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The key's name, or its id.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name or the id of the key.")],
     store: options.StoreFile = None,
 ) -> None:
     """End a key at once, with the browser sessions that were opened with it."""
@@ -119,7 +125,10 @@ def read_expiry(text: str | None) -> float | None:
         return None
     match = re.fullmatch(r"([1-9]\d{0,4})([mhdw])", text.strip())
     if match is None:
-        raise InputError(f"--expires: give a number of m, h, d or w, such as 30d, not '{text}'")
+        raise InputError(
+            "--expires: write a number with m, h, d or w (minutes, hours, days, weeks), such as"
+            f" 30d, not '{text}'"
+        )
     return time.time() + int(match[1]) * UNITS[match[2]]
 
 
@@ -148,10 +157,17 @@ def _format_time(when: float) -> str:
 
 def copy_database(
     source: Annotated[
-        str, typer.Argument(metavar="FROM", help="A file, or a postgresql:// address.")
+        str,
+        typer.Argument(
+            metavar="FROM", help="The store to copy: a file, or a postgresql:// address."
+        ),
     ],
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="A new file, or the address of an empty database.")
+        str,
+        typer.Argument(
+            metavar="TO",
+            help="The new store: a file that does not exist, or the address of an empty database.",
+        ),
     ],
 ) -> None:
     """Copy all of a store into another one."""
@@ -160,7 +176,7 @@ def copy_database(
         raise InputError(f"store {source_store}: there is no such file")
     copied = copy_store(source_store, target_store)
     rows = ", ".join(f"{number:,} {kind}" for kind, number in copied.items() if number)
-    typer.echo(f"{target_store}: has all that is in {source_store}\n{rows or 'nothing'}")
+    typer.echo(f"{target_store}: is a complete copy of {source_store}\n{rows or 'nothing'}")
 
 
 def vacuum_store(store: options.StoreFile = None) -> None:
@@ -172,9 +188,9 @@ def vacuum_store(store: options.StoreFile = None) -> None:
 
 def check_store(
     salvage: Annotated[
-        Path | None, typer.Option(help="A new file, into which intact rows are copied.")
+        Path | None, typer.Option(help="A new file to which all intact rows are copied.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     store: options.StoreFile = None,
 ) -> None:
     """Check which rows of the store are intact, and salvage them into a new one.
@@ -189,7 +205,10 @@ def check_store(
     else:
         _print_findings(findings, settings.store)
     if salvage is not None:
-        say(f"what is whole is in {salvage}; use it with --store, or put it in place of the other")
+        say(
+            f"the intact rows are in {salvage}; use it with --store, or replace the damaged file"
+            " with it"
+        )
     raise typer.Exit(PARTLY if findings.damaged else 0)
 
 
@@ -198,7 +217,10 @@ def _print_findings(findings: upkeep.Findings, path: StoreLocation) -> None:
     typer.echo(f"{path}: {'is damaged' if findings.damaged else 'all is whole'}\nwhole: {intact}")
     if findings.incomplete:
         runs = ", ".join(findings.incomplete)
-        typer.echo(f"runs that lost something: {runs}; their commands again ask what is lost")
+        typer.echo(
+            f"runs that lost rows: {runs}; the command of a run, given again, repeats the lost"
+            " calls"
+        )
     if findings.unreadable:
         places = ", ".join(
             f"{number:,} in {table}" for table, number in findings.unreadable.items()
@@ -206,7 +228,7 @@ def _print_findings(findings: upkeep.Findings, path: StoreLocation) -> None:
         typer.echo(f"unreadable: {places}; each place may have held several rows")
     if findings.complaint:
         typer.echo(f"SQLite says: {findings.complaint}")
-        typer.echo("Rows may be missing that are not listed here.")
+        typer.echo("More rows may be missing than this list shows.")
 
 
 def _locate(address: str) -> StoreLocation:

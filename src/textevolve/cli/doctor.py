@@ -27,9 +27,9 @@ from textevolve.wiring import choose_model
 def doctor(
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="Models to try; the one that would be used if none is named."),
+        typer.Argument(help="The models to check; default: the model that runs would use."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check settings, keys and store, and probe the features of endpoints.
 

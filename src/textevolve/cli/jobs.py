@@ -29,9 +29,13 @@ from textevolve.store.jobs import JobRunStatus
 from textevolve.store.repository import open_store
 from textevolve.studies.study_file import read_study_file
 
-JobName = Annotated[str, typer.Argument(metavar="NAME", help="Its name, or NAMESPACE/NAME.")]
-StudyFile = Annotated[str, typer.Argument(metavar="FILE", help="The study, as a YAML file.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Change the job if it is there already.")]
+JobName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the job, or NAMESPACE/NAME.")
+]
+StudyFile = Annotated[str, typer.Argument(metavar="FILE", help="The YAML file of the study.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Change an existing job of this name; default: an error.")
+]
 EXIT_CODES: Mapping[JobRunStatus, int] = {"finished": 0, "incomplete": PARTLY, "gated": GATED}
 
 
@@ -79,7 +83,9 @@ def list_jobs(
 
 def show(
     name: JobName,
-    limit: Annotated[int, typer.Option(help="How many runs, the newest first.", min=1)] = 20,
+    limit: Annotated[
+        int, typer.Option(help="The number of runs to show, the newest first.", min=1)
+    ] = 20,
     namespace: NamespaceName = None,
     as_json: options.Json = False,
     store: options.StoreFile = None,
@@ -136,7 +142,10 @@ def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile
         job = resources.write(stored_jobs.hasten_job, space, bare_name)
         claim = resources.write(stored_jobs.claim_due_job, job.id, desk.lease_seconds)
         if claim is None:
-            raise ConflictError(f"job {space}/{bare_name}: a scheduler was faster and runs it")
+            raise ConflictError(
+                f"job {space}/{bare_name}: a scheduler has just started it; see `textevolve jobs"
+                " show`"
+            )
         outcome = sync.run(perform_claim(desk, claim))
         (newest,) = resources.read(stored_jobs.list_job_runs, claim.job, 1)
     if newest.run_id:

@@ -20,8 +20,8 @@ JUDGES = {
     "jury:PROFILE": "the same agents, each blind and alone",
     "single": "one neutral agent states its scores",
     "escalation:PROFILE": "a jury; a debate only if it is in doubt",
-    "probe": "yes / no questions about each text: P(yes)",
-    "checklist": "criteria written for the input, each probed",
+    "probe": "the probability of yes to questions about each text",
+    "checklist": "yes / no questions that a model writes for the input",
     "trajectory": "a checklist over an agent's tool calls and answer",
     "reference": "a probe with a reference answer",
     "pairwise": "which of two texts is better, in both orders",
@@ -30,13 +30,13 @@ JUDGES = {
     "answer-relevance": "statements of the text that help to answer",
     "context-recall": "statements of the reference in the context",
     "context-precision": "passages of the context that the answer needs",
-    "instruction-likelihood": "how well a text tells its instruction",
+    "instruction-likelihood": "how well the instruction can be guessed from a text",
     "embedding@MODEL": "similarity of the embeddings of text and reference",
     "metric:NAME": "a metric without a model, such as metric:rouge-l",
-    "look:length": "the length, to compare judges with",
+    "look:length": "the number of words, a baseline for other judges",
     "rules:FILE.yaml": "length, patterns, JSON schema, ...; no model",
     "hybrid:FILE.yaml:JUDGE": "rules first, then a judge",
-    "cascade:BELOW:FIRST,SECOND": "the second if the first is not that certain",
+    "cascade:BELOW:FIRST,SECOND": "the first judge, or the second if the first is uncertain",
     "FILE.judge": "judges fitted to labels by `judges fit`",
 }
 """All judges in the form in which `--judge` takes them, with a description."""
@@ -73,7 +73,8 @@ def list_profiles(as_json: options.Json = False) -> None:
 
 def show_profile(
     profile: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="A shipped profile, or a YAML file.")
+        str,
+        typer.Argument(metavar="PROFILE", help="The name of a shipped profile, or a YAML file."),
     ],
     as_json: options.Json = False,
 ) -> None:
@@ -92,7 +93,7 @@ def list_rubrics() -> None:
 
 
 def show_rubric(
-    rubric: Annotated[str, typer.Argument(metavar="RUBRIC", help="A shipped rubric.")],
+    rubric: Annotated[str, typer.Argument(metavar="RUBRIC", help="The name of a shipped rubric.")],
 ) -> None:
     """Print a shipped rubric as a file that can be changed and given as --rubric @FILE."""
     typer.echo(load_rubric(rubric).source, nl=False)

@@ -33,18 +33,26 @@ from textevolve.studies.labelling import (
     run_cases,
 )
 
-TaskName = Annotated[str, typer.Argument(metavar="NAME", help="A task, or NAMESPACE/NAME.")]
+TaskName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the task, or NAMESPACE/NAME.")
+]
 
 
 class TaskOptions(LabellingSpec):
     """A task, with the file or the run whose texts are labelled."""
 
     data: str | None = option(
-        None, "Rows as JSONL, JSON, CSV or Parquet, or hf:NAME.", argument=True
+        None,
+        "A file of rows as JSONL, JSON, CSV or Parquet, or the data set hf:OWNER/NAME.",
+        argument=True,
     )
-    run: str | None = option(None, "A run instead of a file of rows.", metavar="RUN")
+    run: str | None = option(
+        None, "The run whose texts are labelled, instead of a file of rows.", metavar="RUN"
+    )
     map: Mapping[str, str] = option(
-        {}, "A new name for a column: --map input=frage.", metavar="NEW=OLD"
+        {},
+        "Rename a column: --map input=frage reads the column frage as input. Repeatable.",
+        metavar="NEW=OLD",
     )
 
 
@@ -60,7 +68,7 @@ def create(
     with open_named(store, name, namespace) as (settings, resources, space, bare_name):
         new = TaskOptions(**read_given(TaskOptions, {**values, "name": bare_name}))
         if (new.data is None) == (new.run is None):
-            raise InputError("name a file of rows, or a run with --run")
+            raise InputError("nothing to label: name a file of rows, or a run with --run")
         if new.run is not None:
             with open_store(settings.store) as runs:
                 cases = run_cases(new, runs, new.run)
@@ -119,7 +127,12 @@ def show(
 def export(
     name: TaskName,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="A .jsonl, .csv or .parquet file; or -.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write: .jsonl, .csv or .parquet; - is standard output.",
+        ),
     ] = "-",
     namespace: NamespaceName = None,
     store: options.StoreFile = None,

@@ -43,16 +43,27 @@ from textevolve.studies.memory_files import (
 )
 
 CollectionName = Annotated[
-    str, typer.Argument(metavar="COLLECTION", help="A collection, or NAMESPACE/NAME.")
+    str, typer.Argument(metavar="COLLECTION", help="The name of the collection, or NAMESPACE/NAME.")
 ]
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Memories, by their ids.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The ids of the memories.")]
 Closed = Annotated[
     bool, typer.Option("--closed", help="Include superseded and forgotten memories.")
 ]
-Query = Annotated[str, typer.Argument(metavar="QUERY", help="A text, @FILE, or -.")]
+Query = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUERY",
+        help="The question or text to search for; @FILE reads it from a file, - from standard"
+        " input.",
+    ),
+]
 AsOf = Annotated[
     str | None,
-    typer.Option("--as-of", metavar="DATE", help="Memories valid then, as 2025-01-31 (UTC)."),
+    typer.Option(
+        "--as-of",
+        metavar="DATE",
+        help="Search the memories that were valid on this date (UTC), such as 2025-01-31.",
+    ),
 ]
 PAGE = 500
 
@@ -130,7 +141,10 @@ def search(
 def list_memories(
     collection: CollectionName,
     limit: Annotated[
-        int | None, typer.Option(help="How many, the newest; 50, or all as JSON.")
+        int | None,
+        typer.Option(
+            help="The number of memories to list, the newest ones; default: 50, with --json all."
+        ),
     ] = None,
     closed: Closed = False,
     as_json: options.Json = False,
@@ -161,7 +175,10 @@ def show(
 def graph(
     collection: CollectionName,
     entity: Annotated[
-        str | None, typer.Argument(metavar="[ENTITY]", help="A person or thing, by its name.")
+        str | None,
+        typer.Argument(
+            metavar="[ENTITY]", help="The name of a person or thing; default: list all names."
+        ),
     ] = None,
     as_json: options.Json = False,
     namespace: NamespaceName = None,
@@ -189,7 +206,10 @@ def graph(
 def forget(
     ids: Ids,
     erase: Annotated[
-        bool, typer.Option("--erase", help="Delete their texts, too; this cannot be undone.")
+        bool,
+        typer.Option(
+            "--erase", help="Delete the texts of the memories, too; this cannot be undone."
+        ),
     ] = False,
     yes: Yes = False,
     namespace: NamespaceName = None,
@@ -215,7 +235,8 @@ def import_file(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Memories as .jsonl, .json (also mem0's), .csv or .parquet; - is JSON lines.",
+            help="The file of memories: .jsonl, .json (also of mem0), .csv or .parquet; - reads"
+            " JSON lines from standard input.",
         ),
     ],
     as_json: options.Json = False,
@@ -229,14 +250,17 @@ def import_file(
     if as_json:
         print_json(asdict(done))
     else:
-        typer.echo(f"{done.added:,} kept, {done.known:,} were there before")
+        typer.echo(f"{done.added:,} kept, {done.known:,} exist already")
 
 
 def export(
     collection: CollectionName,
     output: Annotated[
         list[str],
-        typer.Argument(help="Files to write: .jsonl, .csv or .parquet; - is JSON lines."),
+        typer.Argument(
+            help="The files to write: .jsonl, .csv or .parquet; - writes JSON lines to standard"
+            " output."
+        ),
     ],
     closed: Closed = False,
     namespace: NamespaceName = None,
@@ -258,10 +282,18 @@ def export(
 def re_embed(
     collection: CollectionName,
     embedder: Annotated[
-        str, typer.Option("--embedder", metavar="MODEL", help="The model that embeds from now on.")
+        str,
+        typer.Option(
+            "--embedder",
+            metavar="MODEL",
+            help="The model that embeds all memories of the collection from now on.",
+        ),
     ],
     dimension: Annotated[
-        int | None, typer.Option(help="Of its embeddings; measured if not given.", min=1)
+        int | None,
+        typer.Option(
+            help="The dimension of the new embeddings; default: measured with a call.", min=1
+        ),
     ] = None,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,

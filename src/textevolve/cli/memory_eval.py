@@ -14,10 +14,12 @@ from textevolve.report.files import open_target
 
 
 def synth(
-    output: Annotated[Path, typer.Argument(help="The file to write: .jsonl.")],
-    users: Annotated[int, typer.Option(help="How many users.", min=1)] = 5,
-    sessions: Annotated[int, typer.Option(help="How many sessions each user has.", min=1)] = 10,
-    seed: Annotated[int, typer.Option(help="Another seed makes other users.")] = 0,
+    output: Annotated[Path, typer.Argument(help="The .jsonl file to write.")],
+    users: Annotated[int, typer.Option(help="The number of users.", min=1)] = 5,
+    sessions: Annotated[int, typer.Option(help="The number of sessions of each user.", min=1)] = 10,
+    seed: Annotated[
+        int, typer.Option(help="The seed of the users; another seed makes other users.")
+    ] = 0,
 ) -> None:
     """Make users with dialogues, facts, updates, things not to keep, and questions, by templates.
 

@@ -21,7 +21,7 @@ from textevolve.settings import Settings, read_settings
 
 
 def list_models(
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON list.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
     """List the known local models: size, licence, and whether they are downloaded and checked."""
     settings = read_settings()
@@ -39,7 +39,8 @@ def list_models(
 
 def pull(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names; the default model if none is given.")
+        list[str] | None,
+        typer.Argument(help="The names of the local models; default: the default model."),
     ] = None,
 ) -> None:
     """Fetch weights and check their hash; a broken download resumes.
@@ -103,19 +104,21 @@ def draw_transfer() -> Generator[ReportProgress]:
 
 def quantize(
     file: Annotated[
-        str, typer.Argument(help="A GGUF file, or the name of a local model, which is fetched.")
+        str, typer.Argument(help="A GGUF file, or the name of a local model, which is downloaded.")
     ],
     to: Annotated[
         list[str],
         typer.Option(
-            help="The types to make, as in q8_0,q4_k_m. Repeatable. Of f16, bf16, q8_0, q6_k,"
-            " q5_k_m, q4_k_m, q4_0, q3_k_m.",
+            help="The types to write, such as q8_0,q4_k_m; known are f16, bf16, q8_0, q6_k,"
+            " q5_k_m, q4_k_m, q4_0, q3_k_m. Repeatable.",
             metavar="TYPE,...",
         ),
     ],
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="The folder to write to; else the file's own."),
+        typer.Option(
+            "--output", "-o", help="The folder to write to; default: the folder of the GGUF file."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:

@@ -23,19 +23,22 @@ from textevolve.studies.nodes import (
 
 def show(
     source: Annotated[
-        str, typer.Argument(metavar="TRACE", help="A trace; - is standard input.")
+        str, typer.Argument(metavar="TRACE", help="The file of a trace; - is standard input.")
     ] = "",
     states: Annotated[
-        bool, typer.Option("--states", help="With the beginning of inputs and outputs.")
+        bool, typer.Option("--states", help="Show the beginning of each node's input and output.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=0, help="How many nodes are drawn at most.")] = 200,
-    as_json: Annotated[bool, typer.Option("--json", help="Each node as a JSON line.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="The most nodes to show.")] = 200,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each node as a JSON line.")
+    ] = False,
     instruction: Annotated[
         list[str] | None,
         typer.Option(
             "--instruction",
             metavar="NAME=TYPE",
-            help="The type of nodes of a name, such as plan=DECOMPOSE. Repeatable.",
+            help="The type of all nodes of one name, as NAME=TYPE, such as plan=DECOMPOSE."
+            " Repeatable.",
         ),
     ] = None,
 ) -> None:

@@ -21,7 +21,11 @@ RUN = "Run"
 ADVANCED = "Advanced"
 MaxCost = Annotated[
     float | None,
-    typer.Option(help="Stop at this cost, in dollars.", metavar="NUMBER", rich_help_panel=RUN),
+    typer.Option(
+        help="Stop before the model calls cost more than this, in US dollars.",
+        metavar="NUMBER",
+        rich_help_panel=RUN,
+    ),
 ]
 MaxTokens = Annotated[
     int | None,
@@ -43,7 +47,7 @@ Batch = Annotated[
     bool,
     typer.Option(
         "--batch",
-        help="Use batch jobs: cheaper, and slow.",
+        help="Send calls as batch jobs of the provider: cheaper, but slow.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -52,7 +56,7 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="CLUSTER",
-        help="A Ray cluster: ray, or ray://HOST:PORT.",
+        help="The Ray cluster that runs the calls: ray, or ray://HOST:PORT.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -62,15 +66,17 @@ Json = Annotated[
 ]
 NamespaceName = Annotated[
     str | None,
-    typer.Option("--namespace", metavar="NAME", help="The namespace; else that of the settings."),
+    typer.Option(
+        "--namespace", metavar="NAME", help="The namespace; default: the namespace of the settings."
+    ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 StoreFile = Annotated[
     str | None,
     typer.Option(
         "--store",
         metavar="FILE",
-        help="A file, or a postgresql:// address.",
+        help="The store: a file, or a postgresql:// address; default: the store of the settings.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -79,7 +85,8 @@ ServerAddress = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="The server to run at (its key: TEXTEVOLVE_SERVER_KEY).",
+        help="The TextEvolve server that runs the command; its key is read from"
+        " TEXTEVOLVE_SERVER_KEY.",
         rich_help_panel=ADVANCED,
     ),
 ]

@@ -28,7 +28,7 @@ def run_there(
     """Run a study on a server, follow it to its end, and show and write its results; return the
     exit code."""
     if run_options.dry_run:
-        raise InputError("--dry-run: estimates what this machine would ask; give --server none")
+        raise InputError("--dry-run estimates the calls of this machine alone; add --server none")
     detail = sync.run(server.begin(study, spec, launch))
     with MirrorStore(server.address) as store:
 

@@ -36,18 +36,25 @@ TEXT_ONLY = ("delete", "export", "import")
 """The verbs without the option `--json`."""
 Unset = Annotated[
     list[str] | None,
-    typer.Option("--unset", metavar="FIELD", help="Reset a field to its default. Repeatable."),
+    typer.Option(
+        "--unset", metavar="FIELD", help="The name of a field to reset to its default. Repeatable."
+    ),
 ]
-Versions = Annotated[bool, typer.Option("--versions", help="With the changes of each version.")]
+Versions = Annotated[bool, typer.Option("--versions", help="Show the changes of each version.")]
 VersionNumber = Annotated[
-    int, typer.Argument(metavar="VERSION", help="As `show --versions` numbers them.")
+    int,
+    typer.Argument(
+        metavar="VERSION", help="The number of the version, as `show --versions` lists it."
+    ),
 ]
 ExportTarget = Annotated[
     str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
-ImportedFile = Annotated[str, typer.Argument(metavar="FILE", help="A file by `export`, or -.")]
-AsName = Annotated[str | None, typer.Option("--name", help="Its new name.")]
-Force = Annotated[bool, typer.Option("--force", help="Even if agents name it.")]
+ImportedFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="The file that `export` wrote; - is standard input.")
+]
+AsName = Annotated[str | None, typer.Option("--name", help="A new name for what the file holds.")]
+Force = Annotated[bool, typer.Option("--force", help="Delete it even if agents use it.")]
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ def update(call: ResourceCall, *, unset: Unset = None) -> None:
     for name in unset or ():
         _unset(call.kind.spec, name.replace("-", "_"), changes, call.kind.fixed)
     if not changes:
-        raise InputError("nothing is changed: give an option, such as --description TEXT")
+        raise InputError("nothing to change: give an option, such as --description TEXT")
     call.print(call.group.update(call.name, **changes), f"changed the {call.kind.noun} {call.name}")
 
 
@@ -188,9 +195,10 @@ def delete(call: ResourceCall, *, force: Force = False, yes: Yes = False) -> Non
 
 
 ERASES = (
-    "the texts are erased from runs, calls and chats, too; tokens, costs and scores stay, and so"
-    " does what says the same in other words; texts in exported files, in copies and backups of the"
-    " store (a server's write-ahead log, too), and at the providers of models are not reached"
+    "the texts are also erased from runs, calls and chats; tokens, costs and scores stay, and so"
+    " do other texts with the same meaning; exported files, copies and backups of the store"
+    " (also the write-ahead log of a database server) and the providers of models may still have"
+    " the texts"
 )
 
 

@@ -64,7 +64,7 @@ def write_outputs(
         if write_text := study.texts.get(ending):
             text = write_text(spec, study.summarise(spec, records()))
             if not text:
-                say(f"{output}: is not written, since there is no text for it")
+                say(f"{output}: was not written, since the run gave no text")
                 continue
         with open_target(output, binary=ending == ".parquet") as target:
             if text:

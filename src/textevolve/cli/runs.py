@@ -42,9 +42,12 @@ RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its
 
 
 def list_runs(
-    limit: Annotated[int, typer.Option(help="How many, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option(help="The number of runs to list, the newest first.")] = 20,
     everything: Annotated[
-        bool, typer.Option("--all", help="With the calls of servers, chats and memories.")
+        bool,
+        typer.Option(
+            "--all", help="List also the runs that hold calls of servers, chats and memories."
+        ),
     ] = False,
     as_json: options.Json = False,
     store: options.StoreFile = None,
@@ -66,7 +69,10 @@ def list_runs(
 def tag(
     run: RunName,
     tags: Annotated[
-        list[str] | None, typer.Argument(help="Words; without any it has none.")
+        list[str] | None,
+        typer.Argument(
+            help="The new tags, which replace the old ones; without any the run has no tags."
+        ),
     ] = None,
     store: options.StoreFile = None,
 ) -> None:
@@ -80,10 +86,10 @@ def tag(
 def show(
     run: RunName = "last",
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only records that have no score, with the reason.")
+        bool, typer.Option("--failed", help="Show only records without a score, with the reason.")
     ] = False,
     below: Annotated[
-        float | None, typer.Option(help="Only records with a score below this, from 0 to 1.")
+        float | None, typer.Option(help="Show only records with a score below this, from 0 to 1.")
     ] = None,
     as_json: options.Json = False,
     store: options.StoreFile = None,
@@ -159,7 +165,9 @@ def export_run(store: Store, run: RunRecord, settings: Settings, outputs: Sequen
 
 def compare(
     first: Annotated[str, typer.Argument(help="A run's id, the start of it, or its name.")],
-    second: Annotated[str, typer.Argument(help="Another run over the same cases.")],
+    second: Annotated[
+        str, typer.Argument(help="Another run with the same cases, by its id or name.")
+    ],
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
@@ -223,7 +231,7 @@ def _get_restored(store: Store, name: str, settings: Settings) -> tuple[RunRecor
 
 def _restore(store: Store, run: RunRecord, settings: Settings) -> None:
     if reason := sync.run(driver.restore_records(store, run, settings)):
-        say(f"these are the stored records: {reason}")
+        say(f"the report shows the records as they were stored: {reason}")
 
 
 SHOWN = 200
@@ -303,7 +311,8 @@ def cancel_batch(
         bool,
         typer.Option(
             "--forget",
-            help="Do not contact the provider: discard the jobs, so that their calls are repeated.",
+            help="Discard the jobs without contact to the provider; a resumed run repeats their"
+            " calls.",
         ),
     ] = False,
     store: options.StoreFile = None,

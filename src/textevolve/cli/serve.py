@@ -68,7 +68,7 @@ def _announce(serving: Serving, url: str) -> None:
 def _describe_protection(options: ServerOptions) -> str:
     if options.keys or options.key_env or not is_here(options.host):
         return "  everyone needs a key (textevolve config keys); browsers log in at /login"
-    return "  this machine alone is answered, without a key; --keys asks for one here too"
+    return "  only this machine has access, without a key; --keys requires a key here, too"
 
 
 _serve.__name__, _serve.__doc__ = "serve", ServerOptions.__doc__
@@ -80,7 +80,11 @@ def view(
         str | None, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")
     ] = None,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the browser, or print the address.")
+        bool,
+        typer.Option(
+            "--browser/--no-browser",
+            help="Open the page in the browser; --no-browser only prints its address.",
+        ),
     ] = True,
     port: Annotated[int, typer.Option(help="The port; 0 is any free one.", min=0, max=65535)] = 0,
     store: shared.StoreFile = None,

@@ -20,14 +20,18 @@ from textevolve.report.wording import count, shorten, visible
 from textevolve.store import kinds
 from textevolve.store.sessions import StoredSessions
 
-SessionName = Annotated[str, typer.Argument(help="Its id, the start of it, or 'last'.")]
+SessionName = Annotated[
+    str, typer.Argument(help="The id of the chat, the start of the id, or 'last'.")
+]
 
 
 def list_sessions(
     agent: Annotated[
         str | None, typer.Option(help="Only chats with this agent: AGENT or NAMESPACE/AGENT.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many, the latest first.", min=1)] = 20,
+    limit: Annotated[
+        int, typer.Option(help="The number of chats to list, the latest first.", min=1)
+    ] = 20,
     namespace: NamespaceName = None,
     as_json: options.Json = False,
     store: options.StoreFile = None,

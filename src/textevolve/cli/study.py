@@ -90,7 +90,11 @@ class RunOptions:
     ] = None
     concurrency: Annotated[
         int | None,
-        typer.Option(help="Calls in flight.", metavar="INTEGER", rich_help_panel=options.RUN),
+        typer.Option(
+            help="The most model calls at the same time.",
+            metavar="INTEGER",
+            rich_help_panel=options.RUN,
+        ),
     ] = None
     batch: options.Batch = False
     on: options.On = None
@@ -100,7 +104,7 @@ class RunOptions:
     time_limit: Annotated[
         float | None,
         typer.Option(
-            help="Stop after so many seconds.", metavar="NUMBER", rich_help_panel=options.RUN
+            help="Stop after this many seconds.", metavar="NUMBER", rich_help_panel=options.RUN
         ),
     ] = None
     dry_run: options.DryRun = False
@@ -147,7 +151,12 @@ def make_file_command() -> Callable[..., None]:
         study, spec = read_study_file(file)
         raise typer.Exit(run_study(study, spec, _take_run_options(None, values), source=file))
 
-    argument = Annotated[str, typer.Argument(help="A YAML file: `kind: NAME`, then its fields.")]
+    argument = Annotated[
+        str,
+        typer.Argument(
+            help="The YAML file of the study: `kind: NAME`, then the fields of that kind."
+        ),
+    ]
     path = inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, annotation=argument)
     command.__name__, command.__doc__ = "run", "Run a study that a YAML file describes."
     return shape_command(command, [path, *_gate_options(None)])

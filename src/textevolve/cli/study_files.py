@@ -38,7 +38,7 @@ def init(
         raise InputError(f"name a kind of study: {', '.join(kinds())}")
     text = write_example(kind)
     if output != "-" and Path(output).exists():
-        raise InputError(f"{output}: is there already; write to another file with -o")
+        raise InputError(f"{output}: exists already; write to another file with -o")
     with open_target(output) as target:
         target.write(text.encode())
     if output != "-":

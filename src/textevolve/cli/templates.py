@@ -50,8 +50,15 @@ def list_formats(as_json: options.Json = False) -> None:
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A format of the list.")],
-    as_jinja: Annotated[bool, typer.Option("--jinja", help="As a Jinja chat template.")] = False,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The name of a format, as `models templates list` shows it."
+        ),
+    ],
+    as_jinja: Annotated[
+        bool, typer.Option("--jinja", help="Print the format as a Jinja chat template.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show a format: its markers and rules, or a chat template that writes the same."""
@@ -74,18 +81,22 @@ def convert(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Messages in JSON, the body of a chat request, or a rendered prompt; - for stdin.",
+            help="A file with messages in JSON, the body of a chat request, or a prompt in some"
+            " format; - is standard input.",
         ),
     ],
     to: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="The format to write it in.")
+        str | None, typer.Option("--to", metavar="NAME", help="The name of the format to write.")
     ] = None,
     template: Annotated[
-        str | None, typer.Option("--template", "-t", help="A model's file, instead of a format.")
+        str | None,
+        typer.Option(
+            "--template", "-t", help="A model's file, whose chat template is used instead of --to."
+        ),
     ] = None,
     came_from: Annotated[
         str | None,
-        typer.Option("--from", metavar="NAME", help="The format of the prompt; else detected."),
+        typer.Option("--from", metavar="NAME", help="The format of the prompt; default: detected."),
     ] = None,
 ) -> None:
     """Write a prompt or a conversation as a model reads it, byte for byte. Without --to and
@@ -95,13 +106,18 @@ def convert(
     be another speaker; a template writes messages unchanged.
     """
     if is_model_file(source):
-        raise InputError(f"{source}: is a model's file: textevolve models templates check {source}")
+        raise InputError(
+            f"{source}: is a model's file, not a prompt; check its template with: textevolve"
+            f" models templates check {source}"
+        )
     messages, tools, asks = _read(read_text(source), source, came_from)
     if template is not None:
         model = read_chat_template(template).open()
         _write(model.render(messages, tools=tools, add_generation_prompt=asks))
     elif tools:
-        raise InputError("no format has tools; the model's own template may: --template FILE")
+        raise InputError(
+            "the known formats cannot write tools; name a model's own template with --template FILE"
+        )
     elif to is None:
         _write(json.dumps({"messages": messages}, indent=2, ensure_ascii=False) + "\n")
     else:
@@ -152,7 +168,9 @@ def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, A
         return chat.messages, chat.tools, True
     names = [came_from] if came_from else detect_prompt(text)
     if not names:
-        raise InputError(f"{name}: in none of the known formats; name one with --from")
+        raise InputError(
+            f"{name}: the prompt is in none of the known formats; name its format with --from"
+        )
     parsed = parse_chat(chat_format(names[0]), text)
     messages = [dict(message) for message in parsed.messages]
     return messages, None, parsed.add_generation_prompt
@@ -165,5 +183,5 @@ def _write(text: str) -> None:
     except UnicodeEncodeError as error:
         half = text[error.start].encode("ascii", "backslashreplace").decode()
         raise InputError(
-            f"half of a character, {half}, is in it, which no text can hold"
+            f"the text has half of a surrogate pair, {half}, which is not valid Unicode"
         ) from error

@@ -88,7 +88,7 @@ def execute(
     _hand_over(study, store, run, run_options, gated)
     unscored.report(run)
     if not unscored and _was_ended(store, run):
-        say(f"run {run.id}: was ended before it was finished. {resume_hint(run)}")
+        say(f"run {run.id}: was stopped before its end. {resume_hint(run)}")
         return PARTLY
     for outcome in gated.outcomes:
         say(str(outcome))
@@ -123,8 +123,8 @@ def _describe_stop(store: Store, run: RunRecord) -> str:
             f"{describe_open_jobs(store, run)}"
         )
     return (
-        f"no longer watched; the run continues at {store.place}. The same command watches it again;"
-        f" its page ends it: {store.place}/runs/{run.id}"
+        f"this command no longer watches the run, which continues at {store.place}. The same"
+        f" command watches it again; to cancel the run, open {store.place}/runs/{run.id}"
     )
 
 
