@@ -37,8 +37,7 @@ def show(
         typer.Option(
             "--instruction",
             metavar="NAME=TYPE",
-            help="The type of all nodes of one name, as NAME=TYPE, such as plan=DECOMPOSE."
-            " Repeatable.",
+            help="The type of the nodes of one name, such as plan=DECOMPOSE. Repeatable.",
         ),
     ] = None,
 ) -> None:

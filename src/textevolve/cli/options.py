@@ -22,7 +22,7 @@ ADVANCED = "Advanced"
 MaxCost = Annotated[
     float | None,
     typer.Option(
-        help="Stop before the model calls cost more than this, in US dollars.",
+        help="Stop at this cost of model calls, in US dollars.",
         metavar="NUMBER",
         rich_help_panel=RUN,
     ),
@@ -76,7 +76,7 @@ StoreFile = Annotated[
     typer.Option(
         "--store",
         metavar="FILE",
-        help="The store: a file, or a postgresql:// address; default: the store of the settings.",
+        help="The store: a file, or a postgresql:// address.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -85,8 +85,7 @@ ServerAddress = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="The TextEvolve server that runs the command; its key is read from"
-        " TEXTEVOLVE_SERVER_KEY.",
+        help="The server to run on; its key is in TEXTEVOLVE_SERVER_KEY.",
         rich_help_panel=ADVANCED,
     ),
 ]
