@@ -36,7 +36,7 @@ def test_a_spec_is_read():
     ("text", "reason"),
     [
         ("pairwize", "did you mean 'pairwise'"),
-        ("", "no judge ''"),
+        ("", "'' is not the name of a judge"),
         ("probe:general", "takes no profile"),
         ("probe+rule", "did you mean 'rules'"),
         ("debate+reference", "no option 'reference'"),

@@ -134,7 +134,7 @@ def test_a_case_names_none(cli, model, agents, home):
     (home / "cases.jsonl").write_text(json.dumps(row) + "\n")
     ended = cli("evaluate", "cases.jsonl", "-m", model, "--json")
     assert ended.code == 3
-    assert "only a run's profile can name" in ended.out
+    assert "the profile of a run can name stored agents" in ended.out
 
 
 def test_an_agent_of_a_profile_needs_a_persona():

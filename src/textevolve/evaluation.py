@@ -121,8 +121,8 @@ def reject_candidate_images(case: Case, judge: str) -> None:
     name for the message."""
     if any(case.candidate_images):
         raise InputError(
-            f"{judge} reads texts alone, and the candidates have images: take a judge that asks a"
-            " model which sees them, such as probe or pairwise"
+            f"{judge} reads texts alone, and the candidates have images: use a judge whose model"
+            " sees images, such as probe or pairwise"
         )
 
 

@@ -166,7 +166,9 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     text = text.strip()
     name = FITTED if is_fitted(text) else re.split("[:+@]", text, maxsplit=1)[0]
     if name not in KINDS:
-        raise InputError(f"judge '{text}': no judge '{name}'{suggest(name, NAMES)}")
+        raise InputError(
+            f"judge '{text}': '{name}' is not the name of a judge{suggest(name, NAMES)}"
+        )
     spec = KINDS[name].read(text)
     _ = spec.judges  # a part that cannot be read is refused now
     return spec
@@ -186,7 +188,7 @@ def read_plain(text: str) -> EvaluatorSpec:
         raise InputError(f"judge '{text}': no option '{unknown[0]}'{hint}")
     parameters = dict(option.split("=", 1) for option in options if "=" in option)
     if len(parameters) < sum("=" in option for option in options):
-        raise InputError(f"judge '{text}': a parameter is set twice")
+        raise InputError(f"judge '{text}': a parameter is set twice; set each once")
     spec = EvaluatorSpec(name, profile or None, frozenset(flags), parameters, model or None)
     if not spec.is_debate:
         read_options(spec)
@@ -241,9 +243,13 @@ def read_rubric(spec: EvaluatorSpec, rubric_text: str = "") -> str:
     if not rubric_text and file is None:
         return ""
     if rubric_text and file is not None:
-        raise InputError("the rubric is there twice: in the judge's name, and beside it")
+        raise InputError(
+            "the rubric is set twice, in the judge's name and as an option of its own; set it once"
+        )
     if rubric_text and not spec.takes_rubric:
-        raise InputError(f"judge {spec.name} takes no rubric: it asks no question to replace")
+        raise InputError(
+            f"judge {spec.name} takes no rubric: it asks no question that a rubric could replace"
+        )
     for judge in spec.judges:
         read_rubric(judge, rubric_text if judge.takes_rubric else "")
     if spec.parts:
@@ -280,12 +286,17 @@ def read_options(spec: EvaluatorSpec, rubric: str = "", concurrency: int = 64) -
         raise InputError(f"judge {spec.name}: no parameter '{unknown[0]}'")
     if "choice" in spec.options and not spec.options <= {"choice", "rules"}:
         raise InputError(
-            f"judge {spec.name}: of its options choice only goes with rules and rubric"
+            f"judge {spec.name}: the option choice can be combined only with rules and rubric"
         )
     if {"pairwise", "examples"} <= spec.options:
-        raise InputError(f"judge {spec.name}: examples are of single texts, and pairs are compared")
+        raise InputError(
+            f"judge {spec.name} takes no examples: they show single texts, and this judge"
+            " compares pairs"
+        )
     if not spec.parameters.get(DECIDER, "none").strip():
-        raise InputError(f"judge {spec.name}: name a model, as in {DECIDER}=local/laya")
+        raise InputError(
+            f"judge {spec.name}: no model is named; name one, as in {DECIDER}=local/laya"
+        )
     flags = dict.fromkeys(spec.options & {"rules", "examples"}, True)
     seed: Any = spec.parameters.get("seed", 0)
     return Options(
@@ -397,8 +408,8 @@ def check_absolute(text: str) -> None:
     """Raise InputError if a judge only compares the candidates of one case with each other."""
     if any(spec.is_relative for spec in judges_in(text)):
         raise InputError(
-            f"judge '{text}' compares candidates of one case with each other, so its scores of two"
-            " cases cannot be compared; take another judge, such as probe+rules"
+            f"judge '{text}' compares the candidates of one case with each other, so its scores"
+            " of two cases cannot be compared; use another judge, such as probe+rules"
         )
 
 

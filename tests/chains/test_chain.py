@@ -74,7 +74,7 @@ async def test_steps_see_what_earlier_ones_made(run):
             "'b' exists already, or is used before",
         ),
         (lambda: Chain("c", ask("a", "x"), outputs="b"), "no step makes the output 'b'"),
-        (lambda: Chain("c", call("a", lambda **x: x)), "does not say what it takes"),
+        (lambda: Chain("c", call("a", lambda **x: x)), "are not known: name them"),
     ],
 )
 def test_what_is_wrong_is_said_when_the_chain_is_made(make, told):

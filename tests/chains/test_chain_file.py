@@ -83,7 +83,7 @@ def test_chains_and_functions_are_found_by_import_path(folder, monkeypatch):
     for name, told in (
         ("code.py:none", "there is no object with that name"),
         ("nowhere.chains:x", "cannot be loaded"),
-        ("openai/gpt-6-luna", "names no chain"),
+        ("openai/gpt-6-luna", "is not the name of a chain"),
     ):
         with pytest.raises(InputError, match=told):
             load_chain(name, folder)

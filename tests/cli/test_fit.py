@@ -21,7 +21,7 @@ def test_nothing_is_fitted_to_nothing(home, cli, server, model, labels):
     ended = cli("judges", "fit", labels, "--signals", "probe", "-m", model, "-o", home / "my.judge")
     assert ended.code == 3
     assert "No judge was fitted: too few labelled items to fit: 0" in " ".join(ended.out.split())
-    assert "my.judge: is not written" in ended.err
+    assert "my.judge: was not written" in ended.err
     assert not (home / "my.judge").exists()
 
 

@@ -30,6 +30,6 @@ def test_a_text_that_there_is_not_is_not_written_over_an_older_one(home, cli, mo
     (home / "best.txt").write_text("An older text.")
     ended = cli(*asked(model, "--max-calls", 0, "-o", "best.txt", "-o", "all.jsonl"))
     assert ended.code == 3
-    assert "best.txt: is not written" in ended.err
+    assert "best.txt: was not written" in ended.err
     assert (home / "best.txt").read_text() == "An older text."
     assert (home / "all.jsonl").exists()

@@ -50,7 +50,7 @@ def test_judges_are_measured_side_by_side(cli, model, labels):
 def test_a_judge_that_only_compares_is_refused(cli, server, model, labels):
     ended = cli(*MEASURE, "-j", "pairwise", "-m", model)
     assert (ended.code, server.calls) == (2, 0)
-    assert "take another judge, such as probe+rules" in ended.err
+    assert "use another judge, such as probe+rules" in ended.err
 
 
 def evaluate(model, judge, *more):

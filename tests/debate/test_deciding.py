@@ -189,7 +189,7 @@ async def test_without_a_decider_the_agents_own_model_decides():
 def test_a_decider_is_for_the_readout_decide_alone():
     general = load_profile("general")
     for readout in ("auto", "pointwise", "verbalized", "after-argument"):
-        with pytest.raises(InputError, match="decider: only the readout 'decide' asks one"):
+        with pytest.raises(InputError, match="only the readout 'decide' uses a decider"):
             override(general, {"readout": readout, "decider": "local/laya"})
     both = override(general, {"readout": "decide", "decider": "local/laya"})
     assert both.models("openai/gpt-5") == ("openai/gpt-5", "local/laya")

@@ -140,7 +140,7 @@ async def test_an_escalation_goes_on_where_the_agents_are_of_two_minds():
     assert early.scores == pytest.approx(result.round_one)
     late = early.rescore(escalate_below=1)
     assert (late.stopped, len(late.convergence)) == ("rounds", 1)
-    with pytest.raises(InputError, match="only a new run"):
+    with pytest.raises(InputError, match="needs a new run"):
         result.rescore(rounds=5)
 
 

@@ -212,7 +212,7 @@ def test_what_a_fitted_judge_asks_is_known_everywhere(home):
     assert parse_evaluator(path).needs == ()
     check_absolute(path)
     save_fitted(make_file((("pairwise", 1.0),)), home / "my.judge")
-    with pytest.raises(InputError, match="compares candidates"):
+    with pytest.raises(InputError, match="compares the candidates"):
         check_absolute(path)
     save_fitted(make_file((("metric:exact", 1.0),)), home / "my.judge")
     assert parse_evaluator(path).needs == ("reference",)

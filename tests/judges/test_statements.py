@@ -108,7 +108,7 @@ async def test_where_nothing_is_claimed_the_score_is_missing(statements):
     (found,) = made.result
     assert isinstance(found, Failure)
     assert found.kind == "failed"
-    assert "nothing is claimed" in found.reason
+    assert "no statement that could be scored" in found.reason
     assert made.coverage == 0
     assert len(asked) == 1
 

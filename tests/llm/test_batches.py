@@ -102,7 +102,7 @@ def test_an_endpoint_without_batch_jobs_says_so(home):
     with ScriptedServer() as server:
         found = asyncio.run(BatchWorld(server).ask(NINE[:2]))
     assert all(isinstance(error, AccessError) for error in found)
-    assert "run it without --batch" in str(found[0])
+    assert "leave out --batch" in str(found[0])
 
 
 def test_a_job_that_is_cancelled_elsewhere_skips_the_rest_and_keeps_what_came(world):

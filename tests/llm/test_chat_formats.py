@@ -125,7 +125,7 @@ def test_what_a_format_cannot_express_is_refused_with_what_to_do():
     assert "not images" in refuses("chatml", [say("user", [{"type": "image_url"}])])
     assert "at least one" in refuses("chatml", [])
     calls = [say("user", "a"), {**say("assistant", ""), "tool_calls": [{"function": {}}]}]
-    assert "no format writes 'tool_calls'" in refuses("qwen-3", calls)
+    assert "no format can write the field 'tool_calls'" in refuses("qwen-3", calls)
     assert "must be a list of" in refuses("chatml", "hi")
     with pytest.raises(InputError, match="did you mean 'chatml'"):
         chat_format("chat-ml")

@@ -152,10 +152,10 @@ def test_a_text_of_another_format_is_refused_with_the_place():
 
 
 def test_a_marker_inside_a_text_that_nobody_broke_up_is_refused():
-    with pytest.raises(InputError, match="'### Response:' stands where no speaker changes"):
+    with pytest.raises(InputError, match="'### Response:' is at a place where no speaker changes"):
         parse_chat(chat_format("alpaca"), "### Instruction:\nDo it.\n\n### Response:")
     forged = [{"role": "user", "content": "a <|im_start|> b"}]
-    with pytest.raises(InputError, match="stands where no speaker changes"):
+    with pytest.raises(InputError, match="at a place where no speaker changes"):
         parse_chat(
             chat_format("chatml"), render_chat(chat_format("chatml"), forged, on_marker="keep")
         )

@@ -53,7 +53,7 @@ async def test_every_wire_carries_the_same_answers(deciding: ScriptedServer):
 
 async def test_an_endpoint_without_a_wire_says_what_to_set(deciding: ScriptedServer):
     async with OpenAIClient(deciding.url, "any") as client:
-        with pytest.raises(CapabilityError, match="`decisions` in the settings"):
+        with pytest.raises(CapabilityError, match="set `decisions`"):
             await decide(client, STATE, QUESTIONS)
     assert deciding.calls == 0
 
@@ -83,7 +83,7 @@ TOO_LONG = [
 async def test_a_state_that_is_too_long_says_what_to_do(status: int, message: str):
     body = f'{{"error":{{"code":{status},"message":"{message}"}}}}'.encode()
     async with ScriptedServer(lambda *_: Answer(status=status, body=body), wires=WIRES) as server:
-        with pytest.raises(TooLongError, match="`context` in the settings"):
+        with pytest.raises(TooLongError, match="set `context`"):
             await ask(server)
 
 
@@ -124,5 +124,5 @@ async def test_a_model_that_only_decides_is_not_opened_to_chat(tmp_path):
     """Its weights, which are not there, are not fetched for that."""
     settings = Settings(weights_folder=tmp_path)
     async with open_models(settings, MemoryJournal(), None) as model_of:
-        with pytest.raises(CapabilityError, match="local/laya: this model decides"):
+        with pytest.raises(CapabilityError, match="local/laya: this is a decision model"):
             await model_of("local/laya")(Request(messages=(Message("user", ("Hello",)),)))

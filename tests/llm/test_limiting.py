@@ -65,7 +65,7 @@ async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
     server.script = lambda _body, _n: Answer(headers=headers)
     model = Retrying(Limited(client, 4, whose="groq"), PATIENT, deadline=60)
     await model(ask(1))
-    with pytest.raises(UnavailableError, match=r"groq's limit of requests lets .* in 18720 s only"):
+    with pytest.raises(UnavailableError, match=r"groq's limit of requests allows .* in 18720 s"):
         await model(ask(2))
     assert server.calls == 1
 

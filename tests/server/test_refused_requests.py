@@ -95,7 +95,7 @@ def test_an_alias_stands_for_what_is_served(serve, ask, model):
     assert ask(f"{url}/v1/systemone", BODY)[1]["model"] == "judge/probe"
     with pytest.raises(InputError, match="not served"):
         serve(judge="probe", alias={"mine": "judge/checklist"})
-    with pytest.raises(InputError, match="no judge"):
+    with pytest.raises(InputError, match="is not the name of a judge"):
         serve(judge="prope")
 
 

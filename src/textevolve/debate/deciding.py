@@ -159,7 +159,7 @@ def read_weighted(
     """
     if not response.logprobs:
         raise CapabilityError(
-            f"{NO_LOGPROBS}, which the readout 'logprob-weighted' needs; take a model that does"
+            f"{NO_LOGPROBS}, which the readout 'logprob-weighted' needs; use a model that has them"
         )
     starts: list[int] = []
     text = ""

@@ -147,7 +147,10 @@ class Agent(_Frozen):
         if not self.persona and self.stored is None:
             raise ValueError("persona: missing")
         if self.memory is not None and bool(self.memory.collections) == bool(self.collections):
-            raise ValueError("memory: name the collections to recall from, in memory.collections")
+            raise ValueError(
+                "memory: no collection is named; name the collections to recall from in"
+                " memory.collections"
+            )
         return self
 
     @model_serializer(mode="wrap")
@@ -323,12 +326,11 @@ class Profile(_Frozen):
             if double:
                 raise ValueError(f"two {kind} have the name '{double[0]}'; names must differ")
         if not self.argue and self.readout not in ("pointwise", "decide"):
-            raise ValueError(
-                "argue: only the readouts 'pointwise' and 'decide' do without arguments"
-            )
+            raise ValueError("argue: can be false only with the readout 'pointwise' or 'decide'")
         if self.decider is not None and self.readout != "decide":
             raise ValueError(
-                f"decider: only the readout 'decide' asks one, and the readout is '{self.readout}'"
+                "decider: only the readout 'decide' uses a decider, and the readout is"
+                f" '{self.readout}'"
             )
         component_names = [c.name for c in self.components]
         for name in self.weights:
@@ -420,8 +422,8 @@ def load_profile(name: str | Path) -> Profile:
     path = Path(name)
     if path.suffix not in (".yaml", ".yml") and not is_there(name):
         raise InputError(
-            f"profile '{name}'{suggest(str(name), list(shipped_profiles()))}"
-            " (or give the path of a YAML file)"
+            f"no profile '{name}'{suggest(str(name), list(shipped_profiles()))} (or give the path"
+            " of a YAML file)"
         )
     try:
         text = Path(allowed_path(path)).read_text(encoding="utf-8")
@@ -431,7 +433,7 @@ def load_profile(name: str | Path) -> Profile:
     except UnicodeDecodeError as error:
         raise InputError(f"profile {path}: cannot be read (not UTF-8 text)") from error
     except ValueError as error:  # a NUL in it
-        raise InputError(f"profile {name!r}: not the name of a file") from error
+        raise InputError(f"profile {name!r}: cannot be the name of a file") from error
 
 
 def parse_profile(text: str, source: str, name: str = "custom") -> Profile:

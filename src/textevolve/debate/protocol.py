@@ -73,8 +73,8 @@ class Debate:
         for agent in profile.agents:
             if not agent.persona:
                 raise InputError(
-                    f"agent '{agent.stored}' is a stored one, and only a run's profile can name"
-                    " these, not a case's"
+                    f"agent '{agent.stored}' is a stored agent; the profile of a run can name"
+                    " stored agents, the profile of a single case cannot"
                 )
         context = self._open_context(case, profile)
         begun = {"case": case, "profile": context.profile}

@@ -409,7 +409,7 @@ class DebateResult(Shown):
         }
         for name in parameters:
             if name not in allowed:
-                raise InputError(f"'{name}' decides what is asked; only a new run can change it")
+                raise InputError(f"'{name}' changes the prompts, so it needs a new run")
         profile = override(self.profile, parameters)
         weights = np.array(profile.weight_list)
         cvs = arithmetic.disagreement(self.tensor.values, weights, profile.convergence_mode)

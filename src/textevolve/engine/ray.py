@@ -252,7 +252,7 @@ async def join_cluster(address: str) -> AsyncGenerator[None]:
     try:
         await asyncio.wait_for(asyncio.to_thread(_join, ray, cluster), START_SECONDS)
     except TimeoutError:
-        raise _unreached(cluster, f"it did not let us in within {START_SECONDS:g} s") from None
+        raise _unreached(cluster, f"it accepted no client within {START_SECONDS:g} s") from None
     except Exception as error:
         raise _unreached(cluster, f"{type(error).__name__}: {error}") from error
     try:
@@ -294,18 +294,22 @@ async def check_reachable(address: str) -> None:
     if host is None or port is None:
         if address == "auto":
             return
-        raise SettingsError(f"'{address}' is no address of a Ray cluster; write ray://HOST:PORT")
+        raise SettingsError(
+            f"'{address}' is not the address of a Ray cluster; write ray://HOST:PORT"
+        )
     try:
         _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_SECONDS)
     except (TimeoutError, OSError) as error:
-        raise _unreached(address, str(error) or f"nothing within {CONNECT_SECONDS:g} s") from None
+        raise _unreached(address, str(error) or f"no answer within {CONNECT_SECONDS:g} s") from None
     writer.close()
 
 
 def _unreached(address: str, reason: str) -> SettingsError:
     reason = " ".join(reason.split())
     where = f"the Ray cluster at {address} cannot be reached" if address else "Ray does not start"
-    return SettingsError(f"{where} ({reason:.300}); is it up, and of the same version as here?")
+    return SettingsError(
+        f"{where} ({reason:.300}); check that it runs, with the same version of Ray as this machine"
+    )
 
 
 BATCH = 100
@@ -416,7 +420,9 @@ class _Driver:
                 await self._look()
                 idle = 0.0 if self._serving else idle + LOOK_SECONDS
                 if idle >= START_SECONDS:
-                    raise ClusterError(f"no node of the Ray cluster had a processor for {idle:g} s")
+                    raise ClusterError(
+                        f"no node of the Ray cluster had a free processor for {idle:g} s"
+                    )
             except Exception as error:  # noqa: BLE001  it ends the run
                 self.fail(error)
             await asyncio.sleep(LOOK_SECONDS)

@@ -35,26 +35,30 @@ class JobSpec(Frozen):
 
     name: ResourceName = option(description="The job's name.", argument=True)
     study: Mapping[str, Any] = option(
-        description="The study, as a study file has it: its kind, and its fields."
+        description="The study in the form of a study file: its kind and its fields."
     )
     cron: str = option(
-        description="When it runs: minute, hour, day of the month, month, day of the week, such as"
-        " '0 3 * * *' for each day at 3:00.",
+        description="When the job runs: minute, hour, day of the month, month, day of the week,"
+        " such as '0 3 * * *' for each day at 3:00.",
         metavar="EXPRESSION",
         min_length=1,
     )
-    zone: str = option("UTC", "The time zone of the times, such as Europe/Vienna.", metavar="ZONE")
+    zone: str = option(
+        "UTC", "The time zone of the schedule, such as Europe/Vienna.", metavar="ZONE"
+    )
     fresh: bool = option(
         False,
-        "Each time is a new run, which asks everything anew. Without it a study whose rows and"
-        " memories are as they were is the same run, and nothing is asked twice.",
+        "Make a new run each time, which repeats all calls. Without it, a study with unchanged"
+        " rows and memories is the same run, and no call is repeated.",
     )
-    concurrency: int | None = option(None, "How many calls are in flight.", ge=1, le=4096)
-    batch: bool = option(False, "Send calls as batch jobs. A batch job may take a day.")
+    concurrency: int | None = option(None, "The most model calls at the same time.", ge=1, le=4096)
+    batch: bool = option(
+        False, "Send calls as batch jobs of the provider. A batch job may take a day."
+    )
     max_cost: float | None = option(None, "Stop at this cost, in dollars.", group=LIMITS, ge=0)
     max_tokens: int | None = option(None, "Stop at this many tokens.", group=LIMITS, ge=0)
     max_calls: int | None = option(None, "Stop at this many calls.", group=LIMITS, ge=0)
-    time_limit: float | None = option(None, "Stop after so many seconds.", group=LIMITS, ge=0)
+    time_limit: float | None = option(None, "Stop after this many seconds.", group=LIMITS, ge=0)
     gates: Gates = Gates()
 
     @model_validator(mode="after")

@@ -91,7 +91,7 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
                 if due is not None and len(running) < at_once:
                     wait = min(max(due, 0.05), LOOK_SECONDS)
             except StoreError as error:
-                log.warning("no jobs can be looked for: %s", error)
+                log.warning("the scheduler cannot read the jobs from the store: %s", error)
             pause = asyncio.create_task(asyncio.sleep(wait))
             await asyncio.wait((pause, *running), return_when=asyncio.FIRST_COMPLETED)
             pause.cancel()

@@ -67,7 +67,7 @@ def check_schedule(spec: JobSpec, now: float) -> None:
         InputError: the schedule cannot be used, or no time ever matches it.
     """
     if find_next(spec, now) is None:
-        raise InputError(f"the job would never run: {describe_schedule(spec)}")
+        raise InputError(f"the job would never run, since no date fits {describe_schedule(spec)}")
 
 
 def describe_schedule(spec: JobSpec) -> str:

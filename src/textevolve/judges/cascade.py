@@ -93,7 +93,7 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, s
         raise InputError(f"judge '{text}': write {FORM}")
     if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?", below) or not 0 < float(below) <= 1:
         raise InputError(
-            f"judge '{text}': BELOW, the certainty below which the second judge is asked, must be"
+            f"judge '{text}': BELOW, the certainty below which the second judge decides, must be"
             f" above 0 and at most 1, not '{below}': write {FORM}"
         )
     fits = (pair for pair in pairs if begins_judge(pair[1]))

@@ -47,8 +47,8 @@ def read_levels(line: str) -> Criterion:
     levels = tuple(level.strip() for level in match[2].split("|"))
     if not all(levels) or len(set(levels)) < len(levels):
         raise InputError(
-            f"the rubric's line '{line:.80}': levels are texts, each once, the lowest first, as in"
-            " [confused | clear in parts | clear]"
+            f"the rubric's line '{line:.80}': write the levels as different texts, the lowest"
+            " first, as in [confused | clear in parts | clear]"
         )
     return Criterion(match[1], levels)
 
@@ -65,7 +65,9 @@ def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
         criterion.text: _ask(f"q{n}", criterion) for n, criterion in enumerate(criteria, 1)
     }
     if len(questions) < len(criteria):
-        raise InputError("the rubric has a criterion twice, with other levels")
+        raise InputError(
+            "the rubric has a criterion twice with different levels; keep one of the two"
+        )
     return questions
 
 

@@ -62,6 +62,8 @@ def cosine(vector: Sequence[float], other: Sequence[float]) -> float:
         raise AnswerError(f"the embeddings have {len(vector)} and {len(other)} numbers")
     size = math.hypot(*vector) * math.hypot(*other)
     if not size or not math.isfinite(size):
-        raise AnswerError("an embedding is 0 or too large, and points nowhere")
+        raise AnswerError(
+            "an embedding has only zeros or too large numbers, so it has no direction"
+        )
     similarity = math.fsum(a * b for a, b in zip(vector, other, strict=True)) / size
     return min(1.0, max(-1.0, round(similarity, DIGITS)))

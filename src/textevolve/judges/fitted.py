@@ -112,7 +112,9 @@ class FittedJudge:
         if isinstance(judged, Failure):
             return [_about(name, judged)] * len(case.candidates), Usage(), 0.0
         unit = "log-odds" if has_log_odds(judged.result) else "scores"
-        other = Failure("failed", f"signal {name}: gave {unit}, and was fitted to {signal.values}")
+        other = Failure(
+            "failed", f"signal {name}: gave {unit}, but the judge was fitted to {signal.values}"
+        )
         values: list[float | Failure] = []
         for result, rank in zip(judged.result, ranks_of(judged.result), strict=True):
             if isinstance(result, Failure):

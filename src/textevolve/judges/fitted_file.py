@@ -88,10 +88,10 @@ class FittedFile(Frozen):
     @model_validator(mode="after")
     def _consistent(self) -> FittedFile:
         if (self.good is None) != (self.fitted_to == "pairs"):
-            raise ValueError("good belongs to a judge fitted to ratings, and to no other")
+            raise ValueError("good: only a judge that was fitted to ratings has this field")
         names = [signal.judge for signal in self.signals]
         if len(set(names)) < len(names):
-            raise ValueError("a signal is there twice")
+            raise ValueError("a signal is listed twice; keep one")
         if nested := [name for name in names if ENDING in name]:
             raise ValueError(f"the signal {nested[0]} has a fitted judge: name its signals instead")
         return self
@@ -122,7 +122,8 @@ def parse_fitted(text: str, source: str) -> FittedFile:
     node, data = parse_yaml(text, source)
     if not isinstance(data, dict) or "signals" not in data:
         raise InputError(
-            f"{source}: is no fitted judge: textevolve judges fit LABELS -o NAME.judge"
+            f"{source}: is not a fitted judge; make one with: textevolve judges fit LABELS -o"
+            " NAME.judge"
         )
     return build_at(FittedFile, cast("dict[str, Any]", data), node, source)
 
@@ -130,7 +131,7 @@ def parse_fitted(text: str, source: str) -> FittedFile:
 def check_name(path: str | Path) -> None:
     """Raise InputError if a name does not end in .judge."""
     if not str(path).endswith(ENDING):
-        raise InputError(f"{path}: the name of a fitted judge ends in {ENDING}")
+        raise InputError(f"{path}: the file name of a fitted judge must end in {ENDING}")
 
 
 def save_fitted(file: FittedFile, path: str | Path) -> None:

@@ -33,7 +33,7 @@ class LookJudge(PlainJudge):
 
     def __post_init__(self) -> None:
         if self.look != LENGTH:
-            raise InputError(f"no look '{self.look}'; there is: {LENGTH}")
+            raise InputError(f"no baseline judge '{self.look}'; there is: {LENGTH}")
 
     async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
         odds = math.log(max(1, len(text.split())) / USUAL)

@@ -46,8 +46,8 @@ def load_rubric(name: str) -> Rubric:
     """
     if name not in shipped_rubrics():
         raise InputError(
-            f"no rubric '{name}' is shipped, and one of your own is a sentence or @FILE"
-            f"{suggest(name, shipped_rubrics())}"
+            f"no shipped rubric '{name}' (write your own rubric as a sentence or"
+            f" @FILE){suggest(name, shipped_rubrics())}"
         )
     file = resources.files("textevolve.judges") / "rubrics" / f"{name}.md"
     source = file.read_text(encoding="utf-8")

@@ -213,7 +213,7 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
     lines = (" ".join(line.split()) for line in answer.value.statements)
     statements = tuple(dict.fromkeys(line for line in lines if line))
     if not statements:
-        raise AnswerError("no statement was found: where nothing is claimed, nothing is scored")
+        raise AnswerError("the text has no statement that could be scored")
     return statements
 
 

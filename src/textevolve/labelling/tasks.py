@@ -28,8 +28,8 @@ LONGEST_NAME = 60
 class LabelQuestion(Frozen):
     """A question about a single text. `levels`: the answers, the lowest first."""
 
-    text: str = option("", "What is asked; empty: whether it is good.")
-    levels: tuple[str, ...] = option(("fail", "pass"), "The answers, the lowest first.")
+    text: str = option("", "The question for people; empty: whether a text is good.")
+    levels: tuple[str, ...] = option(("fail", "pass"), "The possible answers, the lowest first.")
 
 
 class TaskSpec(Frozen):

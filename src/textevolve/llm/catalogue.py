@@ -209,13 +209,13 @@ def _locate_path(name: str) -> Located:
     except (RuntimeError, ValueError, OSError) as error:
         raise SettingsError(f"local/{name}: not a usable path ({error})") from error
     if not there:
-        raise SettingsError(f"local/{name}: there is no such file of weights")
+        raise SettingsError(f"local/{name}: there is no such file")
     return Located(name, path, None)
 
 
 def _unknown(name: str, folder: Path) -> str:
     names = [*read_catalogue(), *(user_file.name for user_file in user_files(folder))]
     return (
-        f"local/{name}: no such weights{suggest(name, names)}; a GGUF file of your"
-        f" own is named by its path (local//path/to/file.gguf), or is put into {folder}"
+        f"local/{name}: no such local model{suggest(name, names)}; name your own GGUF file by its"
+        f" path (local//path/to/file.gguf), or put it into {folder}"
     )

@@ -45,7 +45,7 @@ def first_token(response: Response) -> TokenLogprobs:
         )
     if not response.logprobs:
         raise CapabilityError(
-            f"{NO_LOGPROBS}, which reading a choice needs; take a model that does"
+            f"{NO_LOGPROBS}, which the reading of a choice needs; use a model that has them"
         )
     return response.logprobs[0]
 
@@ -68,9 +68,11 @@ def read_labels(token: TokenLogprobs, labels: Sequence[str]) -> list[float]:
             shares[word] += math.exp(logprob)
     if not any(shares.values()):
         missing = (
-            f"neither {labels[0]} nor {labels[1]}" if len(labels) == 2 else "none of the labels"
+            f"neither {labels[0]} nor {labels[1]}"
+            if len(labels) == 2
+            else "none of the given options"
         )
-        raise AnswerError(f"answered {missing}, but {token.token!r}")
+        raise AnswerError(f"the model answered {token.token!r}, which is {missing}")
     least = min(math.exp(p) for p in listed.values())
     return [math.log(max(share, min(least, 1e-3), 1e-12)) for share in shares.values()]
 

@@ -239,7 +239,7 @@ class OpenAIClient:
         answered."""
         fallbacks = headers.get("x-litellm-attempted-fallbacks", "")
         if fallbacks.strip("0").isdecimal() and (completion.model or self.model) == self.model:
-            completion.model = "a fallback that is not named"
+            completion.model = "a fallback without a name"
         if self._reports_cost and (cost := headers.get("x-litellm-response-cost")):
             reported = ReportedUsage.model_validate_strings({"cost": cost})
             completion.usage = completion.usage or reported
@@ -353,7 +353,9 @@ class OpenAIClient:
         body = encode({"model": self.model, "input": texts, "encoding_format": "float"})
         answer = await self._ask("POST", "/embeddings", body, Embeddings)
         if len(answer.data) != 1:
-            raise AnswerError(f"{self.name}: {len(answer.data)} vectors came for one text")
+            raise AnswerError(
+                f"{self.name}: the endpoint gave {len(answer.data)} embeddings for one text"
+            )
         seconds, prompt = perf_counter() - started, prompt_tokens(request)
         return self._note_usage(as_vector(answer, seconds, self._price, prompt))
 
@@ -396,7 +398,8 @@ class OpenAIClient:
                 completion = self._wire.read(raw)
         if completion is None or not (completion.error or completion.choices):
             raise UnavailableError(
-                f"{self.name}: a 200 without {self._wire.answer}: {self._http.describe_body(raw)}"
+                f"{self.name}: status 200, but the body is not {self._wire.answer}:"
+                f" {self._http.describe_body(raw)}"
             )
         if not completion.error:
             return completion
@@ -405,13 +408,15 @@ class OpenAIClient:
 
     def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
         if request.top_logprobs and completion.choices[0].logprobs is UNREADABLE:
-            raise UnavailableError(f"{self.name}: log-probabilities came that cannot be read")
+            raise UnavailableError(
+                f"{self.name}: the log-probabilities in the answer cannot be read"
+            )
         response = as_response(completion, seconds, self._price, prompt_tokens(request))
         if completion.model not in (None, "", self.model) and self._watch is None:
             name = f"{self.name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
             response = replace(response, usage=replace(response.usage, models={name: 1}))
         if request.top_logprobs and response.text and not response.logprobs:
-            raise without_logprobs(self.name, "asked for, and left out of the answer")
+            raise without_logprobs(self.name, "requested, but missing in the answer")
         if request.schema is not None and request.schema not in self._refused_schemas:
             self._followed = True
         return self._note_usage(response)
@@ -419,9 +424,7 @@ class OpenAIClient:
     def _note_usage(self, response: Response) -> Response:
         """Warn once if the endpoint does not report the usage of its calls."""
         if response.usage.estimated:
-            self._warn_once(
-                "usage", "reports no tokens; limits count them by an estimate of the texts"
-            )
+            self._warn_once("usage", "reports no token counts; limits use estimates from the texts")
         return response
 
     async def _ask(self, method: str, path: str, body: bytes | None, shape: type[Shape]) -> Shape:

@@ -193,7 +193,9 @@ class Http:
             return json.loads(raw)
         except (ValueError, RecursionError):
             pass  # raised below, so that no error of ours refers to one that holds the answer
-        raise UnavailableError(f"{self.name}: {path} answered no JSON: {self.describe_body(raw)}")
+        raise UnavailableError(
+            f"{self.name}: the answer of {path} is not JSON: {self.describe_body(raw)}"
+        )
 
     def failure(
         self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None, **more: bool
@@ -227,12 +229,13 @@ class Http:
         if isinstance(error, TimeoutError):
             read_seconds, total = self._timeouts.read, self._timeouts.total
             return UnavailableError(
-                f"{where}: no whole answer in time (read {read_seconds:g} s, total {total:g} s)"
+                f"{where}: no complete answer within the timeouts (read {read_seconds:g} s, total"
+                f" {total:g} s)"
             )
         if isinstance(error, aiohttp.ClientConnectorError):
             return UnavailableError(f"{where}: cannot connect: {details}", address=address)
         if isinstance(error, aiohttp.ClientPayloadError):
-            return UnavailableError(f"{where}: the answer broke off")
+            return UnavailableError(f"{where}: the connection closed before the end of the answer")
         return UnavailableError(
             f"{where}: the connection failed: {details or type(error).__name__}"
         )
@@ -302,9 +305,7 @@ def _header_text(name: str, key: SecretStr, header: str = "") -> str:
     fit = text and text.isascii() and text.isprintable() and (header or " " not in text)
     if not fit:
         subject = f"the header {header}" if header else "the key"
-        raise SettingsError(
-            f"{name}: {subject} is empty or has characters that it cannot have; copy it again"
-        )
+        raise SettingsError(f"{name}: {subject} is empty or has invalid characters; copy it again")
     return text
 
 

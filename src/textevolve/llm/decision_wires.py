@@ -210,7 +210,7 @@ def _read_answer(question: Question, answer: Any) -> _Row:
         raise _UnansweredError(f"the model refuses to answer this question{more}")
     if ("predicate" if kind == "noul" else kind) != question.kind:
         raise _UnansweredError(
-            f"the answer is of the type {kind!r:.40}, asked was a {question.kind}"
+            f"the answer has the type {kind!r:.40}, but the question has the type {question.kind}"
         )
     keys = [option.value for option in question.options]
     shares = fields.get("probabilities")
@@ -236,7 +236,9 @@ def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row:
     endpoints round."""
     if set(shares) != set(keys):
         names = ", ".join(map(str, shares))
-        raise _UnansweredError(f"the probabilities are of other options: {names:.120}")
+        raise _UnansweredError(
+            f"the probabilities name other options than the question: {names:.120}"
+        )
     values = [shares[key] for key in keys]
     total = math.fsum(values) if all(_is_probability(value) for value in values) else math.nan
     if not abs(total - 1) <= max(SUM_TOLERANCE, ROUNDED * len(keys)):
@@ -272,21 +274,24 @@ class DecisionCalls:
         """
         if self.wire is None:
             raise CapabilityError(
-                f"{self.name}: not known as a decision model; name one that is, a model that gives"
-                " log-probabilities, or its wire by `decisions` in the settings of its provider"
+                f"{self.name}: not known as a decision model; use a decision model or a model"
+                " with log-probabilities, or set `decisions`, its protocol, in the settings of"
+                " its provider"
             )
         state = request.messages[-1]
         if state.images:
-            raise no_images(self.name, "decisions are made of texts")
+            raise no_images(self.name, "decisions are about texts alone")
         questions, started = load_questions(request.questions or "[]"), perf_counter()
         status, answer, failed = await self._ask(self.wire, state.text, questions)
         if isinstance(failed, TooLongError):
             raise TooLongError(
-                f"{failed}; `context` in the settings of its provider says how many tokens it"
-                " takes, and longer states are cut"
+                f"{failed}; set `context`, the most tokens that the model takes, in the settings"
+                " of its provider, and longer states are cut"
             )
         if status == 501:
-            raise CapabilityError(f"{failed}: it does not decide by {WIRES[self.wire].name}")
+            raise CapabilityError(
+                f"{failed}: the endpoint does not support {WIRES[self.wire].name}"
+            )
         if answer is None or answer.answers is None:
             raise failed
         text, seconds = read_answers(answer.answers, questions), perf_counter() - started
@@ -312,7 +317,11 @@ class DecisionCalls:
             if answer is not None and answer.answers is not None
             else self.http.describe_body(raw)
         )
-        return status, answer, UnavailableError(f"{self.name}: a 200 without decisions: {details}")
+        return (
+            status,
+            answer,
+            UnavailableError(f"{self.name}: status 200, but the body has no decisions: {details}"),
+        )
 
     def _usage(self, answer: DecisionAnswer, state: str) -> Usage:
         """Return the usage of a decision. A missing count of output tokens means 0, since decisions
@@ -492,8 +501,8 @@ def show(question: Question) -> tuple[Showing, ...]:
     count = len(question.options)
     if count > MOST_OPTIONS:
         raise InputError(
-            f"question '{question.name}': a chat model can be asked to choose among {MOST_OPTIONS}"
-            f" options at most, not {count}; take a model that decides by itself"
+            f"question '{question.name}': a chat model can choose among at most {MOST_OPTIONS}"
+            f" options, not {count}; use a decision model"
         )
     numbered = question.kind == "score" and count <= 10
     names = tuple(str(n) if numbered else ascii_uppercase[n] for n in range(count))

@@ -75,7 +75,7 @@ def choice(name: str, instructions: str, options: Mapping[str, str] | Sequence[s
     descriptions = dict.fromkeys(options, "") if isinstance(options, Sequence) else options
     choices = tuple(Option(value, description) for value, description in descriptions.items())
     if len(choices) < max(2, len(options)):
-        raise InputError(f"question '{name}': a choice needs two options or more, each once")
+        raise InputError(f"question '{name}': a choice needs two or more different options")
     return Question(name, "choice", instructions, choices)
 
 
@@ -87,7 +87,7 @@ def score(name: str, instructions: str, levels: Sequence[str]) -> Question:
         InputError: there are fewer than two levels.
     """
     if len(levels) < 2:
-        raise InputError(f"question '{name}': a score needs two levels or more")
+        raise InputError(f"question '{name}': a score needs two or more levels")
     return Question(
         name, "score", instructions, tuple(Option(str(n), text) for n, text in enumerate(levels))
     )
@@ -181,9 +181,11 @@ def decision_request(
     images: tuple[str, ...] = (),
 ) -> Request:
     if not questions:
-        raise InputError("there is no question to decide")
+        raise InputError("no question is given to decide")
     if len({question.name for question in questions}) < len(questions):
-        raise InputError("two questions about one state have the same name")
+        raise InputError(
+            "two questions about one state have the same name; give them different names"
+        )
     parts = (state,) if isinstance(state, str) else state
     return Request(
         messages=(Message("user", parts, images),),

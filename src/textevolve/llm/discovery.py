@@ -125,7 +125,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
     try:
         if not client.chats:
             decides = await _probe_decisions(client, {})
-            answers = Finding(decides.value, "it decides, and does not chat")
+            answers = Finding(decides.value, "a decision model, which does not chat")
             return EndpointCapabilities(answers, models, {"decisions": decides})
         answer = await client(_question("Say hello."))
     except ModelError as error:
@@ -158,7 +158,9 @@ async def _probe_schema(client: OpenAIClient, _findings: ProbeFindings) -> Findi
         followed = False
     if answer.finish_reason == "length" and not followed:
         return Finding(None, "the answer was cut before it could be read")
-    return Finding(followed, "followed" if followed else "taken, but not followed")
+    return Finding(
+        followed, "followed" if followed else "accepted, but the answer does not follow it"
+    )
 
 
 async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Finding:

@@ -74,5 +74,7 @@ def unit(vector: Sequence[float], whose: str) -> npt.NDArray[np.float32]:
     wide = np.asarray(vector, dtype=np.float64)
     size = float(np.linalg.norm(wide))
     if not size or not np.isfinite(size):
-        raise AnswerError(f"{whose}: an embedding is 0 or too large, and points nowhere")
+        raise AnswerError(
+            f"{whose}: an embedding has only zeros or too large numbers, so it has no direction"
+        )
     return (wide / size).astype(np.float32)

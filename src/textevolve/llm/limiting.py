@@ -186,7 +186,7 @@ class Limited:
             self._listener(CallHeld(self.name, wait, reason))
 
     def _refusal(self, wait: float, reason: str) -> UnavailableError:
-        message = f"{self.name}: {reason} lets the next call through in {wait:.0f} s only"
+        message = f"{self.name}: {reason} allows the next call only in {wait:.0f} s"
         return UnavailableError(message, status=429, retry_after=wait)
 
     def _increase(self) -> None:

@@ -200,8 +200,8 @@ def _chunk_size(budget: int, context: int, instruction: str) -> int:
     if size < SMALLEST_CHUNK:
         need = context - size + SMALLEST_CHUNK
         raise InputError(
-            f"a context of {context} tokens is too small to shorten a text in; with this"
-            f" instruction {need} are needed"
+            f"the model's context of {context} tokens is too small to shorten a text; this"
+            f" instruction needs {need}"
         )
     return size
 

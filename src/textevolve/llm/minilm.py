@@ -130,7 +130,8 @@ class MiniLM:
     def _warn_truncated(self, characters: int, characters_read: int) -> None:
         if not self._told:
             logging.getLogger("textevolve").warning(
-                "%s reads %d tokens of a text: of one with %d characters it read %d (said once)",
+                "%s reads only the first %d tokens of a text: of a text with %d characters it"
+                " read %d (this warning comes once)",
                 self.name,
                 self.context,
                 characters,

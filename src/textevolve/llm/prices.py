@@ -193,7 +193,7 @@ def read_loosely(parse: Callable[[bytes], Read], body: bytes) -> Read:
     try:
         return parse(mended)
     except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"not of the form of an answer: {error}") from error
+        raise ValueError(f"the fields are not those of an answer: {error}") from error
 
 
 _Cost = Annotated[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None, READABLE]

@@ -229,7 +229,7 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
     check_known_model(spec, pool is not None)
     if pool is None:
         names = ", ".join(f"{POOL}/{pool_name}" for pool_name in settings.pools) or "none"
-        raise SettingsError(f"{spec}: there is no such pool in the settings; known are: {names}")
+        raise SettingsError(f"{spec}: the settings have no such pool; there are: {names}")
     check_model(spec)
     with confine(None):  # whoever may ask the pool need not know its members
         members = [_member(spec, member.model, settings, asks) for member in pool.members]
@@ -255,7 +255,9 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
 
 def _member(pool: str, spec: str, settings: Settings, asks: bool) -> Endpoint:
     if spec.strip().startswith(f"{POOL}/"):
-        raise SettingsError(f"{pool}: its member {spec} is a pool; name that one's members")
+        raise SettingsError(
+            f"{pool}: its member {spec} is a pool; name the members of that pool instead"
+        )
     try:
         return resolve(spec, settings, asks=asks)
     except SettingsError as error:
@@ -341,8 +343,8 @@ def normalise_url(address: str) -> str:
     parts = _split(address)
     if parts.username is not None or parts.password is not None:
         raise SettingsError(
-            f"the address of {parts.hostname} holds a user name or password; take it out and give "
-            f"a key in {ADDRESS_KEY} instead"
+            f"the address of {parts.hostname} has a user name or password; remove it, and set a"
+            f" key in {ADDRESS_KEY} instead"
         )
     path = parts.path.rstrip("/")
     for endpoint in ("/chat/completions", "/completions", "/responses", "/systemone", "/decisions"):

@@ -237,7 +237,8 @@ def _convert(tensor: Any, target: Any, pool: ThreadPoolExecutor) -> Bytes:
         numbers = np.ascontiguousarray(values, dtype=np.float32)
         if not np.isfinite(numbers).all():
             raise SettingsError(
-                f"the tensor {tensor.name} holds what is no number: the source is damaged"
+                f"the tensor {tensor.name} has values that are not numbers: the source is"
+                " damaged; fetch it again"
             )
         if target.name in FLOATS:
             blocks = np.ascontiguousarray(gguf.quants.quantize(numbers, target))

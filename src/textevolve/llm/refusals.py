@@ -230,7 +230,10 @@ def failure(
     if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
         return UnavailableError(f"{name}: {status}: {message}", status=status, retry_after=wait)
     if status == 401 and _UPSTREAM.search(refusal.message[:_READ]):
-        hint = "your own key is accepted; whoever runs the gateway has to mend it"
+        hint = (
+            "your own key is valid; the operator of the gateway has to correct its key for the"
+            " provider"
+        )
         return AccessError(
             f"{name}: the provider behind it refuses its key (401): {message}; {hint}"
         )
@@ -272,8 +275,10 @@ def _too_long(name: str, refusal: Refusal, message: str) -> str:
 
 
 def decides_only(name: str, message: str) -> CapabilityError:
-    hint = "name it where something is decided, and a chat model where texts are written"
-    return CapabilityError(f"{name}: this model decides, it does not chat ({message}); {hint}")
+    hint = "use it as a decider, and name a chat model to write texts"
+    return CapabilityError(
+        f"{name}: this is a decision model, it does not chat ({message}); {hint}"
+    )
 
 
 def no_images(name: str, message: str) -> CapabilityError:
@@ -298,7 +303,7 @@ def check_request_fits(endpoint: Endpoint, request: Request) -> None:
 
 
 def embeds_only(name: str) -> CapabilityError:
-    hint = "name it as the embedder, and a chat model where something is written or judged"
+    hint = "name it as the embedder, and name a chat model to write or judge texts"
     return CapabilityError(f"{name}: this model embeds texts, it does not chat; {hint}")
 
 

@@ -216,7 +216,9 @@ def _call_program(target: Target) -> TargetCall:
                 await process.wait()
         if process.returncode:
             last = one_line(errors[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2])
-            reason = f"{target.label}: ended with {process.returncode}: {last}"
+            reason = (
+                f"{target.label}: the program ended with exit code {process.returncode}: {last}"
+            )
             raise AnswerError(reason)
         return json.dumps(parse_text(answer.decode("utf-8", "replace").strip())), "stop"
 

@@ -23,7 +23,9 @@ from textevolve.user_code import ENDINGS, OWN
 
 COMMAND = "cmd:"
 FORMS = "http(s)://HOST/PATH, python:MODULE.FUNCTION, cmd:PROGRAM, or a FILE.yaml of its fields"
-VERSION_HELP = "Any text, such as the version of your application: another one asks it anew."
+VERSION_HELP = (
+    "Any text, such as the version of your application; another text repeats all its calls."
+)
 KEY = "TEXTEVOLVE_TARGET_KEY"
 """The environment variable with the key for targets, which is sent to nothing else."""
 EVENTS = "events"
@@ -87,19 +89,21 @@ class Target(Frozen):
         if form.lower() in ("http", "https"):
             parts = split_address(self.target.partition("?")[0])
             if parts is None:
-                raise InputError(f"target {self.target:.200}: is no address http(s)://HOST/PATH")
+                raise InputError(
+                    f"target {self.target:.200}: is not an address of the form http(s)://HOST/PATH"
+                )
             if parts.username is not None or parts.password is not None:
                 raise InputError(
-                    f"the address of {parts.hostname} holds a user name or password; take it out"
-                    f" and give a key in {KEY}, or a header as env:NAME"
+                    f"the address of {parts.hostname} has a user name or password; remove it, and"
+                    f" set a key in {KEY}, or a header as env:NAME"
                 )
         elif form not in ("python", "cmd") or not shlex.split(command):
             raise InputError(f"target {self.target:.200}: write {FORMS}")
         for header, value in self.headers.items():
             if _SECRET.search(header) and not value.startswith("env:"):
                 raise InputError(
-                    f"the header {header} would be kept with the run: put its value into a variable"
-                    " of the environment, and write env:NAME"
+                    f"the value of the header {header} would be stored with the run: put it into"
+                    " an environment variable NAME, and write env:NAME"
                 )
         return self
 

@@ -292,8 +292,9 @@ def fetch_file(
                 _fetch_missing(path, weights, transfer)
     except OSError as error:
         raise FatalModelError(
-            f"{weights.name}: {folder} cannot be used ({error.strerror or error}); mend it or make"
-            " room, or set TEXTEVOLVE_WEIGHTS to a folder elsewhere; what has arrived is kept"
+            f"{weights.name}: {folder} cannot be used ({error.strerror or error}); correct that"
+            " or free disk space, or set TEXTEVOLVE_WEIGHTS to another folder; the downloaded"
+            " part is kept"
         ) from error
     return path
 

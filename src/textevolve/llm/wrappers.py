@@ -99,7 +99,7 @@ class Retrying:
             wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
             waited += wait
             if waited >= self.deadline:
-                reason = f" (the next is due in {wait:.1f} s, past the deadline)"
+                reason = f" (the next attempt would be in {wait:.1f} s, after the deadline)"
                 raise self._give_up(attempts_made, failed, reason)
             self.listener(CallRetried(self.name, str(failed), attempt, wait))
             await asyncio.sleep(wait)
@@ -203,7 +203,7 @@ was seen before."""
 def unpriced_error(model: str) -> SettingsError:
     """Return the error for a cost limit if the cost of a model is unknown."""
     return SettingsError(
-        f"the cost is limited, but what {model} costs is not known; give its price in the settings"
+        f"the cost is limited, but the price of {model} is not known; set it in the settings"
         f' under [prices."{model}"], or limit tokens instead'
     )
 
@@ -293,12 +293,12 @@ class Budget:
 
     def _check(self, claim: Claim) -> None:
         if self.spent.calls + self.in_flight >= self.calls:
-            raise BudgetError(f"the limit of {self.calls} calls is reached; raise it to go on")
+            raise BudgetError(f"the limit of {self.calls} calls is reached; raise it to continue")
         if self.spent.tokens + claim.least_tokens > self.tokens:
             spent = f"{'about ' if self.spent.estimated else ''}{self.spent.tokens}"
             raise BudgetError(
-                f"the limit of {self.tokens} tokens is reached ({spent} are spent, the "
-                f"next call needs {claim.least_tokens} or more); raise it to go on"
+                f"the limit of {self.tokens} tokens is reached ({spent} are spent, the next call"
+                f" needs {claim.least_tokens} or more); raise it to continue"
             )
         if math.isinf(self.cost):
             return
@@ -307,7 +307,8 @@ class Budget:
         spent = self.spent.cost or 0.0
         if spent + claim.least_cost > self.cost or spent >= self.cost:
             raise BudgetError(
-                f"the limit of ${self.cost:g} is reached (${spent:.4f} is spent); raise it to go on"
+                f"the limit of ${self.cost:g} is reached (${spent:.4f} is spent); raise it to"
+                " continue"
             )
 
     def _fits(self, claim: Claim) -> bool:
@@ -454,7 +455,7 @@ class _Replayed:
         journal = self._journal
         if reason := self._errors().get(journal.key(key) if isinstance(journal, Salted) else key):
             raise CallError(reason)
-        raise BudgetError("not in the journal; resume the run to ask it")
+        raise BudgetError("the journal has no answer to this call; resume the run to make it")
 
 
 T = TypeVar("T")

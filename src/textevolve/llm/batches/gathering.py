@@ -279,7 +279,10 @@ class Submissions:
             async with asyncio.timeout(300.0 + len(body) / SLOWEST):
                 answer = await self._exchange("POST", "/files", body, headers, unbounded=True)
         if not (name := _name(_mapping(answer).get("id"))):
-            raise UnavailableError(f"{self.name}: the file was not taken in time, or has no name")
+            raise UnavailableError(
+                f"{self.name}: the upload of a batch file took too long, or the endpoint's answer"
+                " has no file id"
+            )
         return name
 
     async def _create(self, batch: KeptBatch, path: str) -> RemoteBatch:
@@ -345,8 +348,8 @@ class Submissions:
         except (AccessError, RejectedError) as error:
             reason = str(error)
         raise AccessError(
-            f"{reason}. Batch job {job.batch.id} cannot be seen: check that the key is of the"
-            " account that submitted it, or give it up with: textevolve runs cancel-batch"
+            f"{reason}. Batch job {job.batch.id} cannot be read: use a key of the account that"
+            " submitted it, or give the job up with: textevolve runs cancel-batch"
         )
 
     async def cancel(self, job: Job) -> str:
@@ -412,8 +415,8 @@ class Submissions:
             return self._http.read_json(url.path, raw) if raw else None
         if status in (404, 405, 501) and method == "POST":
             raise AccessError(
-                f"{self.name}: the endpoint takes no batch jobs ({status} for {url.path}); run"
-                " it without --batch"
+                f"{self.name}: the endpoint does not offer batch jobs ({status} for {url.path});"
+                " leave out --batch"
             )
         raise self._http.failure(status, read_refusal(raw), answered)
 
@@ -480,7 +483,7 @@ class Gatherer:
                 return await answer
         except TimeoutError:
             raise BudgetError(
-                "the time limit is reached; batch jobs that are submitted go on"
+                "the time limit is reached; submitted batch jobs continue at the provider"
             ) from None
         finally:
             self._calls.pop(key, None)
@@ -588,7 +591,7 @@ class Gatherer:
             await self._submissions.close(job, "void")
             if _FULL.search(reason):
                 raise QueueFullError(reason)
-            hint = "mend that, or run it without --batch"
+            hint = "correct that, or leave out --batch"
             raise CapabilityError(
                 f"{batch.model}: the endpoint refuses the batch job ({reason}); {hint}"
             )
@@ -596,14 +599,26 @@ class Gatherer:
             try:
                 await self._submissions.persist(partial(self._read_file, job, file), None)
             except (AccessError, RejectedError) as error:
-                log.warning("batch job %s: results in %s are gone: %s", batch.id, file, error)
+                log.warning(
+                    "batch job %s: its result file %s cannot be read any more: %s",
+                    batch.id,
+                    file,
+                    error,
+                )
         self._collected.append(job)
         missing = [key for key in batch.keys if key not in job.lines]
         if remote.status == "cancelled" and not job.resumed:
-            reason = f"batch job {batch.id} was cancelled at the provider; go on to ask the rest"
+            reason = (
+                f"batch job {batch.id} was cancelled at the provider; resume the run to make its"
+                " missing calls"
+            )
             for call in filter(None, map(self._calls.get, missing)):
                 call.fail(BudgetError(reason))
-        self._release(job, missing, f"batch job {batch.id} ended without it ({remote.status})")
+        self._release(
+            job,
+            missing,
+            f"batch job {batch.id} ended without an answer to this call ({remote.status})",
+        )
         for key in list(job.lines):
             if (call := self._calls.get(key)) is not None:
                 self._give(call, job)
@@ -618,7 +633,7 @@ class Gatherer:
     def _give(self, call: WaitingCall, job: Job) -> None:
         """Answer a waiting call from its line of the results, or put the call into the next job."""
         line, seconds = job.lines[call.key], time.time() - job.batch.created
-        reason = "the endpoint refuses a part of the request, which is left out from now on"
+        reason = "the endpoint refuses a field of the request, which is left out from now on"
         try:
             response = self._client.read_batched(line.status, line.body, call.request, seconds)
             if response is not None:

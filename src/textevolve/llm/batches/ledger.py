@@ -86,7 +86,7 @@ def check_takes_batches(models: Sequence[str], settings: Settings) -> None:
     ends = [resolve(name, settings, asks=False) for name in models]
     if ends and not any(map(takes_batches, ends)):
         names = ", ".join(end.spec for end in ends)
-        raise SettingsError(f"no model takes batch jobs ({names}); run it without --batch")
+        raise SettingsError(f"no model of this run takes batch jobs ({names}); leave out --batch")
 
 
 def batch_price(endpoint: Endpoint) -> Price | None:

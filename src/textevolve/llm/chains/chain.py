@@ -77,7 +77,9 @@ class Chain:
         description: str = "",
     ) -> None:
         if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError("a chain has a name, which comes first: Chain('summary', ask(...))")
+            raise InputError(
+                "the first argument of a chain is its name, as in Chain('summary', ask(...))"
+            )
         self.name, self.model, self.description = name, model, description
         self.own_name = name  # in the specification of a study
         try:
@@ -111,7 +113,10 @@ class Chain:
             InputError: an input is missing, unknown, or of another type.
         """
         if not _callers:
-            raise InputError("textevolve.open_chain(chain) opens models for a chain")
+            raise InputError(
+                "a chain has no models of its own: open it with textevolve.open_chain(chain),"
+                " and call what that returns"
+            )
         return await _callers[0](self, values)
 
     def as_callee(self) -> Callee:
@@ -207,11 +212,11 @@ class Chain:
             name = names[0]
         problem = ""
         if name is None:
-            problem = f"name a step; steps that call a model: {there}"
+            problem = f"several steps call a model; name one of: {there}"
         elif name not in names:
             problem = f"no step '{name}' calls a model; there are: {there}"
         elif names.count(name) > 1:
-            problem = f"two steps are called '{name}': give them names"
+            problem = f"two steps have the name '{name}'; give them different names"
         if name is None or problem:
             raise InputError(f"chain '{self.name}': {problem}")
         return name, self.templates[name]
@@ -347,9 +352,9 @@ async def run_within(chain: Chain, values: Values) -> dict[str, Any] | None:
 def _check_steps(steps: tuple[ChainStep, ...]) -> tuple[ChainStep, ...]:
     for step in steps:
         if not isinstance(step, ModelStep | CallStep):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"{step!r:.60} is no step: make one by ask or call")
+            raise InputError(f"{step!r:.60} is not a step: make one with ask or call")
     if not steps:
-        raise InputError("there are no steps")
+        raise InputError("a chain needs at least one step")
     return steps
 
 
@@ -367,7 +372,7 @@ def _take_outputs(expected: Mapping[str, Any], produced: Mapping[str, Any]) -> d
         InputError: there is no output, or no step produces it.
     """
     if not expected:
-        raise InputError("there are no outputs")
+        raise InputError("a chain needs at least one output")
     for name in expected:
         if name not in produced:
             raise InputError(f"no step makes the output '{name}'{suggest(name, tuple(produced))}")

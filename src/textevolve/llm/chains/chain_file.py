@@ -44,7 +44,9 @@ def load_chain(name: str, folder: Path = Path()) -> Chain:
     if name.lower().endswith(ENDINGS):
         return _read_file(folder / name, name)
     if not names_chain(name) or name.startswith(OWN):
-        raise InputError(f"{name}: names no chain: give FILE.yaml, MODULE:NAME or FILE.py:NAME")
+        raise InputError(
+            f"{name}: is not the name of a chain: write FILE.yaml, MODULE:NAME or FILE.py:NAME"
+        )
     target = load_object(name, folder)
     if target is None:
         raise InputError(f"{name}: there is no object with that name")
@@ -216,11 +218,14 @@ def read_prompts(text: str, source: str) -> dict[str, str]:
         parsed: object = json.loads(text)
     except (ValueError, RecursionError):
         parsed = parse_yaml(text, source)[1]
-    wrong = f"{source}: several templates are a mapping of names to texts, as in 'draft: Write ...'"
+    wrong = (
+        f"{source}: must be a mapping of names of templates to their texts, as in 'draft: Write"
+        " ...'"
+    )
     if not isinstance(parsed, Mapping) or not parsed:
         raise InputError(wrong)
     templates = cast("Mapping[object, object]", parsed)
     for name, template in templates.items():
         if not isinstance(name, str) or not isinstance(template, str) or not template.strip():
-            raise InputError(f"{wrong}; not so: {name!r:.60}")
+            raise InputError(f"{wrong}; a wrong entry is {name!r:.60}")
     return {str(name): str(template).replace("\r\n", "\n") for name, template in templates.items()}

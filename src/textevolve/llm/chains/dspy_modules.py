@@ -63,7 +63,10 @@ class _Saved:
     @classmethod
     def load_state(cls, state: Mapping[str, Any]) -> Any:
         """Raise an InputError, since open models are not saved with a program."""
-        raise InputError(f"make the model {state.get('model')} anew: textevolve.as_dspy_lm")
+        raise InputError(
+            f"the model {state.get('model')} is not saved with a program; make it again with"
+            " textevolve.as_dspy_lm"
+        )
 
 
 class _Engine(_Saved):
@@ -91,9 +94,9 @@ def _take(request: Any) -> Request:
     config = request.config
     for name in ("top_p", "top_k", "stop", "reasoning", "logprobs", "tool_choice", "extensions"):
         if getattr(config, name, None):
-            raise InputError(f"a journaled model takes no '{name}' of DSPy's")
+            raise InputError(f"models of textevolve.as_dspy_lm do not support the option '{name}'")
     if request.tools:
-        raise InputError("a journaled model takes no tools of DSPy's")
+        raise InputError("models of textevolve.as_dspy_lm do not support tools")
     messages = [
         Message(check_role(message.role), (_text(message.parts),)) for message in request.messages
     ]
@@ -112,7 +115,9 @@ def _take(request: Any) -> Request:
 def _text(parts: Any) -> str:
     for part in parts:
         if not isinstance(part, _lm15.TextPart):
-            raise InputError(f"a journaled model takes texts, and no {type(part).__name__}")
+            raise InputError(
+                f"models of textevolve.as_dspy_lm take texts, not {type(part).__name__}"
+            )
     return "".join(part.text for part in parts)
 
 

@@ -88,7 +88,10 @@ class JournaledChatModel(BaseChatModel):
         names = ("temperature", "max_tokens", "seed")
         refused = [*(["stop"] if stop else []), *(name for name in options if name not in names)]
         if refused:
-            raise InputError(f"{self._door.name}: a journaled chat model takes no '{refused[0]}'")
+            raise InputError(
+                f"{self._door.name}: this LangChain model does not support the option"
+                f" '{refused[0]}'"
+            )
         defaults = {name: getattr(self, name) for name in names}
         return Request(messages=tuple(map(_take_message, messages)), **{**defaults, **options})
 
@@ -113,7 +116,7 @@ class JournaledChatModel(BaseChatModel):
 
 def _take_message(message: BaseMessage) -> Message:
     if not isinstance(message.content, str):
-        raise InputError("a journaled chat model takes messages of text alone")
+        raise InputError("this LangChain model takes only messages of text")
     return Message(check_role(_ROLES.get(message.type, message.type)), (message.content,))
 
 

@@ -84,7 +84,9 @@ def recording(recorder: TraceRecorder, case: str, listener: Listener) -> Generat
 
 T = TypeVar("T")
 
-MUST_AWAIT = "async code of a step must not wait for a model: use await, acall or ainvoke"
+MUST_AWAIT = (
+    "async code of a step must not block while a model answers: use await, acall or ainvoke"
+)
 
 
 ImproveStep: TypeAlias = Callable[[str, str, str, Model], Awaitable[tuple[str, Usage]]]
@@ -152,7 +154,9 @@ class StepScope:
         name = spec or self.model
         if not name:
             step = self.recorder.trace.name
-            raise InputError(f"step '{step}': names no model, and neither does its chain")
+            raise InputError(
+                f"step '{step}': neither the step nor its chain names a model; name one"
+            )
         return _Counted(self.context.model_of(name), self.recorder, self.loop)
 
 

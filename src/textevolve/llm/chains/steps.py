@@ -301,9 +301,9 @@ def call(
         arguments = {name: name for name in inputs}
     problem = ""
     if callee.takes is None and arguments is None:
-        problem = f"{callee.name} does not say what it takes: name its inputs"
+        problem = f"the arguments of {callee.name} are not known: name them with inputs"
     elif isinstance(arguments, str) and callee.kind in ("chain", "module"):
-        problem = f"{callee.name} takes values by name: inputs=[...]"
+        problem = f"{callee.name} takes several values by name: write inputs as a list or a mapping"
     elif isinstance(arguments, Mapping) and callee.takes is not None and callee.kind != "runnable":
         takes = (*callee.takes, *callee.may_take)
         unknown = [name for name in arguments if name not in takes]
@@ -311,7 +311,7 @@ def call(
         if unknown:
             problem = f"{callee.name} takes no '{unknown[0]}'{suggest(unknown[0], takes)}"
         elif missing:
-            problem = f"{callee.name} needs '{missing[0]}', too"
+            problem = f"{callee.name} also needs '{missing[0]}'"
     if problem:
         raise InputError(f"step '{into}': {problem}")
     argument_names = cast("Mapping[str, str] | str | None", arguments)
@@ -330,6 +330,6 @@ def describe_type(kind: Any) -> str:
 
 def _check(into: object, attempts: int = 1) -> None:
     if not isinstance(into, str) or not into.isidentifier():
-        raise InputError(f"a step makes a value with a name such as 'answer', not {into!r:.40}")
+        raise InputError(f"the value of a step has a name such as 'answer', not {into!r:.40}")
     if attempts < 1:
         raise InputError(f"step '{into}': attempts must be 1 or more")

@@ -59,9 +59,7 @@ def read_conversation(text: str, name: str) -> ChatFile:
         if (part == "messages" or items is not None) and not (
             listed and all(isinstance(item, dict) for item in listed)
         ):
-            raise InputError(
-                f"{name}: the {part} must be a list of JSON objects, with one at least"
-            )
+            raise InputError(f"{name}: the {part} must be a list of one or more JSON objects")
     return ChatFile(parts["messages"], parts.get("tools"))
 
 
@@ -85,7 +83,9 @@ def _read(message: Mapping[str, Any], place: int) -> dict[str, Any]:
         raise InputError(f"message {place}: role must be one of {', '.join(ROLES)}, not {role!r}")
     unknown = [key for key in message if key not in _FIELDS and message[key]]
     if unknown:
-        raise InputError(f"message {place}: no format writes '{unknown[0]}': leave it out")
+        raise InputError(
+            f"message {place}: no format can write the field '{unknown[0]}'; leave it out"
+        )
     thought = str(message.get("reasoning_content") or "")
     return make_message(str(role), _read_text(message.get("content"), place), thought)
 
@@ -107,7 +107,7 @@ def _read_text(content: Any, place: int) -> str:
                 texts.append(str(text))
             case _:
                 raise InputError(
-                    f"message {place}: only texts can be written, not images: leave them out"
+                    f"message {place}: formats write texts alone, not images; leave the images out"
                 )
     return "".join(texts)
 
@@ -156,8 +156,8 @@ def guard(text: str, markers: tuple[str, ...], place: int) -> str:
     for marker in markers:
         if len(marker) == 1 and marker in text:
             raise InputError(
-                f"message {place} holds {marker!r}, which the format has for a marker and which"
-                " cannot be broken up: take it out"
+                f"message {place} has {marker!r}, a marker of the format that cannot be escaped;"
+                " remove it"
             )
     return break_up(text, markers)
 

@@ -111,8 +111,8 @@ class _Reader:
     def wrong(self, expected: str) -> InputError:
         there = self.text[self.at : self.at + _SHOWN]
         return InputError(
-            f"the text is not in the format {self.format.name}: {expected} is wanted at character "
-            f"{self.at + 1}, where {there!r} stands"
+            f"the text is not in the format {self.format.name}: {expected} is expected at"
+            f" character {self.at + 1}, not {there!r}"
         )
 
     def is_marked(self, text: str) -> bool:
@@ -122,8 +122,8 @@ class _Reader:
         """Return a text as it was before its markers were broken up."""
         if marker := find_marker(text, self.format.markers):
             raise InputError(
-                f"the text is not in the format {self.format.name}: {marker!r} stands where no "
-                f"speaker changes, near {text[:_SHOWN]!r}"
+                f"the text is not in the format {self.format.name}: the marker {marker!r} is at a"
+                f" place where no speaker changes, near {text[:_SHOWN]!r}"
             )
         return unbreak(text, self.format.markers)
 

@@ -138,8 +138,8 @@ def _get_running(limits: TemplateLimits) -> _Running:
 def _start(limits: TemplateLimits) -> _Running:
     if sys.platform == "win32" or not CAN_LIMIT_PROCESSES:
         raise SettingsError(
-            "Jinja chat templates are code of strangers and are rendered only where a process can"
-            " be given limits, which this system does not offer: name a format of the catalogue"
+            "Jinja chat templates are foreign code, which runs only in a process with limits of"
+            " time and memory, and this system has no such limits: name a known format instead"
         )
     path = [os.path.abspath(folder) for folder in sys.path]
     theirs, requests = Pipe(duplex=False)
@@ -239,7 +239,7 @@ class JinjaTemplate:
         if len(self.source) > self.limits.source:
             raise InputError(
                 f"the chat template has {len(self.source):,} characters, and at most"
-                f" {self.limits.source:,} are taken: it is no chat template, or one that does harm"
+                f" {self.limits.source:,} are allowed: it may not be a chat template"
             )
         try:
             request = json.dumps([_now().isoformat(), self.source, variables, talk])
@@ -310,7 +310,7 @@ def read_chat_template(path: Path | str) -> ModelTemplate:
             raise InputError(str(error)) from error
     if place.suffix not in (".json", *_JINJA):
         raise InputError(
-            f"{place}: no file that a chat template is read from: give a folder, a GGUF file,"
+            f"{place}: a chat template cannot be read from this file: give a folder, a GGUF file,"
             f" {CONFIG} or a file that ends in .jinja"
         )
     config = place if place.suffix == ".json" else place.with_name(CONFIG)
@@ -339,7 +339,7 @@ def _default(fields: Mapping[str, Any], place: Path) -> str:
             case _:
                 pass
     if not isinstance(written, str):
-        raise InputError(f"{place}: there is no chat_template in it")
+        raise InputError(f"{place}: has no field chat_template")
     return written
 
 
