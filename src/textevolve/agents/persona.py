@@ -196,7 +196,6 @@ PROPOSALS = 4
 PROPOSAL_TOKENS, CHOICE_TOKENS = 160, 30
 GROUP = 20
 """The number of proposed edits from which the model chooses at a time."""
-"""Number of proposals from which the model chooses at a time."""
 
 
 class PersonaPlan(Frozen):

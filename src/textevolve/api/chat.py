@@ -76,7 +76,7 @@ class OpenChat(StaysOpen):
         return self.resource.current.learned() if self.resource.current else []
 
     def finish(self) -> None:
-        """Wait until memories have been made of all turns."""
+        """Wait until memories have been made from all turns."""
         if self.resource.current is not None:
             self.resource.wait(AgentChat.finish)
 

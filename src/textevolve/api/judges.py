@@ -1,4 +1,4 @@
-"""Judges as objects, for example in `evaluate(..., judge=Debate(rounds=2))`."""
+"""Judges as Python objects with options, for example in `evaluate(..., judge=Debate(rounds=2))`."""
 
 from __future__ import annotations
 

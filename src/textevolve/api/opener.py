@@ -29,8 +29,8 @@ Rows: TypeAlias = str | Path | Iterable[Mapping[str, Any]]
 """The rows of a data set: the name of a file, or the rows themselves, each a mapping of columns."""
 
 AskedModel: TypeAlias = "str | Chain | Callable[..., Any]"
-"""What answers prompts: a model by its spec, or a chain by its file, by its import path or as an
-object."""
+"""The model that answers prompts, by its spec, or a chain that answers instead: its file, its
+import path or the chain itself."""
 
 AskedTarget: TypeAlias = "str | Mapping[str, Any] | Callable[..., Any]"
 """An application that answers rows: its address, `python:` path, `cmd:` program or description

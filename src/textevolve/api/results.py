@@ -1,4 +1,4 @@
-"""The result of `evaluate`, the same for all judges."""
+"""The result of `evaluate`, in the same form for all judges."""
 
 from __future__ import annotations
 

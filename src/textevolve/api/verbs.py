@@ -423,10 +423,11 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> GeneratedProfile:
-        """Have a model write a profile for judging `subject`.
+        """Have a model write a profile (agents and rules of a debate) for judging `subject`.
 
         Raises:
-            AnswerError: the model wrote no usable profile in two attempts; says what was wrong.
+            AnswerError: the model wrote no usable profile in two attempts; the message says what
+                was wrong.
         """
         generated: GeneratedProfile = await self._run_kind(
             "profile", name, subject=subject, agents=agents, model=model, seed=seed
@@ -606,8 +607,8 @@ class AsyncClient(MemoryVerbs):
     ) -> AsyncGenerator[AgentChat]:
         """Open a chat with an agent, NAMESPACE/AGENT. `say` yields events as they come: recalled
         memories, pieces of the answer, and finally a `ChatAnswer`. At the end of the block memories
-        are made of all turns; after an error in the block they are made when the next chat with the
-        agent begins. `memory`: recall memories, and make new ones.
+        are made from all turns; after an error in the block they are made when the next chat with
+        the agent begins. `memory`: recall memories, and make new ones.
 
         Raises:
             InputError: there is no such agent or session.

@@ -177,7 +177,8 @@ def _take_items(
 
 
 class SyncMethod(Generic[P, T]):
-    """A blocking version of an async method. The owner's `call_sync` runs the async method."""
+    """A descriptor that turns an async method into a blocking one. The owner's `call_sync` runs the
+    async method."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method

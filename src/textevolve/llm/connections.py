@@ -48,8 +48,8 @@ LONG_VALUE = 16
 
 
 class Http:
-    """HTTP connections to one host. Only this class writes a key into a header, and it removes keys
-    from answers."""
+    """The HTTP connections to one host. Only this class writes a key into a header, and it removes
+    keys from answers."""
 
     def __init__(
         self,
@@ -257,7 +257,12 @@ class Http:
 
 class BegunAnswer:
     """An answer whose status has arrived and whose body has not been read. Closing it early ends
-    the call."""
+    the call.
+
+    Attributes:
+        status: The HTTP status.
+        headers: The headers of the answer.
+    """
 
     def __init__(self, http: Http, answer: aiohttp.ClientResponse) -> None:
         self._http, self._answer = http, answer

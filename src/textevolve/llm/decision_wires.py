@@ -73,7 +73,8 @@ Post: TypeAlias = Callable[[URL, bytes], Awaitable[tuple[int, Mapping[str, str],
 
 
 class _UnansweredError(Exception):
-    """The endpoint gave no usable answer to a question; the message is the reason."""
+    """The error that the endpoint gave no usable answer to a question; the message is the
+    reason."""
 
 
 class DecisionAnswer(BaseModel):

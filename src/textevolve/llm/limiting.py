@@ -36,6 +36,9 @@ ANSWER = 200.0
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
+    """A call that waits for its start. `place`: is resolved when the call may start; `tokens`: the
+    estimated tokens of the call."""
+
     place: asyncio.Future[None]
     tokens: float
 
@@ -46,10 +49,16 @@ class Limited:
 
     Additive increase: the limit grows by one for each round of `limit` answers while it is fully
     used, up to `most` (by default `start`). Multiplicative decrease: a 429 halves the limit, once
-    for all calls that had started before, but never below 1. Calls also wait for `buckets`, which
-    may be shared with other models, for limits that the endpoint reports, and for the time that a
-    429 names. A call that would wait more than `patience` seconds raises `UnavailableError`.
-    `whose`: the endpoint's name in messages.
+    for all calls that had started before, but never below 1. Calls also wait for limits that the
+    endpoint reports, and for the time that a 429 names.
+
+    Args:
+        model: The model that is limited.
+        start: The limit at the beginning.
+        most: The highest limit; None: `start`.
+        buckets: Rate limits that calls wait for, which may be shared with other models.
+        whose: The endpoint's name in messages.
+        patience: The most seconds that a call may wait; a longer wait raises `UnavailableError`.
     """
 
     def __init__(
@@ -307,9 +316,9 @@ BURST = 0.1
 
 class RateBucket:
     """A token bucket for a limit per minute from the settings: the share `BURST` of the limit is
-    available at once, the rest accrues over time. `kind`: requests or tokens.
+    available at once, the rest accrues over time. `kind`: "requests" or "tokens".
 
-    At most `limit` requests start in any 60 seconds. Of tokens, one call may exceed the limit,
+    At most `limit` requests start in any 60 seconds. A limit of tokens may be exceeded by one call,
     since its tokens are known only afterwards, and since a call larger than the bucket must start
     at some time.
     """

@@ -93,6 +93,9 @@ _Key = tuple[Path, int, int, int | None]
 
 @dataclass(eq=False)
 class _Shared:
+    """A running server, which several `LocalServer` references share. `holds`: their number;
+    `process`: the id of the process that started it."""
+
     key: _Key
     native: Any
     address: str

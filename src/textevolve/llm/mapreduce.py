@@ -127,6 +127,8 @@ class Compressed:
 
 
 class _Part(NamedTuple):
+    """A shortened text with the losses of shortening it."""
+
     text: str
     dropped: Dropped
 

@@ -46,6 +46,8 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
+    """A text that waits for its embedding. `outcome`: the future that receives the embedding."""
+
     tokens: Tokens
     outcome: asyncio.Future[npt.NDArray[np.float32]]
 

@@ -30,8 +30,8 @@ def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
 
 
 class StreamedThoughts:
-    """Removes the reasoning at the beginning of a streamed text. Reasoning that never ends is
-    withheld; `split_reasoning` decides once the text is complete."""
+    """A filter that removes the reasoning at the beginning of a streamed text. Reasoning that never
+    ends is withheld; `split_reasoning` decides once the text is complete."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []

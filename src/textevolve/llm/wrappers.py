@@ -126,8 +126,8 @@ class Journaled:
     """A model that answers from the journal if it can; otherwise it calls the wrapped model, and
     stores the outcome before returning it.
 
-    Equal requests at the same time are sent once. Cancelled calls and calls stopped by a budget are
-    not stored.
+    Equal requests at the same time are sent once. Calls that were cancelled or stopped by a budget
+    are not stored.
     """
 
     def __init__(self, model: Model, journal: Journal, listener: Listener = silence) -> None:
@@ -390,7 +390,8 @@ class Allowance:
 
 
 class Budgeted:
-    """A model whose calls are limited by a `Budget`."""
+    """A model that reserves the need of each call in the run's `Budget` before it calls the wrapped
+    model."""
 
     def __init__(
         self,

@@ -144,8 +144,8 @@ def json_depth(body: bytes) -> int:
 
 
 class Replay:
-    """An ASGI `receive` that returns a body already read once, and then the client's next messages,
-    such as its disconnection."""
+    """An ASGI `receive` function for the application: it returns the body that was read already,
+    and then the client's next messages, such as its disconnection."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body

@@ -63,8 +63,8 @@ class Bucket:
 
 @dataclass
 class UsageLimits:
-    """The remaining quota of each key and each namespace. A caller without a limit is never
-    stopped."""
+    """The remaining quota of each key and each namespace. Callers without a limit are never
+    refused."""
 
     resources: Store
     _requests: dict[str, Bucket] = empty_default(dict)

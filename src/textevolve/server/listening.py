@@ -36,7 +36,7 @@ disconnected after a minute."""
 
 
 class PromptProtocol(AutoHTTPProtocol):
-    """An HTTP protocol that closes the connection of a client that sends no complete request in
+    """An HTTP protocol that closes the connection if the client does not send a complete request in
     time."""
 
     cycle: Any

@@ -73,7 +73,8 @@ _FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNOREC
 
 
 class QueueFullError(Exception):
-    """The endpoint's queue of batch jobs is full, or the job is too large for it."""
+    """The error that the endpoint's queue of batch jobs is full, or that a job is too large for
+    it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class KeptBatch:
 
 
 class NotBatchedError(Exception):
-    """The call cannot be sent in a batch job; send it directly."""
+    """The error that a call cannot be sent in a batch job and must be sent directly."""
 
 
 class BatchLedger(Protocol):

@@ -55,13 +55,17 @@ NamesGiven: TypeAlias = Mapping[str, Any] | Iterable[str] | str
 
 
 class Chain:
-    """A function of named values to named values: `chain(question="...")["answer"]`, or
-    `await chain.acall(question="...")`.
+    """A function of named values to named values: `chain(question="...")["answer"]`, or `await
+    chain.acall(question="...")`.
 
-    `name`: its name in traces and reports. `steps`: in the order of their execution. `inputs`:
-    names, or names with types; by default all values that the steps use and do not produce.
-    `outputs`: likewise; by default the value of the last step. `model`: the spec of the model for
-    steps that name none; None: the model of the run.
+    Attributes:
+        name: The name in traces and reports.
+        steps: The steps in the order of their execution.
+        inputs: The names of the inputs, or names with types; by default all values that the steps
+            use and do not produce.
+        outputs: The names of the outputs, or names with types; by default the value of the last
+            step.
+        model: The spec of the model for steps that name none; None: the model of the run.
 
     Raises:
         InputError: a step uses a value that does not exist, or produces one that exists already.
@@ -280,9 +284,9 @@ def _single(outputs: Values) -> Any:
 
 
 class ChainDoor(Protocol):
-    """A chain whose models are open, such as `OpenChain`, for LangChain and DSPy programs. Errors
-    are passed through unchanged, and cancelling the caller cancels the chain. `__call__` blocks
-    until the outputs are there, also while an event loop is running."""
+    """The interface that LangChain and DSPy programs use to call a chain whose models are open,
+    such as `OpenChain`. Errors are passed through unchanged, and cancelling the caller cancels the
+    chain. `__call__` blocks until the outputs are there, also while an event loop is running."""
 
     @property
     def chain(self) -> Chain: ...
@@ -291,8 +295,9 @@ class ChainDoor(Protocol):
 
 
 class ModelDoor(Protocol):
-    """An open model. Within a step of a running chain, calls use the journal, limits and usage
-    count of that chain. `ask` is for async code, `wait` for code that is not."""
+    """The interface that LangChain and DSPy programs use to call an open model. Within a step of a
+    running chain, calls use the journal, limits and usage count of that chain. `ask` is for async
+    code, `wait` for code that is not."""
 
     @property
     def name(self) -> str: ...
@@ -394,14 +399,15 @@ def _check(name: str, kind: Any, value: Any) -> Any:
 
 
 class PromptSet(Mapping[str, str]):
-    """Prompts by name: `PromptSet(draft="Write about {topic}.", check="...")`.
+    """Prompts of a program that `calibrate` can improve: `PromptSet(draft="Write about {topic}.",
+    check="...")`.
 
     A mapping from names to prompt templates. While `calibrate` tries other templates, the mapping
     returns those instead. `fill` fills a template in, and `ask` sends it to a model: the model of
     the run, otherwise that of the settings.
 
     Raises:
-        InputError: a text is blank or no text.
+        InputError: a prompt is blank, or is not a text.
     """
 
     def __init__(self, texts: Mapping[str, str] | None = None, /, **named: str) -> None:

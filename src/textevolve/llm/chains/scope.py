@@ -49,8 +49,9 @@ class StepTrace:
 
 
 class TraceRecorder:
-    """A recorder of one step: it fills `trace`, and adds the step's usage to the traces of all
-    enclosing steps."""
+    """A recorder of one step: it fills the step's `trace`, and adds the step's usage to the traces
+    of all enclosing steps. `path`: the names of the enclosing steps and of this one, joined by
+    slashes."""
 
     def __init__(self, name: str, kind: str, parent: TraceRecorder | None = None) -> None:
         self.parent = parent

@@ -57,9 +57,12 @@ class FormatMatch:
 
 @dataclass(frozen=True, slots=True)
 class TemplateCheck:
-    """The result of testing a template. `formats`: the known formats that are similar, the best
-    match first. `system`: the reason why the model never sees a system message; empty if it sees
-    them."""
+    """The result of testing a chat template.
+
+    Attributes:
+        formats: The known formats that are similar, the best match first.
+        system: The reason why the model never sees a system message; empty if it sees them.
+    """
 
     formats: tuple[FormatMatch, ...]
     system: str

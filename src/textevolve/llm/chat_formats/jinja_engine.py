@@ -41,7 +41,7 @@ LONGEST_REASON = 500
 
 
 class TooLong(Exception):
-    """The rendered text is longer than the limit."""
+    """The error that the rendered text is longer than the limit."""
 
 
 class _GenerationTag(jinja2.ext.Extension):

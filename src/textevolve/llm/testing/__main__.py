@@ -1,4 +1,5 @@
-"""`python -m textevolve.llm.testing`: see `textevolve.llm.testing.server`."""
+"""Run the scripted server: `python -m textevolve.llm.testing`; see
+`textevolve.llm.testing.server`."""
 
 from textevolve.llm.testing.server import main
 

@@ -1,4 +1,5 @@
-"""OpenAI's API: `/v1/chat/completions`, `/v1/responses`, `/v1/embeddings` and `/v1/models`."""
+"""The paths of OpenAI's API: `/v1/chat/completions`, `/v1/responses`, `/v1/embeddings` and
+`/v1/models`."""
 
 from __future__ import annotations
 

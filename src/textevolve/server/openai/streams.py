@@ -1,5 +1,5 @@
-"""Stop answering once a client has disconnected, and send answers as server-sent events in
-OpenAI's format."""
+"""Send answers as server-sent events in OpenAI's format, and stop answering once a client has
+disconnected."""
 
 from __future__ import annotations
 

@@ -124,7 +124,8 @@ def run_detail(server: ServerState, seen: Seen) -> RunDetail:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """The filter of a list of runs; empty fields match every run."""
+    """The filter of a list of runs; empty fields match every run. `kind`: the kind of study;
+    `text`: a part of the run's name or id."""
 
     kind: str = ""
     status: StudyStatus | None = None
