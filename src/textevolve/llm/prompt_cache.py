@@ -71,7 +71,8 @@ def breakpoints(request: Request) -> tuple[tuple[int, int], ...]:
 def add_hints(
     body: dict[str, Any], request: Request, how: PromptCache, refused: Collection[str]
 ) -> None:
-    """Add the cache hints to the body of a request, except those that the endpoint refused."""
+    """Add the cache hints to the body of a request. Hints that the endpoint refused are left
+    out."""
     if how == "key" and KEY_FIELD not in refused:
         key = prefix_key(request)
         if key is not None:

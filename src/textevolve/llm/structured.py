@@ -5,7 +5,7 @@ succeeded, the parse mode.
 2. A text with prose or fences around one complete object is read tolerantly (`tolerant`).
 3. The model is asked once more with the error named (`asked-again`).
 
-After that there is an `AnswerError`, never an invented value: broken JSON is not repaired.
+If no step succeeds, an `AnswerError` is raised. No value is invented: broken JSON is not repaired.
 
 Ambiguous answers are asked for again, too: a key that occurs twice in one object, at any level; two
 objects, such as a draft and a final one, unless the second repeats the first exactly. Reasoning
