@@ -1,7 +1,8 @@
-"""Loops that make text better by a judge's measure: generate, judge, revise, keep the best.
+"""Loops that improve texts by a judge's scores: generate, judge, revise, keep the best.
 
-`optimization.py` improves one answer, `innovation.py` its input, `calibration.py` a prompt template
-over many inputs; `guidance.py` puts a debate's reasoning into an answer's prompt, and
-`profile_writing.py` writes a profile. `rules.py` judges without a model. A loop takes any
-`Evaluator` and never knows how it judges; no debate, store or display is imported here.
+`optimization.py` improves one answer, `innovation.py` its input, and `calibration/` a prompt
+template over many inputs. `guidance.py` puts a debate's reasoning into the prompt for an answer,
+and `profile_writing.py` has a model write a debate's profile. `rules.py` judges without a model. A
+loop takes any `Evaluator` without knowing how it judges; this package imports no debate, store or
+display.
 """

@@ -1,7 +1,7 @@
-"""Shared parts of all loops: an attempt and its judgement, the reasons to stop, the time limit,
-text similarity, the prompts, the feedback that a writer gets, and user-defined judges.
+"""The shared parts of all loops: an attempt and its judgement, the reasons to stop, the time limit,
+the similarity of texts, the prompts, the feedback for a writer, and user-defined judges.
 
-A failed attempt is recorded and has no score; it never counts as one of score 0.
+A failed attempt is recorded and has no score; it never counts as one with the score 0.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from textevolve.user_code import UserCodeError, call_function, is_async
 StopReason = Literal[
     "accepted", "converged", "oscillating", "max_iterations", "budget", "failed", "stopped"
 ]
-"""Why a loop ended. `stopped`: by the user; `failed`: no attempt has a score."""
+"""Why a loop ended: an attempt was accepted, scores no longer rise (`converged`) or go up and down
+(`oscillating`), a limit was reached, no attempt has a score (`failed`), or the user stopped it."""
 
 
 Made = Literal["written", "revised"]
-"""How an attempt was made: from the task alone, or from an attempt before."""
+"""How an attempt was made: written from the task alone, or revised from an earlier attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One text that a loop made, and what became of it. `iteration` counts from 1.
-
-    `output` is None where none was generated; `evaluation` says why in either case where there is
-    no result. `similarity` in [0, 1] to the attempt before. `notes`: what was noticed, such as a
-    degenerate output that was asked for again. `second`: of a judge that the loop never sees.
-    `instructions`: what the judge wants changed. `made`: None where that was not noted.
-    """
+    """One text that a loop generated, and its judgement. `iteration`: its number, from 1. `output`:
+    None if none was generated. `evaluation`: the result, or the failure of generating or judging
+    it. `similarity`: to the attempt before, in [0, 1]; None for the first. `notes`: remarks, such
+    as a degenerate output that was requested again. `second`: the outcome of a second judge, whose
+    scores the loop does not use; None without one. `instructions`: the changes that the judge
+    wants. `made`: None in records of early versions."""
 
     iteration: int
     output: str | None
@@ -69,6 +69,7 @@ class Attempt:
 
 
 TIME_IS_UP = "the time limit is reached; raise it to go on"
+"""The message of an error, or of a failure, because of the time limit."""
 
 
 @asynccontextmanager
@@ -89,8 +90,9 @@ async def within_time(seconds: float | None) -> AsyncGenerator[None]:
 
 
 class Generator(Protocol):
-    """Makes a text for a task: the first from the task alone, later ones by revising `previous` as
-    `feedback` instructs. Nothing else of the history reaches it, so its prompt does not grow."""
+    """A function that writes a text for a task. The first text is written from the task alone,
+    later ones by revising `previous` according to `feedback`. It gets no other part of the history,
+    so its prompt does not grow."""
 
     async def __call__(
         self,
@@ -116,29 +118,32 @@ def prompts_version() -> dict[str, str]:
 
 
 WORDS_COMPARED = 1000
-"""Of longer texts only the first so many words are compared: the time grows with their product."""
+"""The number of words of each text that are compared, since the time grows with the product of both
+numbers."""
 
 
 def text_similarity(one: str, other: str) -> float:
-    """Return the share in [0, 1] of the words of two texts that stand in the same order in both; 1
-    if all words are equal."""
+    """Return the share in [0, 1] of the words of two texts that are in the same order in both; 1 if
+    all words are equal."""
     ours, theirs = (text.casefold().split()[:WORDS_COMPARED] for text in (one, other))
     return SequenceMatcher(None, ours, theirs, autojunk=False).ratio()
 
 
 NEAR_COPY = 0.998
-"""Similarity to the attempt before from which one counts as a copy; a word put into a text of two
-hundred is a change."""
+"""The similarity to the attempt before from which an attempt counts as a copy. One word added to
+two hundred is still a change."""
 
 SHRUNK, GROWN = 0.1, 10.0
-"""A revision of less or more than so many times the length before is absurd."""
+"""The ratios of a revision's length to the length before, below (`SHRUNK`) and above (`GROWN`)
+which it counts as degenerate."""
 
 LONGEST = 100_000
-"""Characters above which a first attempt is absurdly long."""
+"""The number of characters above which a first attempt counts as degenerate."""
 
 
 def notice_degenerate(output: str, previous: str | None) -> str:
-    """Return what is wrong with an output by length and similarity alone; empty if nothing is."""
+    """Return the fault of an output that its length and its similarity show; empty if there is
+    none."""
     if not output.strip():
         return "empty"
     if "\0" in output:
@@ -159,17 +164,18 @@ def notice_degenerate(output: str, previous: str | None) -> str:
 
 MOST_INSTRUCTIONS = 10
 INSTRUCTION_SHOWN = 400
-"""The limits on the instructions that a writer gets: their number, and the characters of each."""
+"""The limits on the instructions for a writer: their number, and the characters of each."""
 
 CLEAR = 0.9
-"""P(yes) from which a judge's question asks for nothing more."""
+"""The probability of yes from which an answer to a judge's question asks for no change."""
 
 
 def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
     """Return the instructions for changing a candidate, about one sentence each.
 
-    From `metadata["instructions"]` of its result, a debate's `feedback`, a judge's questions that
-    were not answered with a clear yes, or the lines of the result's feedback: the first there is.
+    They are taken from the first of these that exists: `metadata["instructions"]` of its result, a
+    debate's `feedback`, a judge's questions that were not answered with a clear yes, the lines of
+    the result's feedback.
     """
     result = evaluation.result[index]
     if isinstance(result, Failure):
@@ -195,14 +201,14 @@ REASON_CHARACTERS: Mapping[str, int] = {
     "Arguments": 1200,
     "Strengths": 300,
 }
-"""Characters of each part of a judge's reasons that a writer is shown, in this order."""
+"""The maximum number of characters of each part of a judge's reasons for a writer, in the order of
+the prompt."""
 
 
 def reasons_of(evaluation: Evaluation) -> str:
-    """Return a judge's reasons about a candidate, for the rewriter of its prompt: the changes come
-    first, and each part has its own budget, so that none crowds out another. Of a debate the
-    arguments of its last round are among it, as LLM_grad is handed them.
-    """
+    """Return a judge's reasons about a candidate, for a model that rewrites its prompt. The
+    requested changes come first; each part has its own limit, so that no part displaces another.
+    For a debate, the arguments of its last round are included, as in LLM_grad."""
     by_candidate: Any = getattr(evaluation, "feedback", None)
     if not (by_candidate and isinstance(by_candidate, tuple)):
         result = evaluation.result[0]
@@ -246,7 +252,7 @@ def _cut(text: str, characters: int) -> str:
 
 
 def _from_questions(answers: Mapping[str, float]) -> list[str]:
-    """Turn the questions that a judge did not answer with a clear yes into instructions, the worst
+    """Convert the questions that were not answered with a clear yes to instructions, the worst
     first."""
     return [
         f"Let the answer to this be a clear yes (now {probability(odds):.0%}): {question}"
@@ -264,11 +270,11 @@ def _tidy(lines: Sequence[object]) -> tuple[str, ...]:
 
 
 async def ask_judge(judge: Evaluator, case: Case) -> Evaluation | Failure:
-    """Ask a judge about a case; return its evaluation, or a failure for any error of this case
-    alone.
+    """Have a judge judge a case; return its evaluation, or a failure for any error that concerns
+    only this case.
 
     Raises:
-        FatalModelError, SettingsError, StoreError: it would be the same for all cases.
+        FatalModelError, SettingsError, StoreError: the error would be the same for all cases.
     """
     try:
         check_case(case)
@@ -290,7 +296,7 @@ def outcome_of(evaluation: Evaluation) -> EvaluationResult | Failure:
 
 @dataclass(frozen=True, slots=True)
 class PlainEvaluation:
-    """An evaluation that holds given results, usage and coverage."""
+    """An evaluation that consists of existing results, their usage and their coverage."""
 
     result: tuple[EvaluationResult | Failure, ...]
     usage: Usage
@@ -300,10 +306,10 @@ class PlainEvaluation:
 def as_evaluator(given: Callable[[Case], Any]) -> Evaluator:
     """Wrap a callable that takes a `Case` as an evaluator.
 
-    It may give an `Evaluation`; or, for each candidate in order, an `EvaluationResult`, a `Failure`
-    or a number from 0 to 1; for a single candidate also one of these alone. Where it gives anything
-    else, each candidate has a failure that says what is wrong; what it raises comes as a
-    `UserCodeError`, which every run takes for a failure of the one case.
+    The callable may return an `Evaluation`, or, for each candidate in order, an `EvaluationResult`,
+    a `Failure` or a number from 0 to 1; for a single candidate also one of these without a list.
+    For any other result, each candidate gets a failure with the reason. An exception becomes a
+    `UserCodeError`, which runs treat as a failure of the one case.
     """
 
     async def judge(case: Case, /) -> Evaluation:

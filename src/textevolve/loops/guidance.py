@@ -1,7 +1,8 @@
-"""Guided reasoning: a discussion of possible answers as a chain of thought in the final prompt.
+"""Guided reasoning: a discussion of possible answers serves as the chain of thought in the final
+prompt.
 
-Who discusses, and how, is decided above: the discussion comes in as text. The same question is also
-answered without it, so that the two answers can be compared.
+The caller decides who discusses and how; the discussion is passed as text. The same question is
+also answered without it, so that both answers can be compared.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from textevolve.spec import Frozen, option
 
 Ending = Literal["done", "budget", "failed"]
 Discuss = Callable[[tuple[str, ...]], Awaitable[str]]
-"""From candidate answers to the transcript of a discussion about them."""
+"""A function that returns the transcript of a discussion about candidate answers."""
 
 
 class GuidancePlan(Frozen):
-    """How a question is answered."""
+    """The options of answering a question with a discussion."""
 
     proposals: int = option(
         3, "Answers that are drawn for the debate where none are given.", group="Debate", ge=1
@@ -50,8 +51,9 @@ class GuidancePlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class GuidanceContext:
-    """The model of a guidance, the discussion to use, the number of proposals drawn concurrently,
-    and the time limit in seconds."""
+    """The context of a guidance. `model`: answers the question. `discuss`: returns the discussion.
+    `concurrency`: the number of proposals drawn concurrently. `time_limit`: in seconds; None: no
+    limit."""
 
     model: Model
     discuss: Discuss
@@ -70,8 +72,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Guided:
-    """The result of a guidance. `plain` is the answer without the discussion, `guided` the one with
-    it; None if it was not reached. `reason` says why it did not end as `done`."""
+    """The result of a guidance. `candidates`: the discussed answers. `transcript`: the discussion.
+    `plain`: the answer without the discussion, `guided`: the one with it; None if it was not
+    reached. `reason`: why it did not end as `done`."""
 
     question: str
     candidates: tuple[str, ...]
@@ -107,9 +110,7 @@ async def answer_guided(
     question: str, plan: GuidancePlan, context: GuidanceContext, candidates: tuple[str, ...]
 ) -> Guided:
     """Answer `question` twice: with the discussion of `candidates` in the prompt, and without it.
-
-    Candidates are drawn from the model where none are given. The usage is without that of the
-    discussion.
+    Without candidates, they are drawn from the model. The usage does not include the discussion.
 
     Raises:
         InputError: the question or a candidate cannot be used.
@@ -181,7 +182,7 @@ async def propose(
     """Draw candidate answers from the model, each with its own seed; duplicates are dropped.
 
     Raises:
-        CallError: none came. BudgetError: a limit was reached before all had come.
+        CallError: no call succeeded. BudgetError: a limit was reached before all were drawn.
     """
 
     async def draw(number: int) -> str | CallError | BudgetError:

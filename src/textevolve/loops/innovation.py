@@ -1,9 +1,10 @@
-"""Innovate: a better input, found without labels. Generate, judge, refine the input, and again.
+"""Innovate: find a better input without labels, by generating outputs, judging them and refining
+the input, repeatedly.
 
-Outputs are judged against the person's own words, not against the input as it was refined, so that
-no refinement can win by asking for something easier. An input's score is the mean over outputs that
-it was tuned on, which flatters it; so it is taken only if outputs that are drawn anew for both ends
-say so, too, by a one-sided test.
+Outputs are judged against the user's own input, not against the refined one, so that no refinement
+can win by asking for something easier. The score of an input is the mean over the outputs on which
+it was tuned, which overestimates it. A refined input is therefore accepted only if it is also
+better by a one-sided test on newly drawn outputs of the first and the best input.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ from textevolve.spec import Frozen, option
 from textevolve.statistics.comparisons import permutation_p
 
 ANOTHER_TEMPERATURE = 1.0
-"""Of a second try, where the first gave nothing that could be used."""
+"""The sampling temperature of a second attempt, if the first gave no usable answer."""
 
 REMARKS_SHOWN = 12
+"""The maximum number of remarks that a refinement gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ def mean_score(samples: Sequence[Sample], threshold: float | None) -> Evaluation
 
 
 def find_skipped(samples: Sequence[Sample]) -> Failure | None:
-    """Return the first failure of an output that a limit kept from being generated or judged; None
-    without one."""
+    """Return the first failure of an output that a limit prevented from being generated or judged;
+    None without one."""
     failures = (s.evaluation for s in samples if isinstance(s.evaluation, Failure))
     return next((failure for failure in failures if failure.kind == "skipped"), None)
 
@@ -113,17 +115,19 @@ def describe_missing(samples: Sequence[Sample]) -> tuple[str, ...]:
 
 
 FRESH_SEEDS = 1_000_000
-"""Added to the seed of outputs that no input was tuned on."""
+"""The number added to the seeds of newly drawn outputs, on which no input was tuned."""
 
 ALPHA = 0.05
-"""How often, at most, an input that is no better may be taken."""
+"""The significance level: the maximum probability of accepting an input that is not better."""
 FEWEST_FRESH = 3
-"""Fresh outputs of each end below which no difference could be believed (1 of 20 partings)."""
+"""The least number of new outputs for each of the two inputs; with fewer the test cannot be
+significant (there are 20 ways to divide 6 outputs)."""
 ATTEMPT, FRESH = "attempt", "fresh"
+"""The steps that events report."""
 
 
 class InnovationPlan(Frozen):
-    """How an input is refined."""
+    """The options of refining an input."""
 
     outputs: int = option(
         4, "Outputs that are drawn and judged for each input.", group="Search", ge=1
@@ -168,8 +172,9 @@ class InnovationPlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class InnovationContext:
-    """The context of an innovation: the model that writes and refines, the judge of its outputs,
-    the number of outputs drawn at once, and the time limit in seconds."""
+    """The context of an innovation. `model`: writes outputs and refines inputs. `evaluator`: judges
+    outputs. `concurrency`: the number of outputs drawn at once. `time_limit`: in seconds; None: no
+    limit."""
 
     model: Model
     evaluator: Evaluator
@@ -188,10 +193,11 @@ class RefinedInput(Attempt):
 
 @dataclass(frozen=True, slots=True)
 class Innovation:
-    """The result of an innovation. `attempts`: the inputs in order, the user's first. `before` and
-    `after`: outputs drawn anew for the first and the best one, empty where they were not drawn: no
-    input was better, or a limit was reached. `tested`: the best one has to be better on those, to
-    be taken."""
+    """The result of an innovation. `input`: the user's own. `attempts`: the inputs in order, the
+    user's first. `before`, `after`: newly drawn outputs of the first and the best input; empty if
+    they were not drawn, because no input was better or a limit was reached. `min_gain`: the least
+    gain of the mean score that counts. `tested`: whether the best input must also be better on new
+    outputs to be accepted."""
 
     input: str
     attempts: tuple[RefinedInput, ...]
@@ -211,7 +217,7 @@ class Innovation:
 
     @property
     def refined(self) -> str:
-        """Return the best refined input if it was taken, otherwise the user's own."""
+        """Return the best refined input if it was accepted, otherwise the user's own."""
         best = self.best if self.accepted else None
         return best.output if best is not None and best.output is not None else self.input
 
@@ -223,8 +229,8 @@ class Innovation:
 
     @property
     def accepted(self) -> bool:
-        """Tell whether a refined input is taken: it scores higher, also on fresh outputs if these
-        are required."""
+        """Return whether a refined input is accepted: it scores higher, also on new outputs if
+        these are required."""
         return self.improved and (not self.tested or self.p <= ALPHA)
 
     @property
@@ -312,7 +318,7 @@ async def _search(work: _Work) -> tuple[StopReason, str]:
     """Refine the input until the score stops rising; return the reason for the end.
 
     Raises:
-        BudgetError: a limit kept outputs from being drawn or judged.
+        BudgetError: a limit prevented outputs from being drawn or judged.
     """
     plan, without_gain = work.plan, 0
     best = await _judge_input(work, 1, work.input, None)
@@ -365,10 +371,10 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
 
 
 async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: bool) -> str:
-    """Ask for a new input by the remarks on the outputs of the best one.
+    """Ask for a new input that follows the remarks on the outputs of the best one.
 
     Raises:
-        ModelError: none came.
+        ModelError: the call failed.
     """
     assert best.output is not None
     remarks = gather_remarks(best.samples)
@@ -469,7 +475,7 @@ async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) ->
     """Generate an output; if it is empty, ask once more.
 
     Raises:
-        AnswerError: it was empty twice. ModelError: none came.
+        AnswerError: it was empty twice. ModelError: the call failed.
     """
     request = Request(
         messages=(Message("user", (text,)),),

@@ -1,8 +1,9 @@
-"""Any evaluator as a metric: for plain Python, for DSPy's `metric(example, pred, trace)` and GEPA.
+"""Use any evaluator as a metric: in plain Python, as DSPy's `metric(example, pred, trace)`, and for
+GEPA.
 
-DSPy is imported with its first use; the signature of the call shows which of them calls. A text
-that has no score raises, or gets the number that was said beforehand to stand for one: never a 0
-that nobody chose.
+DSPy is imported on first use; the arguments of a call show which framework calls. A text without a
+score raises an error, or gets the score that the user chose for such texts; it never counts as 0
+otherwise.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case
 from textevolve.loops.attempt import outcome_of
 
 Pick: TypeAlias = str | Callable[[Any], str] | None
-"""How a text is found in an example or a prediction: by a field's name, by a function, or, None, by
-all that it holds."""
+"""How the text of an example or a prediction is found: the name of a field, or a function that
+returns it; None: all fields."""
 
 REASONING = ("reasoning", "rationale", "completions")
-"""Fields of a prediction that are not the answer, if no field is named."""
+"""The fields of a prediction that do not belong to the answer, if no field is named."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """An evaluator as a metric that is called without `await`, even if an event loop runs.
+    """An evaluator as a metric that is called without `await`, even while an event loop runs.
 
-    `input` and `output` say where the texts are found. `threshold`: the score from which a text
-    passes; the judge's own where it is None. `missing`: the score in [0, 1] of a text that could
-    not be judged; None: an error is raised. `release` is called when it is closed.
+    `input` and `output`: how the texts of an example and a prediction are found. `threshold`: the
+    score from which a text passes; None: the judge's own. `missing`: the score in [0, 1] of a text
+    that could not be judged; None: raise an error. `release`: called when the metric is closed.
     """
 
     evaluator: Evaluator
@@ -116,7 +117,7 @@ def _find(value: Any, pick: Pick, role: str) -> str:
     """Return the text of an example or a prediction: one field, or all fields with their names.
 
     Raises:
-        InputError: there is none; says what there is.
+        InputError: there is none; lists the existing fields.
     """
     if callable(pick):
         return pick(value)

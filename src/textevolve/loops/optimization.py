@@ -1,12 +1,15 @@
-"""Optimize: generate, judge, revise by what the judge asked for or write anew, keep the best.
+"""Optimize an answer: generate, judge, revise by the judge's instructions or write anew, keep the
+best.
 
-Decisions on earlier attempts come first: when to stop, which is best, whether to revise. Then comes
-the generator that asks a model: an answer to a task, or the revision of an earlier one. Task,
-answer and feedback go into its prompt as data within fences; what the judge says reaches it as a
-list of instructions, and nothing else of the history does, so a prompt does not grow.
+The first functions decide on the basis of earlier attempts: when to stop, which attempt is best,
+whether to revise. `ModelGenerator` then asks a model for an answer to a task, or for the revision
+of an earlier one. Task, answer and feedback are in its prompt as data between marks. It gets the
+judge's feedback as a list of instructions, and no other part of the history, so the prompt does not
+grow.
 
-The steps of a chain may be judged one by one while it runs: a step that fails is revised before the
-next one begins; where that does not help, its task may be split anew, and the results joined.
+The steps of a chain may be judged one by one while the chain runs (`StepImprover`): a failed step
+is revised before the next one begins; if that does not help, its task may be split into parts whose
+results are joined.
 """
 
 from __future__ import annotations
@@ -64,15 +67,17 @@ from textevolve.spans import loop_span, step_span
 from textevolve.spec import Frozen, option
 
 OptimizationMode: TypeAlias = Literal["auto", "revise", "best-of-n"]
-"""How attempts after the first are made; auto tries one revision and goes by its score."""
+"""How attempts after the first are made: as revisions, anew (`best-of-n`), or by `auto`, which
+tries one revision and continues with revisions if its score rises enough."""
 
 ROUNDING = 1e-9
-"""0.70 less 0.65 is a gain of 0.05, whatever binary fractions make of it."""
+"""The tolerance in comparisons of scores, since 0.70 - 0.65 is not exactly 0.05 in binary
+fractions."""
 
 
 def restart_reason(attempts: Sequence[Attempt], mode: OptimizationMode, least: float) -> str:
-    """Return why the next attempt starts anew; empty if it revises an earlier one. `least`: the
-    gain in score that the first revision needs for further revisions."""
+    """Return the reason why the next attempt is written anew; empty if it revises an earlier one.
+    `least`: the gain in score that the first revision needs for further revisions."""
     if mode == "best-of-n":
         return "each attempt is"
     at = next((n for n, attempt in enumerate(attempts) if attempt.made == "revised"), None)
@@ -87,8 +92,8 @@ def restart_reason(attempts: Sequence[Attempt], mode: OptimizationMode, least: f
 
 
 def _find_fault(before: Attempt, revision: Attempt, least: float) -> str:
-    """Return why a revision did not help enough for another one; empty if it did. A revision
-    without a score has shown nothing; a degenerate one may have an undeserved score."""
+    """Return the reason why a revision did not help enough for another one; empty if it did. A
+    revision without a score proves nothing; a degenerate one may have an undeserved score."""
     number = before.iteration
     if before.score is None or revision.score is None:
         return "the first revision has no score"
@@ -113,17 +118,17 @@ def choose_best(attempts: Sequence[Attempt]) -> Attempt | None:
 
 
 def fails_gate(attempt: Attempt) -> bool:
-    """Tell whether an attempt breaks a rule that is a gate."""
+    """Return whether an attempt breaks a rule that is a gate: a rule that a text must not break."""
     outcome = attempt.evaluation
     return isinstance(outcome, EvaluationResult) and bool(outcome.metadata.get(FAILED_GATES))
 
 
 class Stopping(Frozen):
-    """When to stop.
+    """The options that decide when a loop stops.
 
-    Converged: the best of the last `convergence_window` scores is not `min_improvement` above the
-    best before them. Oscillating: the last three scores turn back, their variance is above
-    `oscillation_limit`, and the last is not a new best; None: never.
+    Converged: the best of the last `convergence_window` scores is less than `min_improvement` above
+    the best score before them. Oscillating: the last three scores change direction, their variance
+    is above `oscillation_limit` (None: never), and the last is not a new best.
     """
 
     threshold: float = option(
@@ -169,7 +174,9 @@ class Stopping(Frozen):
 
 
 TEMPERATURE = 0.7
+"""The default sampling temperature of an attempt."""
 MOST_TOKENS = 2000
+"""The default maximum number of tokens of an attempt."""
 
 
 @cache
@@ -184,10 +191,10 @@ def _prompt(name: str) -> Template:
 
 
 class ModelGenerator:
-    """A `Generator` around a model. `usage` is its sum.
+    """A `Generator` that asks a model. `usage`: the sum of its calls.
 
-    The same request again, as for another attempt that begins anew, is another sample. One instance
-    belongs to one loop: its earlier requests decide which sample is next.
+    A repeated request, for example for another attempt that is written anew, draws another sample.
+    An instance belongs to one loop, since its earlier requests determine which sample is next.
     """
 
     def __init__(
@@ -220,7 +227,7 @@ class ModelGenerator:
         """Write an answer to a task, or revise an earlier answer.
 
         Raises:
-            AnswerError: the answer was cut at the token limit. ModelError: it did not come.
+            AnswerError: the answer was cut at the token limit. ModelError: the call failed.
         """
         nonce, text = write_prompt(task, previous, feedback, self._seed)
         request = Request(
@@ -245,7 +252,7 @@ class ModelGenerator:
 def write_prompt(
     task: str, previous: str | None, feedback: Sequence[str], seed: int = 0
 ) -> tuple[str, str]:
-    """Return the nonce of the fences, and the prompt."""
+    """Return the nonce of the marks around texts, and the prompt."""
     listed = "\n".join(f"{n}. {' '.join(line.split())}" for n, line in enumerate(feedback, 1))
     nonce = draw_nonce((task, previous or "", listed), seed)
     if previous is None:
@@ -265,16 +272,18 @@ def unfence(text: str, nonce: str) -> str:
 
 T = TypeVar("T")
 RETRY_TEMPERATURE = 1.0
+"""The sampling temperature with which a degenerate output is requested again."""
 ATTEMPT, DONE = "attempt", "optimization"
-"""The steps that are announced: each attempt with its `Attempt`, the end with the result."""
+"""The steps that events report: each attempt with its `Attempt`, the end with the result."""
 
 InstructionsOf = Callable[[Evaluation, int], Sequence[str]]
+"""A function that returns the instructions for changing the candidate with an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
-    """The attempts of a loop at a task. `reason` says in a sentence why it stopped; `position` is
-    that of the task among those of its run."""
+    """The attempts of a loop at a task. `reason`: a sentence on why it stopped. `threshold`: the
+    score from which an attempt is accepted. `id`, `position`: of the task in its run."""
 
     task: str
     status: StopReason
@@ -305,7 +314,7 @@ class Optimization:
 
 
 class OptimizationPlan(Stopping):
-    """How a text is optimised."""
+    """The options of optimising a text."""
 
     mode: OptimizationMode = option(
         "auto",
@@ -325,9 +334,10 @@ class OptimizationPlan(Stopping):
 
 @dataclass(frozen=True)
 class OptimizationContext:
-    """The context of an optimisation. `second_judge` is a control: nothing is optimised against it.
-    `time_limit`: of the whole loop in seconds, at which a call in flight is given up. What an
-    attempt costs is known of a generator that has a running sum `usage`."""
+    """The context of an optimisation. `second_judge`: a control whose scores the loop does not use.
+    `time_limit`: of the whole loop in seconds, after which a call in flight is abandoned; None: no
+    limit. `instructions`: derives instructions from a judge's evaluation. The usage of an attempt
+    is known only if the generator has a running sum `usage`."""
 
     generator: Generator
     evaluator: Evaluator
@@ -376,13 +386,14 @@ async def optimize_text(
 
 
 UNJUDGED = Failure("skipped", TIME_IS_UP)
-"""Of an attempt in the making."""
+"""The evaluation of an attempt that is not finished."""
 
 
 @dataclass
 class _Loop:
-    """The state of one loop, and its steps. `draft`: the attempt in the making, which has `used`
-    what the generator had before it; `ground`: the last attempt with a score."""
+    """The state of one loop, and its steps. `draft`: the unfinished attempt. `used`: the
+    generator's usage before the draft. `ground`: the last attempt with a score, which a revision
+    starts from."""
 
     task: str
     plan: OptimizationPlan
@@ -395,7 +406,8 @@ class _Loop:
     used: Usage | None = None
 
     async def run(self) -> tuple[StopReason, str]:
-        """Make attempts until a reason to stop; return that reason and a sentence about it."""
+        """Make attempts until there is a reason to stop; return that reason and a sentence about
+        it."""
         try:
             async with within_time(self.context.time_limit):
                 while True:
@@ -447,7 +459,7 @@ class _Loop:
 
     async def _generate(self) -> bool:
         """Set the output or the failure of the draft; return whether the output can be judged. A
-        degenerate output is asked for once more; the first stays if the second is no better."""
+        degenerate output is requested once more; if the second is no better, the first is kept."""
         details = {"iteration": self.draft.iteration, "made": self.draft.made}
         self.context.listener(StepStarted(self.id, "generate", details))
         ground = self.ground if self.draft.made == "revised" else None
@@ -524,10 +536,11 @@ class _Loop:
 
 
 async def _attempted(work: Callable[[], Awaitable[T]]) -> T | Failure:
-    """Return the result of `work`, or a failure; a user's callable may raise anything.
+    """Return the result of `work`, or a failure; a user's callable may raise any exception.
 
     Raises:
-        BudgetError: it is spent. FatalModelError, SettingsError, StoreError: nothing can go on.
+        BudgetError: a limit was reached.
+        FatalModelError, SettingsError, StoreError: no later work can succeed.
     """
     try:
         return await work()
@@ -571,6 +584,7 @@ class _Parts(BaseModel):
 
 
 _STEPS = ("steps/split", "steps/join")
+"""The prompts that split a step's task and join the results."""
 
 
 def composition_prompts() -> dict[str, str]:
@@ -594,8 +608,9 @@ class _Begun:
 
 @dataclass(frozen=True, slots=True)
 class StepImprover:
-    """Improves the answers of a chain's steps as the plan says. `judges`: by the names of steps;
-    others are left alone. `splits`: whether the task of a step that still fails is split."""
+    """A function that improves the answers of a chain's steps. `judges`: the judges by the names of
+    the steps to improve; other steps stay unchanged. `splits`: whether the task of a step that
+    still fails is split. `case`: the case that events name."""
 
     judges: Mapping[str, Evaluator]
     plan: OptimizationPlan
@@ -610,7 +625,7 @@ class StepImprover:
         judge.
 
         Raises:
-            BudgetError: it is spent; what the step would have come to is not known.
+            BudgetError: a limit was reached, so the final answer of the step is unknown.
         """
         if step not in self.judges:
             return answer, Usage()
@@ -639,10 +654,10 @@ class StepImprover:
     async def _improve(
         self, step: str, prompt: str, generator: Generator, plan: OptimizationPlan
     ) -> Optimization:
-        """Let the step's judge score what the generator writes, as the plan says.
+        """Run an optimisation loop for a step, with the step's judge.
 
         Raises:
-            BudgetError: it is spent.
+            BudgetError: a limit was reached.
         """
         context = OptimizationContext(generator, self.judges[step], listener=self.listener)
         improved = await optimize_text(prompt, plan, context, f"{self.case}/{step}")

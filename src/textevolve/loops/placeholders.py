@@ -1,9 +1,10 @@
-"""Prompt templates of the user's: which placeholders they have, filling them, keeping them.
+"""The placeholders in users' prompt templates: find them, fill them in, and check that a rewrite
+keeps them.
 
-`{name}` and `{{ name }}` are placeholders where `name` is a column of the data. Every other brace
-is text and stays as it is, so a template may hold JSON, code, or Jinja that is meant for someone
-else. A name that resembles a column is refused as misspelt. Nothing is ever evaluated, and a value
-that is filled in is not read for placeholders again.
+`{name}` and `{{ name }}` are placeholders if `name` is a column of the data. Other braces are text
+and stay unchanged, so a template may contain JSON, code, or Jinja for another program. A name that
+resembles a column is rejected as misspelt. No expression is evaluated, and values that are filled
+in are not searched for placeholders.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from textevolve.errors import InputError
 _LOOKS_LIKE_ONE = re.compile(r"\{\{\s*([^\W\d]\w*)\s*\}\}|\{([^\W\d]\w*)\}")
 
 _LATEX = re.compile(r"\\[A-Za-z]+(?:\{[^{}]*\})+")
-r"""A command with its arguments, such as `\boxed{answer}`: their braces are not placeholders."""
+r"""A LaTeX command with its arguments, such as `\boxed{answer}`; their braces are no
+placeholders."""
 
 _RESEMBLANCE = 0.8
-"""From this ratio on, two names count as one that is misspelt: `contxt` and `context` have 0.92,
-`titel` and `title` 0.8, `text` and `context` 0.73."""
+"""The similarity ratio from which a name counts as a misspelt column: `contxt` and `context` have
+0.92, `titel` and `title` 0.8, `text` and `context` 0.73."""
 
 
 def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
@@ -39,7 +41,7 @@ def require_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]
     """Return the placeholders that `find_placeholders` finds, and require at least one.
 
     Raises:
-        InputError: there is none, so that every row would make the same prompt.
+        InputError: there is none, so that every row would give the same prompt.
     """
     if not text.strip():
         raise InputError("the template is blank")
@@ -86,8 +88,9 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[str] = ()) -> str:
     """Return the fault in the placeholders of a rewritten template; empty if there is none.
 
-    `names`: the placeholders of `seed`, which must all be kept. Others may not appear, be they
-    columns or not, unless they stand in `seed` too, where they are plain text.
+    `names`: the placeholders of `seed`, the original template, which must all be kept. Other names
+    in braces, of columns or not, are only allowed if `seed` has them, too, where they are plain
+    text.
     """
     lost = [name for name in names if name not in find_placeholders(text, names)]
     if lost:
@@ -102,8 +105,8 @@ def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[s
 
 
 def placeholders_of(text: str) -> tuple[str, ...]:
-    """List everything that looks like a placeholder, without duplicates: for templates that any
-    code may fill in."""
+    """List everything that looks like a placeholder, without duplicates, for templates that other
+    code fills in."""
     return tuple(dict.fromkeys(_similar(text)))
 
 

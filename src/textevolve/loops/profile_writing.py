@@ -1,7 +1,8 @@
-"""A profile written by a model for what is to be judged: agents, components, weights with reasons.
+"""Have a model write a debate's profile for what is to be judged: agents, components, and weights
+with reasons.
 
-What a profile must fulfil is known above, so the check is handed in. A draft that fails it is asked
-for once more, as every structured answer.
+The caller passes the check of a profile, since this layer does not know profiles. A draft that
+fails the check is requested once more, like every structured answer.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import take_decimal
 
 MOST_AGENTS = 12
+"""The maximum number of agents of a written profile."""
 MOST_TOKENS = 3000
-"""Of a draft."""
+"""The maximum number of tokens of a draft."""
 
 Short = Annotated[str, Field(min_length=1, max_length=60)]
+"""The type of names, and that of sentences (`Sentence`), in a draft."""
 Sentence = Annotated[str, Field(min_length=1, max_length=300)]
 
 
@@ -72,7 +75,7 @@ class Draft(_Strict):
 
 
 class ProfilePlan(Frozen):
-    """How a profile is written."""
+    """The options of writing a profile."""
 
     agents: int = option(3, "How many agents debate.", group="Profile", ge=2, le=MOST_AGENTS)
     seed: int = option(0, "Seed of the draft: another seed may give another profile.")
@@ -80,7 +83,7 @@ class ProfilePlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class WrittenProfile:
-    """`text`: the profile as YAML."""
+    """The profile that a model wrote. `text`: the profile as YAML. `draft`: the model's answer."""
 
     text: str
     draft: Draft
@@ -100,11 +103,12 @@ async def write_profile(
     plan: ProfilePlan,
     listener: Listener,
 ) -> WrittenProfile:
-    """Write a profile for judging `subject`. `check` raises InputError where the YAML is none.
+    """Write a profile for judging `subject`. `check`: a function that raises InputError if the YAML
+    is not a valid profile.
 
     Raises:
-        InputError: nothing to be judged is given.
-        AnswerError: no usable profile came in two attempts; says what was wrong.
+        InputError: the subject is empty.
+        AnswerError: the model gave no usable profile in two attempts; the message has the reason.
     """
     check_subject(subject)
     meter = UsageMeter(model)

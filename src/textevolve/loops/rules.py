@@ -1,7 +1,8 @@
-"""Judging without a model: rules from a YAML file, alone or before a judge (`Hybrid`).
+"""Judge texts by rules from a YAML file, without a model (`Rules`), or before another judge
+(`Hybrid`).
 
-Both are `Evaluator`s. Each kind of rule stands as it does in a rules file, with what it finds in a
-text: a score in [0, 1] and, if it is below 1, instructions that say what to change.
+Both are `Evaluator`s. Each class of a rule has the fields of the rule in a file, and a check, which
+returns a score in [0, 1] and, if it is below 1, instructions for changing the text.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from textevolve.user_code import load_function
 
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
-    """A rule's finding about a text: `score` in [0, 1], and the changes to make if it is below
-    1."""
+    """The result of a rule for a text. `score`: in [0, 1]. `instructions`: the changes to make;
+    empty if the score is 1."""
 
     score: float
     instructions: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class RuleFinding:
 
 
 HELD = RuleFinding(1.0)
+"""The result of a rule that the text follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,10 @@ class RuleSubject:
 
 
 class _Rule(BaseModel):
-    """`gate`: a text that breaks this rule does not pass, whatever else is right with it.
-
-    `feedback` is said in place of the rule's own instruction.
-    """
+    """The fields that all kinds of rules have. `name`: used in results; empty: the kind and the
+    position. `weight`: the rule's weight in the mean score. `gate`: whether a text that breaks this
+    rule fails, even with a high score. `feedback`: replaces the rule's own instruction; empty: keep
+    it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -84,8 +86,9 @@ class _Rule(BaseModel):
 
 
 class Length(_Rule):
-    """Between `min` and `max`, both included. Tokens are estimated as characters / 4. Outside, the
-    score falls with the ratio of length and limit."""
+    """A rule for the length of a text: at least `min` and at most `max` units. Tokens are estimated
+    as characters / 4. Outside the range the score is the ratio of the length and the limit, or of
+    the limit and the length."""
 
     kind: Literal["length"]
     unit: Literal["words", "characters", "tokens"] = "words"
@@ -121,7 +124,9 @@ class Length(_Rule):
 
 
 class Pattern(_Rule):
-    """A regular expression that must, or must not, be found; `^` and `$` are ends of lines."""
+    """A rule with a regular expression that the text must, or must not, contain; `^` and `$` match
+    at the ends of lines. `blocks`: whether checking a text may take long, as a regular expression
+    may."""
 
     kind: Literal["must", "must_not"]
     pattern: Annotated[str, Field(min_length=1)]
@@ -145,7 +150,8 @@ class Pattern(_Rule):
 
 
 class JsonSchema(_Rule):
-    """The whole text is JSON by this schema, given as a mapping or as the name of a file."""
+    """A rule that the whole text is JSON that matches a schema, which is a mapping (`schema`) or a
+    file."""
 
     kind: Literal["json_schema"]
     schema_: Annotated[dict[str, Any] | bool, Field(alias="schema")] = True
@@ -179,8 +185,9 @@ class JsonSchema(_Rule):
 
 
 class Keywords(_Rule):
-    """Words or phrases: `all` of the first, one of `any`, `none` of the last; the score is the
-    share that is right. They stand alone, not within a longer word; case is ignored unless said."""
+    """A rule for words or phrases: the text must contain all of `all`, at least one of `any`, and
+    none of `none`. The score is the share of these requirements that hold. A word inside a longer
+    word does not count; case is ignored unless `match_case` is set."""
 
     kind: Literal["keywords"]
     all: tuple[str, ...] = ()
@@ -216,11 +223,12 @@ class Keywords(_Rule):
 
 
 class Call(_Rule):
-    """A Python callable: `module:function`, or `FILE.py:function` next to the rules file.
+    """A rule that calls a Python function: `module:function`, or `FILE.py:function` next to the
+    rules file.
 
-    It is called with the text, and with the input where it takes a second argument. It returns
-    whether the rule holds, a score in [0, 1], what is to be changed as text (nothing where it
-    holds), or an `EvaluationResult`.
+    The function gets the text, and the input if it takes a second argument. It returns whether the
+    rule holds, a score in [0, 1], the requested changes as text (empty if the rule holds), or an
+    `EvaluationResult`.
     """
 
     kind: Literal["call"]
@@ -228,7 +236,7 @@ class Call(_Rule):
     _found: Callable[..., object] | None = PrivateAttr(default=None)
 
     def load(self, folder: Path) -> None:
-        """Find the callable.
+        """Load the function.
 
         Raises:
             InputError: there is none.
@@ -276,13 +284,13 @@ def _quote(words: Sequence[str]) -> str:
 
 
 FAILED_GATES = "failed_gates"
-"""The metadata in which a result names the gates that its text failed: such a text is never
-accepted, even with a high score."""
+"""The key in a result's metadata that holds the names of the gates that the text failed. Such a
+text is never accepted, even with a high score."""
 
 
 class RulesFile(Frozen):
-    """A rules file. `threshold`: the score from which a text passes, if it passes every gate.
-    `share`: of the rules in the score where they come before a judge."""
+    """A file of rules. `threshold`: the score from which a text passes, if it fails no gate.
+    `share`: the weight of the rules' score in [0, 1] if another judge follows."""
 
     name: str = "rules"
     description: str = ""
@@ -307,8 +315,8 @@ class RulesFile(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class RulesJudgement:
-    """The rules' result or failure for each candidate; `usage` is empty unless a judge was
-    asked."""
+    """The rules' result or failure for each candidate. `usage`: of the judge that followed; zero
+    without one."""
 
     result: tuple[EvaluationResult | Failure, ...]
     usage: Usage = Usage()
@@ -343,7 +351,7 @@ class Rules:
         return tuple(self.judge(text, case.input) for text in case.candidates)
 
     def judge(self, text: str, input: str = "") -> EvaluationResult | Failure:
-        """Judge one text; a failure says that a rule could not be applied."""
+        """Judge one text; the failure of a rule that could not be applied is a failure."""
         subject = RuleSubject(text, input)
         findings: list[RuleFinding] = []
         for name, rule in zip(self.file.names, self.file.rules, strict=True):
@@ -378,12 +386,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Hybrid:
-    """A judge that applies rules first, and asks another judge about the candidates that pass every
+    """A judge that applies rules first, and calls another judge for the candidates that pass every
     gate.
 
-    score = rules_weight x rules + (1 - rules_weight) x judge. A candidate that fails a gate is not
-    shown to the judge and costs nothing: its score is the rules' part alone, which is below that of
-    the same text with its gates mended.
+    score = rules_weight x rules + (1 - rules_weight) x judge. The judge is not called for a
+    candidate that fails a gate: its score is the rules' part alone, which is less than that of the
+    same text with its gates fulfilled.
     """
 
     rules: Rules

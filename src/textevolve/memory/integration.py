@@ -40,7 +40,7 @@ QUESTION_TOKENS, INSIGHT_TOKENS = 60, 110
 
 
 class IntegrationPlan(Frozen):
-    """When memories are integrated, and how."""
+    """The options of integrating memories: when, and how."""
 
     threshold: float = option(
         15.0,

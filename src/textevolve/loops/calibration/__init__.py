@@ -1,6 +1,6 @@
-"""Calibrating a prompt template on rows of values for it: prompt optimisation.
+"""Calibrate a prompt template on rows of values for its placeholders (prompt optimisation).
 
-A strategy grows a tree of templates, by hill climbing or by beam search; rows held out
-from the search decide whether one of them is taken over the original, and only if its gain is
-significant; a second judge, if there is one, is asked on those alone.
+A strategy grows a tree of templates by hill climbing or beam search. The best template replaces the
+original only if its gain is significant on held-out rows, which the search has not used. A second
+judge, if there is one, only judges those rows.
 """

@@ -1,9 +1,10 @@
-"""The loop of the strategies `auto`, `reflect` and `demos`: propose, gate, race, and go on from the
-best.
+"""The search loop of the strategies `auto`, `reflect` and `demos`: propose new templates, filter
+them on a few rows (the gate), compare the others on all rows in play (the race), and continue from
+the best.
 
-A new template is first tried on a few rows, some that its parent failed on and some that it did
-not, and goes on to all rows in play only if it does better there. Parents' scores are known, so
-all comparisons are in pairs, and no row is asked for twice. Operators take turns.
+The gate uses some rows on which the parent failed, and some on which it did not. Rows in play are
+the training rows used so far. The parent's scores on them are known, so all comparisons are paired,
+and no trial is repeated. Operators, which propose templates, take turns.
 """
 
 from __future__ import annotations
@@ -36,19 +37,22 @@ from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch, see
 from textevolve.loops.calibration.trial_runner import PROMPT, Example, TrialOutcome, stop_if_skipped
 
 SHOTS = (2, 4, 8)
-"""Demonstrations in a set that is drawn anew."""
+"""The possible numbers of demonstrations (few-shot examples) in a newly drawn set."""
 MOST_CLASSES = 12
-"""Labels that recur; a newly drawn set shows each at least once."""
+"""The number of different labels up to which they count as classes; a newly drawn set then shows
+each at least once."""
 _PIECE = re.compile(r"(?:(?:[-*•]|\d+[.)])\s+)?\S.*?(?:[.!?]+(?:\s+|\Z)|\n\s*|\Z)", re.DOTALL)
-"""A sentence or a line with the mark of its list and the white space behind it."""
+"""A sentence or a line, with its bullet and the white space after it."""
 FEWEST_LABELLED = 4
-"""Training rows that can be shown, below which there are no demonstrations."""
+"""The least number of training rows usable as demonstrations; with fewer, demonstrations are not
+tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposed new template, or the reason why there is none. `shown`: the rows that the writer
-    saw. `demos`: the ids of the rows that are demonstrations in it."""
+    """A proposed new template. `new`: its text, or the failure to write one. `part`: the name of
+    the changed template in a program. `shown`: the rows that the writing model saw. `demos`: the
+    ids of the rows that are demonstrations in it."""
 
     new: Rewritten | Failure
     part: str = PROMPT
@@ -57,8 +61,9 @@ class Proposal:
 
 
 async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
-    """Rewrite by other failures of the parent each time, as many as fit in one prompt; in one call
-    where there is one template, in two where there are several."""
+    """Propose templates that a model rewrites by failures of the parent, each time by others, as
+    many as fit into a prompt. A single template takes one call, a program with several templates
+    two."""
     work: list[Callable[[], Awaitable[Rewritten]]] = []
     names = search.nodes[parent].templates.names
     drawn: list[tuple[str, tuple[int, ...]]] = []
@@ -111,10 +116,11 @@ async def demonstrate(search: TemplateSearch, parent: int, width: int) -> list[P
 
 
 def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
-    """Draw the parent's demonstrations with one dropped, added or exchanged; or as many as one of
-    `SHOTS` says, of different labels first; of as many as there are labels, where these are
-    classes: no answer can have one that the prompt does not show. Rows that are not in play yet are
-    taken first: rows in play would be lost for comparing."""
+    """Draw a new set of demonstrations: the parent's with one dropped, added or exchanged, or a new
+    set with a size from `SHOTS` and as many different labels as possible. If labels are classes, a
+    new set has at least one row of each, since a model does not answer with a class that the prompt
+    does not show. Rows that are not in play are preferred, since demonstrations cannot be used for
+    comparisons."""
     rng = seeded(search.plan.seed, "demos", search.rounds, k)
     training, rules = search.material.training, search.editor.rules[PROMPT]
     aside, played = list(search.order[search.count :]), list(search.order[: search.count])
@@ -213,30 +219,35 @@ def _within_room(demos: list[Example]) -> list[Example]:
 
 
 Operator = Callable[[TemplateSearch, int, int], Awaitable[list[Proposal]]]
-"""Makes so many new templates of a node, by what is known of it."""
+"""A function that proposes up to a number of new templates for a node of the tree."""
 OPERATORS: Mapping[str, Operator] = {"reflect": reflect, "demos": demonstrate, "remove": remove}
 
 
 UNPLANNED = 300
-"""Outputs and rewrites that the search takes at most where no budget is given."""
+"""The maximum number of outputs and rewrites of a search without a budget."""
 FEWEST_FAULTS = 2
+"""The number of failed rows of the leader below which more rows are used."""
 FEWEST_ROWS, CERTAINTY, KEPT = 15, 6.0, 0.75
-"""Rows of validation for which calls stay set aside: `CERTAINTY` over the gain squared, as a test
-needs them, and no fewer; nor less than the share `KEPT` of what was set aside at first."""
+"""The reserve for the decision, in rows of validation: `CERTAINTY` / gain squared, as the test
+needs, but at least `FEWEST_ROWS`, and at least the share `KEPT` of the first reserve."""
 EQUAL = 1e-9
+"""The largest difference of scores that counts as equal."""
 ABLATION_SHARE = 0.1
-"""The share of the outputs that is reserved for the ablation, in removals that are tried on all
-rows in play: none of a small budget."""
+"""The share of the outputs that is reserved for the ablation, rounded down to whole removals, each
+tried on all rows in play. A small budget therefore has no ablation."""
 
 
 @dataclass
 class Climb:
-    """The state of a hill climb; the leader has a score on every row in play that has one.
+    """The state of a hill climb. The leader, the best template so far, has a trial on every row in
+    play.
 
-    `rows` on which templates race, `gate`: those they are tried on first, `width`: templates that
-    are made at once. `held`: outputs for the ablation. `equals`: by operators a longer template
-    that is as good as the leader, from which they go on: two changes may help where each alone
-    does not. Where nothing scores, an operator goes on only from what it made itself.
+    `operators`: the names of those that propose templates. `rows`: the number of rows of a race.
+    `gate`: the number of rows of a gate. `width`: the number of templates proposed at once. `held`:
+    the number of outputs reserved for the ablation. `idle`: the number of steps without a better
+    template. `equals`: for each operator a longer template that is as good as the leader, from
+    which the operator continues, since two changes may help together and not alone. While no
+    template scores above 0, an operator continues only from its own.
     """
 
     search: TemplateSearch
@@ -287,8 +298,8 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
 
 
 async def go_on(climb: Climb) -> StopReason:
-    """Repeat search steps until the search's share of the budget is used, no faults are left, or
-    patience is lost."""
+    """Repeat search steps until the search's share of the budget is used, the leader has no failed
+    rows left, or too many steps in a row brought no better template."""
     search = climb.search
     patience = search.plan.patience * search.plan.successors * len(climb.operators)
     while climb.idle < patience:
@@ -326,8 +337,8 @@ async def find_faults(climb: Climb) -> bool:
 
 
 def is_perfect(search: TemplateSearch) -> bool:
-    """Tell whether the original template scores 1 on enough rows by a metric, so that nothing can
-    improve. A judge's score of 1 is no proof."""
+    """Return whether the original template scores 1 on enough rows by a metric, so that it cannot
+    be improved. A judge's score of 1 is no proof."""
     fair = min(search.plan.final_minibatch, len(search.order))
     perfect = search.leader == SEED and search.context.metric is not None
     return perfect and len(search.statistics(SEED).present) >= fair and not search.faults(SEED)
@@ -344,8 +355,8 @@ def end_without_faults(climb: Climb) -> StopReason:
 
 
 def affordable_width(climb: Climb, operator: str) -> int:
-    """Return how many templates the budget allows to write and try, 0 if none. A rewrite may take
-    two calls."""
+    """Return the number of templates that the budget allows to write and try, 0 if none. A rewrite
+    may take two calls."""
     spending = climb.search.spending
     rewriting = 2 * spending.cost("rewrite") / spending.cost("output")
     each = (rewriting if operator == "reflect" else 0.0) + climb.gate
@@ -377,8 +388,8 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
 async def pass_gate(
     climb: Climb, parent: int, proposal_rows: dict[int, tuple[int, ...]]
 ) -> list[int]:
-    """Return the templates that do better than the parent on a few rows, the best first. One that
-    does as well is tried on as many rows more, and then is good enough."""
+    """Return the templates that are better than the parent on a few rows, the best first. One that
+    is equal is tried on as many rows again, and passes if it is at least equal."""
     search, size = climb.search, climb.gate
     rows = {
         node: gate_rows(climb, parent, node, rows_read) for node, rows_read in proposal_rows.items()
@@ -433,8 +444,9 @@ async def race(climb: Climb, passed: Sequence[int], operator: str) -> None:
 
 
 def reserve_least(climb: Climb) -> bool:
-    """While the original leads there is nothing to decide: give the search what was set aside, but
-    for what a large gain needs. Whether that is more than it had."""
+    """While the original template leads, there is nothing to decide, so release the reserve for the
+    decision to the search, except for what a large gain needs. Return whether the search got more
+    outputs."""
     spending, before = climb.search.spending, climb.room
     if climb.search.leader == SEED and not climb.equals:
         spending.most_reserved = min(spending.most_reserved, 2 * FEWEST_ROWS)
@@ -442,9 +454,9 @@ def reserve_least(climb: Climb) -> bool:
 
 
 def reserve_less(search: TemplateSearch) -> None:
-    """Keep for the decision only the rows that the gain will need, by how many more rows gain than
-    lose. The leader was chosen by these very rows, which makes its gain seem too large, so one
-    standard error is taken off."""
+    """Reduce the reserve for the decision to the rows that the observed gain needs. The gain is the
+    share of rows that improve less the share that get worse. The leader was chosen on the same
+    rows, so its gain is overestimated, and one standard error is subtracted."""
     spending = search.spending
     gains = search.gains(search.leader, SEED, search.in_play(search.leader))
     signs = [(gain > EQUAL) - (gain < -EQUAL) for gain in gains]

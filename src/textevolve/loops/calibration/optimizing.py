@@ -1,13 +1,14 @@
-"""The whole of a calibration: search with a strategy, then decide on rows that it has not seen
-whether the template that leads may replace the original.
+"""The complete calibration: search with a strategy, then decide on held-out rows whether the best
+template may replace the original.
 
-The strategy `protegi` is beam search by written gradients: Pryzant and others (2023), "Automatic
+The strategy `protegi` is beam search by textual gradients: Pryzant and others (2023), "Automatic
 prompt optimization with 'gradient descent' and beam search", arXiv 2305.03495, algorithms 1 and 2.
-In a round the faults of every template in the beam are written down as instructions, successors are
-written by them, and old and new compete.
+In each round a model writes instructions from the failures of every template in the beam (the best
+templates so far), successors are written by these instructions, and old and new templates compete
+for the next beam.
 
-The test itself is in `textevolve.statistics.sequential`. What is needed for a decision is set aside
-before a search with a budget begins, so that every search that ends can be decided.
+`textevolve.statistics.sequential` has the statistical test. If there is a budget, the calls for the
+decision are reserved before the search begins, so that every search can be decided.
 """
 
 from __future__ import annotations
@@ -154,13 +155,15 @@ async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
 SEARCH_TIME = 0.8
 """The share of a time limit after which the search ends, to leave time to decide."""
 DECISION_SHARE = 0.55
-"""The share of a budget that is set aside at most for the decision."""
+"""The maximum share of a budget that is reserved for the decision."""
 FIRST_ROWS = 20
-"""Rows of validation, enough to show a large gain, that come first out of a budget."""
+"""The rows of validation that a budget covers first; they are enough to show a large gain."""
 FIRST_SEARCH = 60
-"""Outputs for the search that come next: a small budget shows no small gain anyway."""
+"""The outputs for the search that a budget covers next, before more rows of validation, since a
+small budget cannot show a small gain anyway."""
 FEWEST_FINALS = 5
-"""Training rows below which finals would say nothing, and are left out."""
+"""The least number of training rows for finals; with fewer they would decide nothing, and are left
+out."""
 
 
 STRATEGIES: Mapping[StrategyName, Callable[[TemplateSearch], Awaitable[StopReason]]] = {
@@ -169,6 +172,7 @@ STRATEGIES: Mapping[StrategyName, Callable[[TemplateSearch], Awaitable[StopReaso
     "demos": partial(improve, operators=("demos",)),
     "protegi": climb,
 }
+"""The search function of each strategy."""
 
 
 async def search_template(
@@ -237,10 +241,10 @@ async def run_strategy(search: TemplateSearch) -> tuple[StopReason, str]:
 def needed_for_decision(
     plan: CalibrationPlan, material: Material, outputs_paid: float = math.inf
 ) -> int:
-    """Outputs to set aside before a search begins: for validation on all rows held out, and for the
-    finals of the strategy that has some; of what a budget pays for (`outputs_paid`) at most a
-    share, and of a small one less (`FIRST_ROWS`, `FIRST_SEARCH`), but always enough for the
-    smallest decision."""
+    """Return the number of outputs to reserve before a search begins: for validation on all
+    held-out rows, and for the finals of the strategy `protegi`. `outputs_paid`: the outputs that
+    the budget pays for, of which at most a share is reserved, and less of a small budget
+    (`FIRST_ROWS`, `FIRST_SEARCH`), but always enough for the smallest decision."""
     outputs = 2 * len(material.validation)
     if plan.strategy == "protegi":
         outputs += (plan.beam + 1) * min(plan.final_minibatch, len(material.training))
@@ -254,11 +258,11 @@ async def decide_search(search: TemplateSearch, calls: float, calls_an_output: f
     """Compare the leading template with the original on rows that the search has not seen; for a
     beam, first choose the leader in finals.
 
-    `calls`: what is left of the budget, which is never exceeded: then fewer rows held out are
-    asked, and none if there are too few for any gain to be significant.
+    `calls`: the calls left in the budget, which is never exceeded: if they are not enough, fewer
+    held-out rows are tried, and none if they are too few for a significant gain.
 
     Raises:
-        BudgetError: a limit kept some from being asked; what earlier looks found is kept.
+        BudgetError: a limit prevented some trials; the results of earlier looks are kept.
     """
     rivals = [node for node in search.beam if node != SEED]
     if not rivals:
@@ -288,8 +292,8 @@ async def hold_finals(search: TemplateSearch, size: int) -> None:
 
 
 async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
-    """Compare leader and original on held-out rows, in up to two looks: stop as soon as the gain is
-    significant, or if half of the rows show none."""
+    """Compare the leader and the original on held-out rows in up to two looks (interim analyses):
+    stop as soon as the gain is significant, or if half of the rows show no gain."""
     blocks, outcomes = cut_looks(rows), list[tuple[TrialOutcome, TrialOutcome]]()
     for number in range(1, len(blocks) + 1):
         block = blocks[number - 1]
@@ -311,8 +315,8 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
 
 
 def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
-    """Split the rows into looks: half of them first, if that could be enough. Rows of one group,
-    which are adjacent, stay together."""
+    """Split the rows for the looks: half of them first, if these could be enough for a decision.
+    Rows of one group, which are adjacent, stay together."""
     groups = [list(members) for _, members in groupby(rows, hash_group)]
     if len(groups) // 2 < fewest_units(FIRST_LOOK):
         return [list(rows)]

@@ -1,9 +1,9 @@
-"""How a prompt template is searched for: the options, the budget, what the search works with, and
-the result: the tree of templates, and the validation of the best.
+"""The data of a search for a prompt template: its options, its budget, its models and judges, and
+its result, which is the tree of templates and the validation of the best.
 
-A budget is in calls, part of it for the decision. All is counted as if nothing had been in a
-journal, so that a run that is resumed plans the same. What an output and a rewrite take is learned
-from earlier requests.
+A budget is a number of calls, of which a part is reserved for the decision. Calls whose answers
+come from a journal count as well, so that a resumed run makes the same plans. The calls that an
+output and a rewrite take are estimated from earlier ones.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from textevolve.spec import Frozen, option
 from textevolve.statistics.sequential import fewest_units
 
 CallKind = Literal["output", "rewrite"]
+"""What calls are made for: an output of a template, or the rewriting of a template."""
 FEW_ROWS = 50
-"""Rows held out below which a true gain of 0.3 is found less than 8 times in 10."""
+"""The number of held-out rows below which a true gain of 0.3 is found in fewer than 8 of 10
+cases."""
 LEAST_SEARCH = 12
-"""Outputs with which a search can begin: the original on a few rows, a template, a few for it."""
+"""The least number of outputs with which a search can begin: the original on a few rows, one new
+template, a few rows for it."""
 
 
 class SearchSpent(BudgetError):
@@ -37,12 +40,13 @@ class SearchSpent(BudgetError):
 
 @dataclass
 class SearchBudget:
-    """`limit`: calls; None: any number. `used`: what was used so far. `reserve`: calls that the
-    decision will take, by those of an output. `outputs`: what the search takes at most without a
-    limit, in outputs. `most_reserved`: outputs that are enough for the decision, once it is known
-    how large the gain is; `least_reserved`: below which no decision can be made. `learned`: by kind
-    the most calls that one took on average in any batch so far, so that plans err on the side of
-    too little."""
+    """The budget of a search. `limit`: the number of calls; None: no limit. `used`: returns the
+    usage so far. `reserve`: returns the number of calls that the decision will take, from the calls
+    of an output. `outputs`: the maximum number of outputs of a search without a limit.
+    `most_reserved`: the number of outputs that are enough for the decision, once the size of the
+    gain is known. `least_reserved`: the least number of outputs for any decision. `deciding`:
+    whether the search has ended, so that the reserve may be used. `learned`: for each kind of call
+    the highest mean number of calls in any batch so far, so that plans are cautious."""
 
     limit: int | None
     used: Callable[[], Usage]
@@ -107,15 +111,17 @@ class SearchBudget:
 
 
 Compare: TypeAlias = Callable[[Sequence[float], Sequence[float]], "Gain"]
-"""What a paired comparison of two lists of scores says, NaN for a missing one: first less second.
-Handed in: the caller of the search decides how a gain is told from chance."""
+"""A function that returns the gain of the first list of scores over the second, paired by position,
+with NaN for a missing score. The caller of the search passes it, and so chooses the significance
+test."""
 
 StrategyName = Literal["auto", "reflect", "demos", "protegi"]
 PROTEGI = "Beam search (strategy protegi)"
+"""The heading of the options of beam search."""
 
 
 class CalibrationPlan(Frozen):
-    """How to search."""
+    """The options of a search for a prompt template."""
 
     strategy: StrategyName = option(
         "auto",
@@ -158,12 +164,11 @@ class CalibrationPlan(Frozen):
 
 @dataclass(frozen=True)
 class CalibrationContext:
-    """The models and judges of a search. `generator` answers the prompts, `editor` writes
-    instructions and templates; `evaluator` or `metric` gives the scores, `second_judge` is never
-    optimised against. `time_limit`: in seconds. `program`: what is optimised; None: the template
-    alone, which `generator` answers. `shown`: characters of all outcomes that one prompt shows the
-    editor.
-    """
+    """The models and judges of a search. `generator`: answers the prompts. `editor`: writes
+    instructions and templates. `compare`: computes a gain. `evaluator` or `metric`: gives the
+    scores. `second_judge`: a control whose scores the search does not use. `time_limit`: in
+    seconds. `program`: what is optimised; None: the template alone, which `generator` answers.
+    `shown`: the characters of all outcomes that one prompt shows to the editor."""
 
     generator: Model
     editor: Model
@@ -179,12 +184,14 @@ class CalibrationContext:
 
 
 Stage = Literal["round", "finals"]
+"""When templates compete: in a round of the search, or in the finals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """The result of a template in one selection: the mean score over `scored` of the `asked`
-    trials."""
+    """The result of a template in one selection. `mean`: the mean score; None without scores.
+    `scored`: the number of trials with a score, of the `asked` trials. `kept`: whether the template
+    was selected."""
 
     stage: Stage
     round: int
@@ -196,12 +203,11 @@ class Placing:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A template. Number 0 is the original, and the only one without a parent.
-
-    `instructions` were applied to the parent. With a `fault` it never competed; its text may then
-    be empty. `operator`: what made it, where a strategy has several. `demos`: the ids of the rows
-    that stand in front of the template as demonstrations.
-    """
+    """A template in the tree. `number`: 0 is the original, the only one without a `parent`.
+    `round`: the round that added it. `instructions`: those that were applied to the parent.
+    `fault`: the reason why it never competed (its text may then be empty); empty if it did.
+    `placings`: its results in selections. `operator`: the operator that made it, if the strategy
+    has several. `demos`: the ids of the rows that precede the template as demonstrations."""
 
     number: int
     templates: Templates
@@ -228,14 +234,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A paired comparison on `items` rows that have both scores, out of `rows` that were asked, and
-    of `planned` that were to be asked at most (0: not known).
+    """A paired comparison of two templates on `items` rows that have both scores, out of `rows`
+    that were tried, of at most `planned` rows (0: unknown).
 
-    `difference` is `first` less `second`, all means over those items, and `low` to `high` its 95 %
-    interval of sign flips, NaN where all differences are the same or are too few for it; it is
-    shown and decides nothing. `p` is of a one-sided exact sign-flip test, NaN where there is no
-    item, and `level` what it may be at most. `first_scored` and `second_scored`: how many of the
-    rows have a score under each.
+    `first`, `second`: the mean scores over the items; `difference`: first less second. `low` to
+    `high`: its 95 % interval by sign flips, NaN if all differences are the same or too few; it is
+    shown, but decides nothing. `p`: of a one-sided exact sign-flip test, NaN without items;
+    `level`: the p-value up to which a gain is significant. `first_scored`, `second_scored`: the
+    numbers of rows with a score under each template.
     """
 
     first: float
@@ -273,13 +279,15 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationResult:
-    """The search as a tree, and its outcome.
+    """The tree of templates, and the outcome of a search.
 
-    `leader` is the best by the training rows. `gain` of it over the original on the validation
-    rows, `second` of the same outputs by the second judge; None where it did not come to that.
-    `rows`: of training and of validation. `tried` counts trials of a template on a row, `failed`
-    trials that could not be scored. `seconds` of this sitting. `perfect`: on how many training
-    rows, all that were tried, the original scores 1, so that nothing was searched for; else 0.
+    `nodes`: the tree. `beam`: the numbers of the last beam. `leader`: the number of the best
+    template on the training rows. `gain`: of the leader over the original on the validation rows;
+    `second`: of the same outputs by the second judge; None if they were not compared. `rows`: the
+    numbers of training and of validation rows. `tried`: the number of trials of a template on a
+    row; `failed`: of those without a score. `seconds`: the time of this process; earlier processes
+    of a resumed run do not count. `perfect`: the number of training rows if the original scores 1
+    on all rows tried, so that nothing was searched for; otherwise 0.
     """
 
     nodes: tuple[Node, ...]
@@ -315,7 +323,7 @@ class CalibrationResult:
 
 
 def describe_outcome(result: CalibrationResult) -> str:
-    """Say in plain words whether a better template was found."""
+    """Describe in plain words whether a better template was found."""
     ending = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
     ending = " The search was stopped." if result.stopped == "stopped" else ending
     gain = result.gain
@@ -360,7 +368,8 @@ def describe_outcome(result: CalibrationResult) -> str:
 
 
 def describe_power(rows: int) -> str:
-    """Warn if so many rows held out can show no gain, or only a large one; else return nothing."""
+    """Return a warning if this number of held-out rows can show no gain, or only a large one;
+    otherwise an empty text."""
     if rows < fewest_units():
         return (
             f"With {rows} rows held out no gain, however large, can be significant: that takes"

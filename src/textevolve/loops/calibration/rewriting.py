@@ -1,9 +1,9 @@
-"""From judged outputs to instructions for a template, and from those to new templates.
+"""Derive instructions for a template from judged outputs, and new templates from instructions.
 
-A plain prompt is a program with one template. Instructions and a rewrite are two calls to a model;
-a reflection does both in one. Templates, outputs, labels and reasons stand in fences in a prompt;
-an instruction is a model's text as well, and is fenced when it is applied. Demonstrations are
-labelled rows in front of a template, as examples (few-shot).
+A plain prompt is a program with one template. Instructions and a rewrite take two calls; a
+reflection does both in one. Templates, outputs, labels and reasons are between marks in a prompt,
+and so are instructions when they are applied, since a model wrote them. Demonstrations (few-shot
+examples) are labelled rows before a template.
 """
 
 from __future__ import annotations
@@ -42,38 +42,47 @@ _VARIABLES = {
     "calibrate_reflection": ("placeholders", "template", "examples", "most"),
     "calibrate_program": ("about", "templates", "part", "examples", "most"),
 }
+"""The variables of each prompt's template, by the prompt's name."""
 ANSWER_SHOWN = 1500
-"""Characters of an unusable answer that its writer is shown again."""
+"""The maximum number of characters of an unusable answer that are shown to its writer again."""
 SHOWN = 12_000
-"""Characters of all outcomes in one prompt, for an editor of unknown context."""
+"""The characters of all outcomes in one prompt, for an editor whose context size is unknown."""
 LARGEST_CONTEXT = 16_384
-"""Tokens of context from which on a larger one is not used: every rewrite would cost more."""
+"""The number of tokens of an editor's context that are used at most, since longer prompts make
+every rewrite more expensive."""
 TEXT_SHARES = (8, 16, 32)
-"""One text of an outcome may have an eighth of the characters that are shown of all outcomes; less,
-where otherwise fewer than `FEWEST_SHOWN` outcomes had room."""
+"""The maximum size of one text of an outcome is an eighth of the characters of all outcomes, or a
+smaller share if otherwise fewer than `FEWEST_SHOWN` outcomes fit."""
 TRACE_TEXTS, REASON_TEXTS = 4, 3
-"""All steps of a program together have room as so many texts, half of each step's for its prompt; a
-judge's reasons as so many."""
+"""The maximum size of all steps of a program together (half of it for their prompts), and that of a
+judge's reasons, as multiples of the size of one text."""
 REASONS_SHOWN = sum(REASON_CHARACTERS.values()) + 100
-"""Characters of a judge's reasons: those of all parts of a debate's, with their headings."""
+"""The maximum number of characters of a judge's reasons: those of all parts of a debate's reasons,
+with headings."""
 STEPS_SHOWN = 8
+"""The maximum number of a program's steps that a prompt shows."""
 FEWEST_SHOWN, MOST_SHOWN = 3, 10
-"""Outcomes that one prompt shows, if there are as many."""
+"""The least and the greatest number of outcomes in one prompt, if there are as many."""
 INSTRUCTIONS_TOKENS = 1000
+"""The maximum number of tokens of a list of instructions."""
 EXTRA_TOKENS = 600
+"""The tokens of a rewrite beyond those of the longest template."""
 SAMPLING = 0.8
+"""The sampling temperature of rewrites."""
 INSTRUCTION_LENGTH = 600
+"""The maximum number of characters of an instruction."""
 APPENDED = "Rules:"
+"""The heading of instructions that are appended to a template."""
 OWN_WORDS = "stand for text that is filled in"
-"""The sentence on placeholders in prompts. Small models repeat it in the templates that they
-write."""
+"""A part of the sentence about placeholders in prompts. Small models repeat the sentence in
+templates that they write, which is a fault."""
 EXAMPLE = (
     "What is the mood of this review? {review}",
     ("Answer with one word: good, bad or mixed.", "Do not repeat the review."),
     "Read the review below and say what its mood is. Answer with one word, good, bad or mixed, and"
     " do not repeat the review.\n\nReview: {review}",
 )
-"""A template, instructions, and the template with those applied."""
+"""A template, instructions, and the template after applying them, as an example for the model."""
 
 _NO_BRACES = str.maketrans("{}", "()")
 
@@ -85,7 +94,8 @@ def prompt(name: str) -> Template:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A new template, or the `fault` that prevented it. `note`: a remark on how it was made."""
+    """A new template. `text`: None if there is none. `instructions`: the applied ones. `fault`: the
+    reason why the text cannot be used; empty if it can. `note`: a remark on how it was made."""
 
     text: str | None
     instructions: tuple[str, ...]
@@ -95,7 +105,9 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class RewritingRules:
-    """The rules for every new template. `longest`: the maximum number of characters."""
+    """The rules for every new text of a template. `seed_template`: the original. `names`: the
+    placeholders to keep. `columns`: the columns of the data, which must not become new
+    placeholders. `seed`: of the requests."""
 
     seed_template: str
     names: tuple[str, ...]
@@ -119,8 +131,9 @@ class RewritingRules:
 
 @dataclass(frozen=True, slots=True)
 class Editor:
-    """The model that rewrites, and the rules for each template of a program by its name. `most`:
-    instructions at most that are written at once. `shown`: characters of outcomes in a prompt."""
+    """The model that rewrites templates. `rules`: for each template of a program by its name.
+    `most`: the maximum number of instructions written at once. `shown`: the characters of outcomes
+    in a prompt."""
 
     model: Model
     rules: Mapping[str, RewritingRules]
@@ -152,8 +165,8 @@ _Instruction = Annotated[
 
 
 def shorten_instruction(text: str) -> str:
-    """Shorten an instruction that is too long, to its last full sentence that fits, or else by a
-    cut."""
+    """Shorten an instruction that is too long: to the last full sentence that fits, otherwise by
+    truncation."""
     text = text.strip()
     if len(text) <= INSTRUCTION_LENGTH:
         return text
@@ -164,8 +177,9 @@ def shorten_instruction(text: str) -> str:
 
 @cache
 def _answer_type(most: int) -> type[_Instructions]:
-    """With the greatest number in the schema, so that a server that follows it stops there. Of a
-    longer list, or one with long texts or empty ones, what can be used is taken all the same."""
+    """Return the type of an answer with at most `most` instructions. The limit is in the schema, so
+    that a server that follows it stops there. From an answer with a longer list, or with long or
+    empty texts, the usable instructions are taken."""
 
     def usable(value: Any) -> Any:
         if not isinstance(value, list):
@@ -184,12 +198,12 @@ def _answer_type(most: int) -> type[_Instructions]:
 async def write_instructions(
     editor: Editor, templates: Templates, outcomes: Sequence[TrialOutcome], part: str
 ) -> tuple[str, ...]:
-    """Write instructions for the template `part` by the outcomes that have a score, the worst of
-    them first.
+    """Write instructions for the template `part` from the outcomes that have a score, the worst
+    first.
 
     Raises:
-        AnswerError: no outcome has a score, or no usable answer came. ModelError, BudgetError: as
-            the model raises them.
+        AnswerError: no outcome has a score, or the model gave no usable answer. ModelError,
+            BudgetError: as the model raises them.
     """
     scored = fit_outcomes(worst_first(outcomes), editor.shown)
     nonce, examples = _fence_outcomes(scored, editor, [text for _, text in templates.parts])
@@ -229,7 +243,7 @@ def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
     """Return the outcomes that have a score, sorted from the worst to the best.
 
     Raises:
-        AnswerError: none has a score; says why.
+        AnswerError: none has a score; the message has the reason.
     """
     scored = [outcome for outcome in outcomes if outcome.score is not None]
     if not scored:
@@ -263,14 +277,15 @@ def characters_shown(context: int) -> int:
 
 
 def fit_outcomes(outcomes: Sequence[TrialOutcome], limit: int) -> list[TrialOutcome]:
-    """Return as many of the first outcomes as an editor is shown at once; one at least."""
+    """Return as many of the first outcomes as fit into an editor's prompt, at least one."""
     room = _text_room(outcomes[:FEWEST_SHOWN], limit)
     sizes = accumulate(_count_characters(outcome, room) for outcome in outcomes[:MOST_SHOWN])
     return list(outcomes[: max(1, sum(size <= limit for size in sizes))])
 
 
 def _text_room(outcomes: Sequence[TrialOutcome], limit: int) -> int:
-    """Return the characters of one text with which these outcomes keep to `limit` together."""
+    """Return the maximum number of characters of one text with which these outcomes fit into
+    `limit` characters."""
     rooms = [limit // share for share in TEXT_SHARES]
     sums = (sum(_count_characters(outcome, room) for outcome in outcomes) for room in rooms)
     return next((room for room, size in zip(rooms, sums, strict=True) if size <= limit), rooms[-1])
@@ -281,8 +296,8 @@ def _count_characters(outcome: TrialOutcome, room: int) -> int:
 
 
 def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
-    """Return the parts of an outcome by name, shortened. For answer and label, which can begin
-    alike, the excerpt includes the place where they begin to differ."""
+    """Return the parts of an outcome by name, shortened. The excerpts of answer and label include
+    the place where they begin to differ."""
     label = outcome.example.label
     answer, expected = outcome.output or "", "" if label is None else str(label)
     pairs = enumerate(zip_longest(answer, expected))
@@ -444,16 +459,16 @@ def _ask_successor(
 
 @cache
 def _example() -> tuple[Message, Message]:
-    """Return an example of a good rewrite as chat turns before the question: without it, small
-    models repeat the marks, or return the placeholder alone."""
+    """Return an example of a good rewrite as chat turns before the question. Without it, small
+    models repeat the marks, or return only the placeholder."""
     question = _ask_successor(EXAMPLE[0], EXAMPLE[1], "{review}", EXAMPLE_NONCE)
     answer = json.dumps({"template": EXAMPLE[2]})
     return Message("user", (question,)), Message("assistant", (answer,))
 
 
 def append_instructions(template: str, failed: Rewritten, rules: RewritingRules) -> Rewritten:
-    """Append the instructions to a template whose rewrite failed. Small models can often say what
-    is wrong, but not write it into a template."""
+    """Append the instructions to a template whose rewrite failed, since small models can often name
+    a fault without being able to rewrite the template."""
     plain = [text.translate(_NO_BRACES) for text in failed.instructions]
     text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
     if template_fault(text, "", rules):
@@ -509,8 +524,11 @@ def _unusable(text: str, seed: str) -> str:
 
 
 HEADING, ENDING = "Examples of inputs and their right answers:", "Now the same for this:"
+"""The text before the demonstrations, and the text between them and the template."""
 MOST_CHARACTERS = 6000
+"""The maximum number of characters of all demonstrations of a template."""
 LONGEST_DEMO = 1500
+"""The maximum number of characters of one demonstration."""
 
 
 def show_demo(example: Example) -> str:

@@ -1,9 +1,9 @@
-"""The search as it grows: the tree of templates, what is known of them on training rows, and what
-that took.
+"""The state of a search: the tree of templates, the outcomes of their trials on training rows, and
+the usage so far.
 
-How the tree grows is for a strategy to say (`optimizing.py`, `hill_climbing.py`); how templates are
-tried is in `trial_runner.py`, rewritten in `rewriting.py`; the tree that
-results is in `plan.py`. Rows held out from the search decide in `optimizing.py`.
+A strategy decides how the tree grows (`optimizing.py`, `hill_climbing.py`). `trial_runner.py` tries
+templates on rows, `rewriting.py` rewrites them, and `plan.py` has the result. `optimizing.py`
+decides on the held-out rows.
 """
 
 from __future__ import annotations
@@ -44,17 +44,19 @@ from textevolve.loops.calibration.trial_runner import (
 
 T = TypeVar("T")
 Trial: TypeAlias = tuple[int, int]
-"""An arm, and the number of the row that it is tried on."""
+"""The number of a template (an arm, in the terms of bandits), and the number of the row on which it
+is tried."""
 TryAll = Callable[[Sequence[Trial]], Awaitable[Sequence[float | None]]]
-"""Tries all pairs as one batch; a score in [0, 1] or None for each, in order."""
+"""A function that makes all trials as one batch, and returns the score of each in [0, 1], in order;
+None for a missing one."""
 
 LEAST_COVERED = 0.5
-"""The share of its trials that have to have a score before an arm can be chosen."""
+"""The least share of trials with a score with which a template can be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmStatistics:
-    """The results of one template (arm) in a selection: `scores` by row number, None for a missing
+    """The trials of one template (arm) in a selection. `scores`: by row number; None for a missing
     score."""
 
     arm: int
@@ -96,8 +98,8 @@ def seeded(seed: int, *labels: object) -> Random:
 def choose_beam(
     tried: Sequence[ArmStatistics], width: int, length: Callable[[int], int] = lambda _: 0
 ) -> list[int]:
-    """Choose the `width` eligible arms with the highest means, the best first; of equals the
-    shorter template, then the older."""
+    """Choose the `width` eligible templates with the highest means, the best first; among equals
+    the shorter one, then the older one."""
     eligible = [(s.mean, s.arm) for s in tried if s.eligible and s.mean is not None]
     ranked = sorted(eligible, key=lambda pair: (-round(pair[0], 9), length(pair[1]), pair[1]))
     return [arm for _, arm in ranked[:width]]
@@ -115,13 +117,13 @@ async def try_fast(
 async def try_ucb(
     arms: Sequence[int], rows: Sequence[int], try_all: TryAll, *, width: int, pulls: int
 ) -> list[ArmStatistics]:
-    """Try arms as bandits: first each arm once, then repeatedly the `width` arms with the highest
-    UCB1 index.
+    """Try templates as the arms of a multi-armed bandit: first each arm once, then repeatedly the
+    `width` arms with the highest UCB1 index.
 
-    Every arm goes through the rows in the same order, so compared arms share their first rows; an
-    arm that has seen them all is done. The arms of one step are tried as one batch. `pulls` bounds
-    the trials; each arm has at least one. ProTeGi (arXiv 2305.03495) chooses its beam by such
-    bandits, too, one arm at a time.
+    Every arm takes the rows in the same order, so compared arms share their first rows; an arm that
+    has taken all rows is done. The arms of one step are tried as one batch. `pulls`: the maximum
+    number of trials, except that each arm has at least one. ProTeGi (arXiv 2305.03495) also chooses
+    its beam by such bandits, one arm at a time.
     """
     seen: dict[int, dict[int, float | None]] = {arm: {} for arm in arms}
     chosen, remaining = list(arms), max(pulls, len(arms))
@@ -151,7 +153,7 @@ def ucb1(mean: float, pulled: int, total: int) -> float:
 def _most_promising(
     seen: Mapping[int, Mapping[int, float | None]], rows: int, width: int
 ) -> list[int]:
-    """Return the arms to pull next. An arm without any score counts with the mean of all scores."""
+    """Return the arms to try next. An arm without a score counts with the mean of all scores."""
     tried = [ArmStatistics(arm, scores) for arm, scores in seen.items()]
     scored = [score for s in tried for score in s.present]
     usual = sum(scored) / len(scored) if scored else 0.5
@@ -166,18 +168,24 @@ def _most_promising(
 
 
 SEED = 0
+"""The number of the original template."""
 PERFECT = 1 - 1e-9
+"""The score from which a row counts as solved."""
 ROUND: Literal["round"] = "round"
 FINALS: Literal["finals"] = "finals"
+"""The stages at which templates compete."""
 
 
 @dataclass
 class TemplateSearch:
-    """The tree of templates during a search. `beam` holds numbers of nodes, the best first.
+    """The state of a search for a template. `beam`: the numbers of the best templates, the best
+    first. `leader`: the number of the best one. `gain`, `second`: the result of the validation by
+    the judge, and by the second judge; None before it. `tried`, `scored`: the numbers of trials,
+    and of those with a score.
 
-    `order`: all training rows in one drawn order, in which they come into play, the first `count`
-    so far; templates are compared in pairs on the same rows. `outcomes`: what is known of templates
-    on them.
+    `order`: the training rows in a random order. The first `count` of them are in play, that is,
+    used so far; templates are compared in pairs on the same rows. `outcomes`: the outcomes of the
+    trials so far.
     """
 
     material: Material
@@ -340,7 +348,7 @@ class TemplateSearch:
         self.outcomes.update(zip(new, await self._try_trials(new), strict=True))
 
     async def extend(self, node: int, count: int) -> None:
-        """Bring `count` rows into play, for one template."""
+        """Bring `count` rows into play, and try one template on them."""
         self.count = min(count, len(self.order))
         await self.ask([(node, row) for row in self.in_play(node)])
 
@@ -373,7 +381,7 @@ class TemplateSearch:
             self.nodes[s.arm] = replace(node, placings=(*node.placings, placing))
 
     def show(self) -> None:
-        """Tell whoever listens how far the search is: at the end of each round."""
+        """Report the progress of the search to the listener, at the end of each round."""
         self.context.listener(StepFinished("", ROUND, self.result("stopped")))
 
     def result(self, stopped: StopReason, reason: str = "") -> CalibrationResult:

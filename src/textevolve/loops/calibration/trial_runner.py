@@ -1,15 +1,14 @@
-"""A program with named templates (a plain prompt has one), and trials of templates on rows: outputs
-generated, then judged or graded, each step as one batch. Programs of other kinds (a chain, a graph,
-a function) are adapted where they are known.
+"""Programs with named templates (a plain prompt has one template), and trials of templates on rows:
+outputs are generated, then judged or graded, each step as one batch. Other modules adapt chains,
+graphs and functions as programs.
 
-An output is made exactly as it would be in use: the filled template is the whole prompt. A judge
-sees it only as a candidate of a `Case`. Failures are recorded. One that the output itself is to
-blame for (it is empty, or the metric cannot read it) counts as 0: else a template that says nothing
-where it is unsure would win. One of transport is no score.
+An output is generated exactly as in use: the filled template is the whole prompt. A judge sees the
+output only as a candidate of a `Case`. A failure that the output causes (it is empty, or the metric
+cannot read it) counts as the score 0; otherwise a template with empty answers in difficult cases
+would win. A failed call to a model gives no score.
 
-Rows are parted into training and validation by a hash of their values, so that the parting does not
-depend on the file's order, and rows whose values differ in white space and case alone never stand
-on both sides.
+Rows are split into training and validation by a hash of their values, so that the split does not
+depend on their order, and rows that differ only in white space and case are on the same side.
 """
 
 from __future__ import annotations
@@ -52,13 +51,14 @@ from textevolve.spans import step_span
 from textevolve.statistics.sequential import fewest_units
 
 TRAINING_ROWS = 25
-"""Training rows that are enough for a search, where there are not many more rows to give away."""
+"""The number of training rows that is enough for a search, unless there are many more rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """`values` by placeholder, as text. `label` is what a metric compares with; None: none.
-    `row`: all that the data have of it, as they have it, where a metric or a program needs it."""
+    """One row for a template. `values`: the texts by placeholder. `label`: the expected output,
+    with which a metric compares; None: none. `row`: all columns of the row, if a metric or a
+    program needs them; otherwise None."""
 
     id: str
     values: Mapping[str, str] = empty_default(dict)
@@ -67,15 +67,16 @@ class Example:
 
     @property
     def known(self) -> Mapping[str, Any]:
-        """Return the original row if it is kept, otherwise its known values."""
+        """Return the original row if it is stored, otherwise its known values."""
         return self.values if self.row is None else self.row
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramNames:
-    """The columns that a program is given, None: all but the label; and the placeholders of each of
-    its templates. `whole`: it has several templates, or code that fills them in, so
-    each has exactly those, which may be none."""
+    """The names that a program uses. `inputs`: the columns that it receives; None: all except the
+    label. `slots`: the placeholders of each of its templates, by the template's name. `whole`:
+    whether it has several templates, or code that fills them in, so that each must keep exactly its
+    placeholders, which may be none."""
 
     inputs: tuple[str, ...] | None
     slots: tuple[tuple[str, tuple[str, ...]], ...]
@@ -84,8 +85,9 @@ class ProgramNames:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """A template with the data that it is calibrated on. `columns`: all but the label's. `slots`:
-    of a program's templates, by their names, the placeholders that each has to keep."""
+    """A template with its data. `names`: its placeholders. `columns`: all columns except the label.
+    `training`, `validation`: the rows. `slots`: for a program, the placeholders that each template
+    has to keep, by the template's name."""
 
     template: str
     names: tuple[str, ...]
@@ -109,12 +111,13 @@ def take_examples(
 ) -> tuple[list[Example], tuple[str, ...]]:
     """Convert rows to examples; return them with the names of all columns except the label.
 
-    Rows that are the same in all that counts are kept once. `program`: the template is one of a
-    program's, so the values are what that is given, and its placeholders other values, too.
-    `keep_rows`: a metric or a program is given whole rows, so all their columns count.
+    Of rows that are equal in all relevant columns one is kept. `program`: the template belongs to a
+    program, whose inputs are the values, and whose placeholders may be other values, too.
+    `keep_rows`: a metric or a program receives whole rows, so all their columns are relevant.
 
     Raises:
-        InputError: no row, a value is missing, or the template shows the label or no column.
+        InputError: there is no row, a value is missing, or the template shows the label or no
+            column.
     """
     placed = [
         # A table's index has no name, and {} in a template is text.
@@ -155,7 +158,7 @@ def part_examples(
     """Split the examples into training and validation. `columns`: all columns except the label.
 
     Raises:
-        InputError: there are too few to part.
+        InputError: there are too few to split.
     """
     template = template.replace("\r\n", "\n")  # else a rewrite that changes nothing seems to
     names = require_names(template, (*columns, *([] if label is None else [label])), program)
@@ -237,11 +240,11 @@ def split_examples(
 
 
 def share_held_out(rows: int) -> float:
-    """Return the default share of rows to hold out: two thirds, more from 76 rows on, three
-    quarters from 100 on; of 8 rows as many as a significant gain needs.
+    """Return the default share of rows to hold out for validation: two thirds; more from 76 rows
+    on, three quarters from 100 on; of 8 rows as many as a significant gain needs.
 
-    A search needs few rows to see what goes wrong; to tell a gain from chance takes many. What the
-    shares give is measured in `benchmarks/acceptance.py`.
+    A search needs few rows to find failures, while a significance test needs many.
+    `benchmarks/acceptance.py` measures the effect of the shares.
     """
     training = max(min(rows / 3, TRAINING_ROWS), rows / 4)
     least = fewest_units()
@@ -249,7 +252,7 @@ def share_held_out(rows: int) -> float:
 
 
 def hash_group(example: Example) -> str:
-    """Return a hash that examples share which are not to be parted."""
+    """Return a hash that is equal for examples that must stay on the same side."""
     plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}
     data = json.dumps(plain, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(data.encode()).hexdigest()
@@ -304,7 +307,7 @@ class ProgramOutput:
 
 
 class ProgramError(AnswerError):
-    """A program returned nothing usable; `trace`: the steps that it took."""
+    """The error of a program that returned no usable output. `trace`: the steps that it took."""
 
     def __init__(self, reason: str, trace: tuple[PromptUse, ...]) -> None:
         super().__init__(reason)
@@ -312,7 +315,8 @@ class ProgramError(AnswerError):
 
 
 class Program(Protocol):
-    """A program with named templates, which answers rows with them."""
+    """A program with named templates, which computes an output for a row. `ask` uses other texts
+    for the templates, and `show` returns the input for judges."""
 
     @property
     def templates(self) -> Templates:
@@ -323,10 +327,10 @@ class Program(Protocol):
         self, templates: Templates, example: Example, count: Callable[[Usage], None], /
     ) -> ProgramOutput:
         """Run the program on a row with these templates instead of its own. `count` is called with
-        the usage, also of a program that failed.
+        the usage, also if the program fails.
 
         Raises:
-            AnswerError: it gave nothing that can be used. ModelError, BudgetError: as its models.
+            AnswerError: it returned no usable output. ModelError, BudgetError: as its models.
         """
         ...
 
@@ -337,7 +341,7 @@ class Program(Protocol):
 
 @dataclass(frozen=True)
 class PromptProgram:
-    """A program of one template: the filled text is the whole prompt of one call."""
+    """A program of one template: the filled template is the whole prompt of one call."""
 
     templates: Templates
     model: Model
@@ -364,6 +368,7 @@ class PromptProgram:
 
 T = TypeVar("T")
 STAGE = "stage"
+"""The name of the step that events report."""
 
 
 class OutputFailure(Failure):
@@ -401,8 +406,9 @@ class TrialOutcome:
 
 @dataclass
 class TrialRunner:
-    """Tries templates on rows: generates outputs, and scores them by `metric` or `evaluator`.
-    Outputs are remembered and not generated again."""
+    """A runner of trials: it generates the output of a template for a row, and scores it by
+    `metric` or `evaluator`. Outputs are cached and not generated again. `round`: the number that
+    events report."""
 
     program: Program
     evaluator: Evaluator | None
@@ -416,8 +422,8 @@ class TrialRunner:
     async def ask_all(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
     ) -> list[T | Failure]:
-        """Run all calls of one stage concurrently, within the limit of calls in flight; a call that
-        a model refuses or a limit forbids fails alone.
+        """Run all calls of one stage concurrently, within the limit of calls in flight. A call that
+        a model refuses or a limit forbids becomes a failure; the others continue.
 
         Raises:
             FatalModelError: no call can succeed.
@@ -438,7 +444,7 @@ class TrialRunner:
         """Generate and judge the output of each pair of template and row, and return the outcomes.
 
         Raises:
-            BudgetError: a limit kept some from being asked; what was answered is in the journal.
+            BudgetError: a limit prevented some trials; the answers so far are in the journal.
             FatalModelError: no call can succeed.
         """
         work = [partial(self._try, *pair) for pair in pairs]
@@ -509,9 +515,9 @@ class TrialRunner:
     async def _judge(
         self, judge: Evaluator, example: Example, text: str
     ) -> EvaluationResult | Failure:
-        """Judge an output as the answer to the original templates, filled with the row: else a
-        template could win by asking for something easier. The feedback is what a writer should know
-        first."""
+        """Judge an output as the answer to the original templates, filled with the row; otherwise a
+        template could win by asking for something easier. The feedback begins with what matters
+        most to a writer."""
         case = Case(self.program.show(self.program.templates, example), (text,), example.id)
         try:
             check_case(case)
@@ -528,7 +534,7 @@ class TrialRunner:
 
 
 def stop_if_skipped(results: Iterable[object]) -> None:
-    """Raise BudgetError with the given reason if a limit kept a result from being asked for."""
+    """Raise BudgetError with the reason of the first result that a limit prevented."""
     for result in results:
         if isinstance(result, Failure) and result.kind == "skipped":
             raise BudgetError(result.reason)
