@@ -138,7 +138,7 @@ async def test_what_is_not_there_is_said_before_anything_is_asked(server, model,
         InputError, match="a debater recalls from 'facts': there is no collection 'facts'"
     ):
         await judge(model, settings)
-    with pytest.raises(InputError, match="a debater recalls from 'a/b/c': 'a/b/c' is no name"):
+    with pytest.raises(InputError, match="a debater recalls from 'a/b/c': 'a/b/c' is not a name"):
         await judge(model, settings, profile=profile(collections="a/b/c"))
     assert server.calls == 0
 
