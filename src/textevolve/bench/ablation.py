@@ -34,7 +34,7 @@ MINIMUM_EFFECT = 0.05
 """The default for the smallest gain in accuracy that matters."""
 
 PayoffAnswer = Literal["pays", "does not pay", "cannot be told"]
-"""The conclusion on a debate; "cannot be told" means that there are too few items."""
+"""The conclusion on a debate; "cannot be told" means that the items are too few."""
 
 
 @dataclass(frozen=True, slots=True)

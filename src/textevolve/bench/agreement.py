@@ -115,8 +115,8 @@ class ResponseFigures:
         auc: The area under the ROC curve of its scores.
         threshold: The score from which responses should pass, so that kappa is highest on all
             responses; NaN if there is none.
-        validated: The figures of verdicts by such thresholds, each chosen on other questions (in
-            ten cross-validation folds) than those that it is applied to.
+        validated: The figures of verdicts by such thresholds, each chosen in ten cross-validation
+            folds on questions to which it is not applied.
     """
 
     verdicts: PassFigures
@@ -208,8 +208,8 @@ class AgreementSummary:
     """The agreement of all judges with people.
 
     Attributes:
-        items: The number of items, `labelled` of which have people's labels. Accuracy is computed
-            over those.
+        items: The number of items. `labelled`: the number with people's labels, over which accuracy
+            is computed.
         groups: The number of groups (questions).
         always_first: The accuracy of always choosing the first text, and `always_shorter` and
             `always_longer`: of choosing the shortest or longest text in characters. A judge that is

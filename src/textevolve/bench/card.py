@@ -53,7 +53,7 @@ class Rate:
         meaning: The event in words.
         wanted: Whether a good judge has a low or a high rate.
         hits: The number of cases with the event, among `count` cases.
-        asked: The number of cases put to the judge, of which it `refused` some.
+        asked: The number of cases put to the judge; `refused`: the number that it did not accept.
         rate: `hits` / `count`; None, like `interval`, if nothing could be counted.
         coverage: The share of the cases that were not refused in which the event could be observed.
     """

@@ -54,7 +54,7 @@ values."""
 
 
 class CardCase(Frozen):
-    """A pair of responses of which `good` should win.
+    """A pair of responses; `good` should win.
 
     Attributes:
         family: The kind of robustness that the case tests. In the family `content-free`, `bad` has

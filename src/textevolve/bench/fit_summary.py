@@ -211,8 +211,8 @@ def _round(number: float) -> float:
 
 
 def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> Array:
-    """Return the credit of one signal alone on each item. Signals of single responses, and those
-    that only look at a text (such as its length), are first given a threshold or sign learnt on the
+    """Return the credit of one signal alone on each item. Signals of single responses, and simple
+    properties of a text (such as its length), are first given a threshold or sign learnt on the
     other folds."""
     data = problem.data
     if not (data.are_single or _is_look(data.names[place])):

@@ -262,7 +262,7 @@ def take_text(row: Row, name: str, where: str) -> str:
 
 
 def _take_name(row: Row, name: str, default: str = "") -> str:
-    """Return a field such as an id as text, whatever its type; `default` if it is missing."""
+    """Return a field such as an id as text, of any type; `default` if it is missing."""
     value = row.get(name)
     return default if value is None else str(value)
 

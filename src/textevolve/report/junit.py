@@ -32,8 +32,8 @@ class JUnitCase:
 
 @dataclass(frozen=True, slots=True)
 class JUnitSuite:
-    """A suite of test cases. `cases` is called for each of two passes, the first of which counts
-    the cases."""
+    """A suite of test cases. `cases` is called for each of two passes; the first pass counts the
+    cases."""
 
     name: str
     cases: Callable[[], Iterable[JUnitCase]]

@@ -177,7 +177,7 @@ class Columns:
     """The roles in which the columns of cases were read, over all rows.
 
     Attributes:
-        header: The columns of a table, some of which may be empty in a row.
+        header: The columns of a table, also if they are empty in some rows.
         taken: The role of each column that was read.
         unread: The other columns that contain something.
         references: The columns with a reference answer.

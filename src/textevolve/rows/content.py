@@ -72,8 +72,8 @@ def parse_json(text: str, where: str, noun: str) -> Any:
     word for it.
 
     Raises:
-        InputError: it is not JSON, or an object has the same key twice, of which JSON would
-            silently drop the first; names `where`.
+        InputError: it is not JSON, or an object has the same key twice (JSON would silently drop
+            the first); names `where`.
     """
 
     def take_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

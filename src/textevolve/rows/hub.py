@@ -87,7 +87,7 @@ def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
     """Return the files of a split in the data set's branch of converted Parquet files.
 
     Raises:
-        InputError: there are no files, none of that name, or several splits of which none is named.
+        InputError: there are no files, none of that name, or several splits and no name.
     """
     configs: dict[str, dict[str, list[str]]] = {}
     for file in sorted(files):

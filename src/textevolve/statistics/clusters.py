@@ -1,5 +1,5 @@
-"""Means and shares of outputs, of which a row may have several: rows are independent, outputs of
-the same row are not.
+"""Means and shares of outputs, where a row may have several: rows are independent, outputs of the
+same row are not.
 
 The formulas are closed, so that ten thousand rows take no time; bootstrap intervals are in
 `intervals.py`.

@@ -111,7 +111,7 @@ def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float
 
 
 def holm(p_values: Sequence[float] | Array) -> Array:
-    """Adjust p-values for their number by Holm's method: those that remain below alpha are
+    """Adjust p-values for their number by Holm's method: p-values that remain below alpha are
     significant at a family-wise error rate of alpha.
 
     Holm (1979), "A simple sequentially rejective multiple test procedure". A NaN stays NaN and does
@@ -202,7 +202,7 @@ def items_needed(
     """Compute how many independent items a two-sided test needs to find a difference of this size.
 
     `size`: by default the observed difference; NaN if there is none. `tests`: the number of tests
-    that `holm` corrects for, the first of which has `alpha` divided by it. The result is never
+    that `holm` corrects for; the strictest level is `alpha` divided by it. The result is never
     below the number of items with differences in the same direction that an exact test needs: 6 at
     0.05.
 

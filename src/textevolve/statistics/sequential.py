@@ -14,7 +14,7 @@ import numpy as np
 from textevolve.statistics.intervals import Array, Numbers
 
 ALPHA = 0.025
-"""The one-sided level, which is as strict as a two-sided test at 0.05 of which only gains count."""
+"""The one-sided level: that of the gains in a two-sided test at 0.05."""
 LATTICE = 1000
 """The number of parts of 1 to which differences are rounded, so that the distribution of sums is a
 finite table."""

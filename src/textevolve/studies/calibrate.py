@@ -1,5 +1,5 @@
 """Calibrate (prompt optimisation): a study that searches for a better prompt template on the user's
-rows, each of which has values for the template.
+rows. A row has values for the template's placeholders.
 
 `textevolve.loops.calibration` has the search. The gain on rows that the search never saw is
 reported with an interval.

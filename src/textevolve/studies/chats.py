@@ -368,8 +368,7 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
 
 
 def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[DialogueTurn]:
-    """Return the exchanges up to a position of which memories may be made: each is a message and
-    its answer."""
+    """Return the messages and answers up to a position from which memories may be made."""
     turns: list[DialogueTurn] = []
     for question, answer in pairwise(messages):
         if answer.role == "assistant" and answer.details.learning in ("pending", "done"):

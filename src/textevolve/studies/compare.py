@@ -94,7 +94,7 @@ class VariantSummary:
     """The figures of one variant.
 
     Attributes:
-        outputs: The number of outputs, `scored` of which have a score.
+        outputs: The number of outputs; `scored`: the number with a score.
         cut: The number of outputs that ended at the token limit.
         mean: The mean score, and `pass_rate` the share of outputs that passed; both in [0, 1], with
             95 % intervals clustered by row.

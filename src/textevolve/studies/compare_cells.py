@@ -398,7 +398,7 @@ async def _judge(
 
 
 async def _judge_together(name: str, judge: Evaluator, outputs: Sequence[Output]) -> list[Output]:
-    """Return the outputs, to each of which that exists this judge's grade is added."""
+    """Return the outputs; this judge's grade is added to each that exists."""
     present = [output for output in outputs if output.failure is None]
     if not present:
         return list(outputs)

@@ -111,7 +111,7 @@ def turn_row(
     row: Mapping[str, Any], messages: Sequence[Message], *, all_columns: bool
 ) -> dict[str, Any]:
     """Return the row that an application receives at a turn. `all_columns`: the application's
-    request template selects no columns, so it receives all except those that describe the user."""
+    request template selects no columns, so it receives all except the columns about the user."""
     columns = {name: value for name, value in row.items() if not (all_columns and name in _OF_USER)}
     chat = [{"role": message.role, "content": message.text} for message in messages]
     return {**columns, **dict(zip(TURN_COLUMNS, (chat, messages[-1].text), strict=True))}

@@ -98,8 +98,8 @@ def read_cases(spec: CreateMemoriesSpec) -> Iterator[Case]:
 @dataclass(frozen=True, slots=True)
 class _Read:
     """A dialogue with the points extracted from it, or the failure to extract them. `start`: the
-    state of the collection with regard to the dialogue, such as the turns of which memories were
-    made before."""
+    state of the collection with regard to the dialogue, such as the number of turns whose memories
+    were made before."""
 
     position: int
     dialogue: GivenDialogue
@@ -214,8 +214,8 @@ REASONS_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class DialogueRecord:
-    """The result of one dialogue: the `created` memories, or the `failure` because of which none
-    were stored. `turns`: its number of messages."""
+    """The result of one dialogue: the `created` memories, or the `failure` that prevented them.
+    `turns`: its number of messages."""
 
     id: str
     position: int

@@ -2,9 +2,9 @@
 hub, standard input, or Python.
 
 A row is a chat (a list of messages under `messages`, `conversation`, `dialogue`, ...), optionally
-with an id, a date and a user; or a user with `sessions`, each of which is a chat, as in HaluMem's
-data; or a single message, in which case the whole file is one chat. In the store a dialogue is a
-case, whose input is the dialogue as JSON.
+with an id, a date and a user; or a user with `sessions` (each a chat), as in HaluMem's data; or a
+single message, in which case the whole file is one chat. In the store a dialogue is a case, whose
+input is the dialogue as JSON.
 """
 
 from __future__ import annotations

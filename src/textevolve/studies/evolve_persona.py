@@ -1,5 +1,5 @@
-"""The study that revises an agent's persona by its memories, in a few small edits, each of which
-cites the memories that support it.
+"""The study that revises an agent's persona by its memories, in a few small edits. Each edit cites
+the memories that support it.
 
 `textevolve.agents.persona` proposes and chooses edits, and applies them to the text.
 """

@@ -102,9 +102,9 @@ def read_cases(spec: IntegrateMemoriesSpec) -> list[Case]:
 async def describe(
     spec: IntegrateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """Return the versions of the collections that are read, and those that were integrated before.
-    The version of the collection of insights is left out, since the run itself changes it, and a
-    resumed run must have the same description."""
+    """Return the versions of the collections that are read, and the versions that were integrated
+    before. The version of the collection of insights is left out, since the run itself changes it,
+    and a resumed run must have the same description."""
     with closing(Store(settings.memory_location)) as resources:
         agent = await find_agent(resources, spec.agent, settings.namespace)
         if agent.spec.insights is None:

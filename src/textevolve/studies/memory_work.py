@@ -103,7 +103,7 @@ def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
 @dataclass(frozen=True, slots=True)
 class NewestMemories:
     """The newest memories of an agent, oldest first. `number` and `importance`: the count of all
-    new memories and the sum of their importance, including those that are not in `memories`."""
+    new memories and the sum of their importance, including memories that are not in `memories`."""
 
     memories: Sequence[MemoryRecord]
     number: int

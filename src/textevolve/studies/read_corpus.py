@@ -1,4 +1,4 @@
-"""The study that reads a corpus: documents are split into chunks, each of which becomes a semantic
+"""The study that reads a corpus: documents are split into chunks, and each chunk becomes a semantic
 memory.
 
 `textevolve.memory.corpus` splits documents, and compares chunks with those stored before.

@@ -115,7 +115,7 @@ def chain_cases(
     spec: ChainSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
 ) -> Iterator[Case]:
     """Yield a case for each row, with its columns as JSON. `objects`: the caller's Python objects
-    by name, one of which may be the chain.
+    by name; the chain may be one of them.
 
     Raises:
         InputError: there is no row, an input is missing, or a value cannot be written as JSON.

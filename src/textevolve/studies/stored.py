@@ -205,7 +205,7 @@ def read_records(
     run: RunRecord,
     selection: Found | None = None,
 ) -> Records:
-    """Return a function that reads a run's stored records, or those that a filter selects."""
+    """Return a function that reads all stored records of a run, or a selection of them."""
     study = find_study(read_stored(run).kind)
 
     def read() -> Iterator[Any]:

@@ -55,9 +55,8 @@ def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
 
 
 def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
-    """Replace lone surrogates in the texts, and reject a mapping with a duplicate key, of which
-    YAML would silently drop the first. `seen`: the visited nodes, since an alias refers to the same
-    node."""
+    """Replace lone surrogates in the texts, and reject a mapping with a duplicate key (YAML would
+    silently drop the first). `seen`: the visited nodes, since an alias refers to the same node."""
     if isinstance(node, yaml.ScalarNode):
         node.value = mend_text(str(node.value))
     if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
