@@ -115,8 +115,8 @@ class ResponseFigures:
         auc: The area under the ROC curve of its scores.
         threshold: The score from which responses should pass, so that kappa is highest on all
             responses; NaN if there is none.
-        validated: The figures of verdicts by such thresholds, each chosen in ten cross-validation
-            folds on questions to which it is not applied.
+        validated: The figures of verdicts by such thresholds in ten cross-validation folds; each
+            threshold is chosen on other questions than it is applied to.
     """
 
     verdicts: PassFigures
@@ -516,8 +516,8 @@ def _compare_all(
 
 
 def _same(ours: Mapping[str, ItemOutcome], theirs: Mapping[str, ItemOutcome]) -> Statistic:
-    """Return the share of items on which two judges have the same winner; a tie counts as a
-    choice."""
+    """Return the share of items on which two judges have the same winner; two ties are the same,
+    too."""
     pairs = [(ours[id].winner, theirs[id].winner) for id in ours]
     same = [float(a == b) for a, b in pairs if a is not None and b is not None]
     return Statistic(mean_present(same), _wilson(same))

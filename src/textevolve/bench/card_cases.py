@@ -108,7 +108,7 @@ class CardCase(Frozen):
 
 @lru_cache(maxsize=1)
 def shipped_cases() -> tuple[CardCase, ...]:
-    """Return all cases that the package ships, in the order of their families."""
+    """Return all cases that are shipped with the package, in the order of their families."""
     folder = resources.files("textevolve.bench") / "cards"
     files = [folder / f"{family.replace('-', '_')}.yaml" for family in FAMILIES]
     return tuple(c for f in files for c in parse_cases(f.read_text(encoding="utf-8"), f.name))

@@ -58,7 +58,7 @@ class LabelledSignals:
 
     @cached_property
     def owner(self) -> Numbering:
-        """Return the item number of each text."""
+        """Return the number of the item that each text belongs to."""
         return np.repeat(np.arange(len(self.items)), [len(i.candidates) for i in self.items])
 
     @cached_property
@@ -154,7 +154,7 @@ class LabelRows:
         first: The number of each row's first text.
         shares: 1 if people prefer the first text, or pass it; 0.5 for a tie; 0 otherwise. For
             single responses the share of people who pass it.
-        counts: The weights of rows, by which each item of pairs counts once.
+        counts: The weights of the rows, which sum to 1 for each item.
         owner: The number of each row's item.
     """
 
@@ -207,8 +207,8 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Combination:
-    """A weighted sum of signals: utility = ((values - means) / scales) @ weights + intercept. For
-    pairs the intercept is 0."""
+    """A weighted sum of standardised signals, the utility of a text: ((values - means) / scales) @
+    weights + intercept. For pairs the intercept is 0."""
 
     means: Array
     scales: Array

@@ -72,8 +72,8 @@ class TwiceJudged:
 
     @property
     def failure(self) -> Failure | None:
-        """Return the reason why a verdict is missing, first that of a skipped judge; None if none
-        is missing."""
+        """Return the failure of the judge whose verdict is missing, if any; one that was skipped at
+        a limit comes first."""
         failures = [
             judgement.failure
             for judgement in (self.first, self.second)

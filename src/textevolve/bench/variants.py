@@ -19,7 +19,7 @@ from textevolve.statistics.intervals import Statistic
 LEVEL = 0.95
 
 RowScores: TypeAlias = Mapping[str, Sequence[float]]
-"""The scores of a variant's outputs, by row; rows without a score are left out."""
+"""The scores of a variant's outputs by row; rows without a score are absent."""
 
 
 def mean_score(scores: RowScores) -> Statistic:

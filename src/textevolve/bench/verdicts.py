@@ -166,7 +166,7 @@ def orders_of(item: Item, orders: Literal["both", "given"]) -> tuple[TextOrder, 
 
 @dataclass(frozen=True, slots=True)
 class ItemQuestion:
-    """One question to a judge: an item in one order, in one sample."""
+    """One question to a judge: an item, with its candidates in one order, in one sample."""
 
     item: Item
     order: TextOrder = "given"

@@ -1,7 +1,8 @@
-"""`textevolve chat`: a chat with an agent, at the terminal or line by line through pipes.
+"""`textevolve chat`: a chat with an agent at the terminal, or through pipes with a message on each
+line.
 
-Ctrl-C ends the current answer; once more, or at the prompt, it ends the chat. `agents/chat.py` and
-`studies/chats.py` have the chat itself.
+Ctrl-C ends the current answer; a second Ctrl-C, or one at the prompt, ends the chat.
+`agents/chat.py` and `studies/chats.py` hold the chat itself.
 """
 
 from __future__ import annotations

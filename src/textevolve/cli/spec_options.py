@@ -57,7 +57,8 @@ def _spec_in(field: FieldInfo) -> type[Frozen] | None:
 def give_parameters(
     command: Callable[..., None], parameters: Sequence[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Return the command with a signature for typer."""
+    """Return the command with these parameters as its signature, from which typer builds its
+    options."""
     typed_command = cast(Any, command)
     typed_command.__signature__ = inspect.Signature(list(parameters))
     typed_command.__annotations__ = {

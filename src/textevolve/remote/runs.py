@@ -82,7 +82,7 @@ class MirrorStore(Store):
         return self._totals[run_id]
 
     def take_run(self, detail: RunDetail) -> RunRecord:
-        """Store or update the copy of a server's run, and return it."""
+        """Store the copy of a server's run, or update it, and return it."""
         run = record_of(detail, self._address)
         spent, reused = usage_from_wire(detail.spent), usage_from_wire(detail.reused)
         self._totals[detail.id] = RunTotals(spent, reused, detail.failed_calls)
@@ -193,7 +193,7 @@ class RemoteServer:
         seen, skipped = dict[str, Row](), dict[str, Any]()
 
         def report(progress: RunProgress) -> None:
-            """Report new usage as calls of this program would."""
+            """Report new usage by events, as the calls of a local run would."""
             for replayed, total in ((False, progress.spent), (True, progress.reused)):
                 new = usage_from_wire(total) - spent[replayed]
                 if new.calls > 0:

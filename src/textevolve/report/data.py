@@ -96,8 +96,8 @@ def _write_lines(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> in
 
 
 def flatten(row: FlatRow) -> dict[str, Scalar]:
-    """Return a row as flat cells: the values of a mapping are named `mapping.key`, lists become
-    JSON.
+    """Return a row as flat cells: a value within a mapping gets the name `mapping.key`, and lists
+    become JSON.
 
     Raises:
         InputError: two cells would have the same name.

@@ -1,6 +1,6 @@
 """The ablation study: it measures whether a debate agrees with people's labels more often than
-cheaper uses of the same agents: a single judge, a jury without a discussion, and escalation from
-one to the other."""
+cheaper uses of the same agents: a single judge, a jury whose members judge alone, and escalation,
+which debates only if the jury is in doubt."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ from textevolve.studies.study import Asks, Study
 from textevolve.wiring import Workbench
 
 WAYS = ("single", "jury", "debate", "escalation")
+"""The compared ways of judging."""
 FIRST_ROUND = "debate, first round"
+"""The name under which the debate's first round is a judge of its own."""
 
 
 class AblationSpec(OneProfileSpec, RepeatsSpec):

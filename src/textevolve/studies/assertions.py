@@ -188,7 +188,7 @@ def describe_counts(summary: Assertions) -> str:
 
 
 def report(_spec: AssertionsSpec, summary: Assertions) -> Report:
-    """Report the tests as the rows of a matrix, problems first."""
+    """Return a report with the tests as the rows of a matrix; problems come first."""
     facts = {
         "Judges": ", ".join(sorted({assertion.demand.judge for assertion in summary.assertions})),
     }
@@ -198,8 +198,8 @@ def report(_spec: AssertionsSpec, summary: Assertions) -> Report:
 
 
 def make_row(assertion: Assertion) -> MatrixRow:
-    """Return the row of a test. Its score has one name for all judges, so that tests can be sorted
-    by it."""
+    """Return the matrix row of a test. Scores of all judges have the same name, so that tests can
+    be sorted by score."""
     case, demand, scored = assertion.case, assertion.demand, assertion.score is not None
     entry = Entry(
         case.candidates[0],

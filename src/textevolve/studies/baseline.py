@@ -121,7 +121,8 @@ def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome
 
 
 def _measures(run: RunRecord, name: str | None) -> bool:
-    """Tell whether a run is a finished measurement of this name or id, or on these labels."""
+    """Tell whether a run is a finished measurement of judges that has this name or id, or that used
+    the labels in a file of this name."""
     finished = run.spec.get("kind") == MEASURES and run.status == "finished"
     return finished and name in (run.id, run.name, *run.spec["spec"].get("items", ()))
 
@@ -151,7 +152,7 @@ def _describe(profile: Profile, model: str) -> object:
 
 
 def require_same_cases(store: Store, run: RunRecord, other: RunRecord) -> None:
-    """Raise InputError if a case is not the same in two runs."""
+    """Raise InputError if a case of one run differs from the case of the same id in the other."""
     inputs = {case.id: case.input for case in store.iterate_cases(run.id)}
     for case in store.iterate_cases(other.id):
         if inputs.get(case.id, case.input) != case.input:

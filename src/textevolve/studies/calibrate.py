@@ -166,7 +166,8 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
 
 
 def program_of(spec: CalibrateSpec) -> str | None:
-    """Return the program to improve instead of a prompt."""
+    """Return the name of the program whose templates are improved; None if a plain prompt is
+    improved."""
     return spec.program or (None if spec.model == spec.plain_model else spec.model)
 
 
@@ -200,7 +201,7 @@ def report(_spec: object, result: CalibrationResult) -> Report:
 
 
 def _changes(result: CalibrationResult) -> list[Diff]:
-    """Return the diffs of the templates that the search changed."""
+    """Return the differences between the original templates and those of the search's result."""
     suffix = "" if result.accepted else ", which was not accepted"
     old, new = (result.nodes[number].templates for number in (0, result.leader))
     return [
@@ -343,7 +344,8 @@ def material_of(
     cases: Iterable[Case],
     program: OpenedProgram | None = None,
 ) -> Material:
-    """Return the inputs of the search (templates, rows, scorers), restored from its cases."""
+    """Return the inputs of the search, restored from its cases: the template, and the rows divided
+    into training and validation."""
     examples: list[Example] = []
     columns: tuple[str, ...] = ()
     for case in cases:

@@ -53,7 +53,7 @@ KEEP_OF_CHAT = (
 
 
 class ChatOptions(Frozen):
-    """A chat with an agent."""
+    """The options of a chat with an agent."""
 
     agent: str = option(description="The agent, as NAMESPACE/AGENT or AGENT.", argument=True)
     user: str = option("", "Who talks with it; memories and sessions say so.", metavar="NAME")
@@ -252,7 +252,8 @@ class Chats:
         return await plan_chat(request, settings, self._bench.resources)
 
     async def open(self, plan: ChatPlan) -> AgentChat:
-        """Open a chat. It needs no closing, since only its turns hold resources."""
+        """Open a chat. It needs no closing, since it holds resources only while a message is
+        answered."""
         bench, request, agent = self._bench, plan.request, plan.agent
         store, sessions = bench.resources.memories(agent.namespace), self._sessions(plan)
         learner, pending = None, list[FinishedTurn]()

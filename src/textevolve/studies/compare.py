@@ -257,7 +257,7 @@ def report(_spec: CompareSpec, comparison: Comparison) -> Report:
 
 
 def _blocks(comparison: Comparison) -> Iterator[Block]:
-    """Yield the blocks that only comparisons have."""
+    """Yield the blocks of a comparison's report that other studies do not have."""
     if comparison.differences:
         yield _differences(comparison)
     names = list(dict.fromkeys(name for v in comparison.variants for name in v.scorers))
@@ -335,7 +335,7 @@ def _spending(comparison: Comparison) -> Table:
 
 
 def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[MatrixRow]:
-    """Yield a row for each sample of each row of the data, as they are read."""
+    """Yield a row of the matrix for each sample of each row of data, while the outputs are read."""
     for (row, sample), cells in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
         by_variant = {output.variant: output for output in cells}
         first_output = next(iter(by_variant.values()))
@@ -461,7 +461,7 @@ _FIGURES = ("mean", "pass_rate")
 
 
 def _draw(comparison: Comparison) -> str:
-    """Return the HTML for notebooks."""
+    """Return the HTML of a comparison for notebooks."""
     figures = draw_aggregates(aggregate(map(find_row, comparison.outputs)))
     return html_fragment(
         Report("Comparison", comparison.sentence, [*figures, *_blocks(comparison)])

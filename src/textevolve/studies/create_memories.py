@@ -337,7 +337,7 @@ def _place(dialogue: str, decision: PointDecision) -> str:
 
 
 def flatten(record: DialogueRecord) -> Iterator[Mapping[str, Any]]:
-    """Yield a row for each point, or one for a failed dialogue."""
+    """Yield a table row for each point of a dialogue, or one row for a failed dialogue."""
     if record.created is None:
         yield {"dialogue": record.id, "failure": record.failure and record.failure.reason}
         return

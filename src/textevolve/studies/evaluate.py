@@ -309,8 +309,8 @@ def _read_case(spec: EvaluateSpec) -> Case:
 
 
 def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Judged]:
-    """Judge the cases, and yield each as soon as it is judged. If a case cannot be judged, the
-    others are not affected."""
+    """Judge the cases, and yield each judged case. If a case cannot be judged, the others are not
+    affected."""
     judge = open_judge(spec, bench)
     judge_parameters = {} if debates(spec) else explicit_parameters(spec)
     target, version = spec.target, spec.target_version

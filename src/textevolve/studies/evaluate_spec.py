@@ -1,6 +1,7 @@
-"""The specification of `evaluate`; `evaluate.py` runs it.
+"""The specification of `evaluate`, which `evaluate.py` runs.
 
-It is a module of its own, so that an import of the verb loads only what its signature needs.
+It has a module of its own, so that importing the Python function `evaluate` loads only what its
+signature needs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ NumberOrNone: TypeAlias = Annotated[
 
 
 def _read_weights(source: object) -> object:
-    """Read `accuracy=1,relevance=0.5` as a mapping."""
+    """Parse the weights of components, such as `accuracy=1,relevance=0.5`, as a mapping."""
     if not isinstance(source, str):
         return reject_list(source)
     weights: dict[str, float] = {}
@@ -73,7 +74,7 @@ AgentNames: TypeAlias = Annotated[str, BeforeValidator(_join_names)]
 
 
 class DebateParameters(Frozen):
-    """The parameters of a profile that a run may override."""
+    """The parameters of a debate's profile that a run may override; None if not overridden."""
 
     agents: AgentNames | None = option(
         None,

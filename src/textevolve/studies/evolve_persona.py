@@ -148,7 +148,8 @@ def read_cases(spec: EvolvePersonaSpec) -> list[Case]:
 async def describe(
     spec: EvolvePersonaSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    """Describe the current persona, and the versions of the agent's memories and insights."""
+    """Return the current persona, and the versions of the agent's collections of memories and
+    insights, as the inputs of the run."""
     with closing(Store(settings.memory_location)) as resources:
         agent = await find_agent(resources, spec.agent, settings.namespace)
         names = [*memories_of_agent(agent)]

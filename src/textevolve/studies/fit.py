@@ -157,8 +157,8 @@ class FitSpec(OrdersSpec):
 
 
 def names_of(spec: FitSpec, items: Iterable[Item] = ()) -> tuple[str, ...]:
-    """Return the judges that are the signals: the requested ones, or a default that depends on
-    whether items are pairs or single responses. `length` becomes `look:length`."""
+    """Return the judges that are the signals of a fit: the requested ones, or defaults for pairs or
+    for single responses. The name `length` becomes `look:length`."""
     default = SINGLE_SIGNALS if any(item.is_single for item in items) else DEFAULT_SIGNALS
     names = map(str.strip, (spec.signals or default).split(","))
     return tuple(f"{LOOK}:{name}" if name == LENGTH else name for name in names if name)

@@ -226,7 +226,7 @@ def decode(body: bytes) -> GuidedAnswer:
 
 
 def report(spec: GuideSpec, record: GuidedAnswer) -> Report:
-    """Report both answers, and the debate between them."""
+    """Return a report with both answers, and with the debate that one of them is based on."""
     result = record.made
     facts = {
         "Debate": f"about {wording.count(len(result.candidates), 'candidate')};"

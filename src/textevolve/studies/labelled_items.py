@@ -41,7 +41,7 @@ GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str)]
 
 
 class LabelledItemsSpec(MappedSpec):
-    """The options for reading labelled items."""
+    """The base of specifications that read items with people's labels."""
 
     items: Several = option(
         (),
@@ -71,7 +71,7 @@ class LabelledItemsSpec(MappedSpec):
 
 
 class OneProfileSpec(LabelledItemsSpec):
-    """One profile whose agents judge in several ways."""
+    """The base of specifications in which the agents of one profile judge in several ways."""
 
     profile: str = option(
         "general", "Who debates: a shipped profile, or a YAML file.", short="-p", group="Judging"
@@ -85,7 +85,7 @@ class OneProfileSpec(LabelledItemsSpec):
 
 
 class OrdersSpec(LabelledItemsSpec):
-    """The option for the orders in which judges see the texts of an item."""
+    """The base of specifications in which judges see the texts of an item in one or both orders."""
 
     orders: Orders = option(
         "both",
@@ -95,7 +95,7 @@ class OrdersSpec(LabelledItemsSpec):
 
 
 class RepeatsSpec(OrdersSpec):
-    """The options for how often judges are called about an item."""
+    """The base of specifications in which judges may judge the same item several times."""
 
     equal_tokens: bool = option(
         False,

@@ -137,7 +137,7 @@ class MemoryEvaluationSpec(StudySpec):
 
     @property
     def system_name(self) -> str:
-        """The name of the system's operations in the journal."""
+        """The name of the memory system in the journal keys of its operations."""
         return self.system.removeprefix(OWN)
 
 

@@ -80,7 +80,7 @@ def _sentence(evaluation: MemoryEvaluation) -> str:
 
 
 def _facts(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> dict[str, str]:
-    """Return the sources of the figures and their time."""
+    """Return the facts about the evaluation: the sources of its figures, and the time it took."""
     minutes = evaluation.metrics.minutes
     spent = {"adding": minutes.adding, "searching": minutes.searching}
     spent |= {"adding and searching": minutes.total}
@@ -141,8 +141,8 @@ def _table(title: str, rows: Pairs, note: str = "") -> Table:
 
 
 def _unmeasured(evaluation: MemoryEvaluation) -> dict[str, str]:
-    """Return the reasons why metrics are not measured, by the titles of the metrics that share a
-    reason."""
+    """Return the reasons why metrics are not measured; each reason is listed under the titles of
+    its metrics."""
     reasons: dict[str, list[str]] = {}
     for name in METRICS:
         pair = evaluation.metrics.overall[name]

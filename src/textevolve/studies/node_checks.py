@@ -27,7 +27,8 @@ from textevolve.texts.numbers import read_number
 
 
 class NodeChecks(Frozen):
-    """Checks of nodes without a model, and the choice of nodes and fields."""
+    """The options of checks in code on nodes (steps of an agent), and the choice of the judged
+    nodes and fields."""
 
     threshold: Several = option(
         (),

@@ -170,8 +170,8 @@ def _is_text(column: str) -> bool:
 
 
 def _is_file(task: str) -> bool:
-    """Tell whether the task is a file of tasks: its name has such an ending, and no space unless it
-    exists."""
+    """Tell whether a task is the name of a file of tasks: it has the ending of such a file, and
+    contains a space only if the file exists."""
     try:
         if task.startswith("hf:"):
             return names_rows(task)
@@ -252,7 +252,7 @@ async def _write_nothing(task: str, **_given: Any) -> str:
 
 
 def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Listener) -> Model:
-    """Open the model, or the chain that replaces it."""
+    """Open the model that writes the text, or the chain that is used instead."""
     if spec.model is None or spec.plain_model is not None:
         return bench.model
     reject_rehearsal(spec.model, bench.mode)

@@ -404,7 +404,7 @@ def run_module(module: Any) -> ProgramRun:
 
 
 def _listen(predictor: Any, name: str, trying: Trying) -> None:
-    """Make a predictor record its inputs and its prediction."""
+    """Make a predictor of a DSPy module record its inputs and its prediction."""
     forward, aforward = predictor.forward, getattr(predictor, "aforward", None)
 
     def note(inputs: Mapping[str, Any], prediction: Any) -> Any:

@@ -148,7 +148,7 @@ def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[
 
 
 def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
-    """Run the chain on each row, and yield the results in the order in which they are finished."""
+    """Run the chain on each row, and yield the result of each."""
     chain, listed_cases = open_chain_named(spec.chain, bench.objects), list(cases)
 
     async def work(placed: tuple[int, Case]) -> ChainRun:

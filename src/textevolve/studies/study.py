@@ -32,11 +32,12 @@ RecordStatus: TypeAlias = Literal["scored", "failed", "skipped"]
 
 
 class StudySpec(Frozen):
-    """The base of all specifications. `kind` is the name of the study everywhere."""
+    """The base of all specifications of studies. `kind`: the name of the kind of study, the same on
+    the command line, in Python and in files."""
 
     kind: ClassVar[str]
     indivisible: ClassVar[bool] = False
-    """True if the study works on all cases together, so that the cost of a few cases does not
+    """Whether the study works on all cases together, so that the cost of a few cases does not
     predict the cost of all."""
 
     model: str | None = option(
@@ -54,7 +55,7 @@ class StudySpec(Frozen):
 
     @property
     def plain_model(self) -> str | None:
-        """The requested model, unless that is a chain."""
+        """The requested model; None if it is a chain or no model was requested."""
         return None if self.model is None or names_chain(self.model) else self.model
 
 

@@ -67,9 +67,9 @@ async def aassert_texts(
     rubric: str = "",
     model: str | None = None,
 ) -> list[EvaluationResult]:
-    """Assert that many outputs are good enough; return their results in order. Each text is a pair
-    (input, output), or a mapping with the arguments of `assert_text`, which override those for all
-    texts. All texts are judged, concurrently, before the test fails."""
+    """Assert that several outputs are good enough, and return their results in order. Each text is
+    a pair (input, output), or a mapping with arguments of `assert_text` that override those of this
+    call. All texts are judged, concurrently, before the test fails."""
     shared = {"judge": judge, "min_score": min_score, "rubric": rubric, "model": model}
     return await _judge([{**shared, **_read_text(t, n)} for n, t in enumerate(texts, 1)])
 

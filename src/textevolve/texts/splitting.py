@@ -18,7 +18,7 @@ _SEAMS = (_PARAGRAPH, _SENTENCE, _SPACE)
 
 def split_text(text: str, size: int) -> Iterator[str]:
     """Split a text into pieces of at most `size` characters; if there are several, each has at
-    least a third of that. A word is split only if it is longer than a third of a piece.
+    least a third of `size`. A word is cut only if it is longer than a third of a piece.
 
     Raises:
         ValueError: `size` is below 3.

@@ -63,7 +63,8 @@ COUNTED = ("calls", "calls_replayed", "tokens_in", "tokens_out", "parse_errors")
 
 
 def records_texts() -> bool:
-    """Return whether OpenTelemetry's switch for message content allows texts in spans."""
+    """Tell whether texts may be recorded in spans, by OpenTelemetry's environment variable for
+    message content."""
     switch = os.environ.get(CONTENT_SWITCH, "").lower()
     return switch in ("true", "1", "span_only", "span_and_event")
 
