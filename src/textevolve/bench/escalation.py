@@ -36,6 +36,7 @@ from textevolve.statistics.intervals import (
 )
 
 THRESHOLDS = tuple(step / 100 for step in range(101))
+"""The default candidate thresholds: 0, 0.01, ..., 1."""
 FINE_THRESHOLDS = (
     *THRESHOLDS[1:-1],
     *(
@@ -50,8 +51,10 @@ FINE_THRESHOLDS = (
 SPENT = ("calls", "tokens", "cost")
 """The kinds of usage that are compared."""
 POINTS = 21
+"""The number of points of a coverage-risk curve."""
 ALLOWED_AT_FIRST = 2  # errors among the items of the first threshold tested
 SHARE_AT_FIRST = 1 / 3  # of all items, decided at once there: fewer often fail by bad luck
+"""The least share of items that the first judge decides at the first tested threshold."""
 _HALVINGS = 60
 
 

@@ -35,7 +35,9 @@ LABEL, HUMAN, ANNOTATOR = "label", "human", "label_"
 """The columns that may hold the label of a single response. The last is the beginning of the
 columns of several annotators, such as `label_anna`."""
 GOOD = ("pass", "passed", "good", "true", "yes", "correct")
+"""The labels that mean a good single response."""
 BAD = ("fail", "failed", "bad", "false", "no", "incorrect")
+"""The labels that mean a bad single response."""
 
 _NUMBERED = re.compile(r"candidate[_ ]?(\d+)$")
 _NUMBERS = TypeAdapter(list[Annotated[float, Field(strict=True, allow_inf_nan=False)]])

@@ -148,6 +148,7 @@ def _options(
 
 
 LAST = ("Gates", "Run", "Advanced", "Options")
+"""The headings at the end of a command's help, in order."""
 
 
 class Command(TyperCommand):

@@ -120,6 +120,7 @@ def record_from_wire(record: WireRecord) -> Kept:
 
 
 RUNS = "/v1/studies"
+"""The path of runs in the server's HTTP API."""
 
 
 def remote_server(settings: Settings, requested: str | None = None) -> RemoteServer | None:

@@ -21,6 +21,7 @@ Format: TypeAlias = Literal[
 `most`, with a colour by its height. `money`: US dollars. `duration`: seconds."""
 
 Tone: TypeAlias = Literal["", "good", "bad", "warning", "dim", "strong"]
+"""The meaning of a text's colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Estimate:
 
 
 Cell: TypeAlias = str | int | float | bool | Estimate | None
+"""The value of a table cell; None is a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ class Matrix:
 
 
 Block: TypeAlias = Table | Matrix | Tree | Diff | Transcript | Texts | Note | Section
+"""A part of a report."""
 
 
 @dataclass(frozen=True, slots=True)

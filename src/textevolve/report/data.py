@@ -24,6 +24,7 @@ from textevolve.errors import InputError, SettingsError
 from textevolve.rows.tables import defuse
 
 FlatRow = Mapping[str, Any]
+"""A row before it is flattened: values that JSON can express, by column."""
 Scalar = str | int | float | bool | None
 
 ROWS_AT_ONCE = 2000
@@ -120,6 +121,7 @@ def _flat(row: FlatRow, before: str) -> Iterator[tuple[str, Scalar]]:
 
 
 FlatColumns = dict[str, type]
+"""The type of each column of a table, in order."""
 
 
 def find_columns(rows: Iterable[FlatRow]) -> FlatColumns:

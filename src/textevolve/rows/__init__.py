@@ -32,6 +32,7 @@ from textevolve.rows.tables import Header, read_csv, read_parquet
 __all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval")
+"""The endings of files of rows."""
 
 
 def read_rows(

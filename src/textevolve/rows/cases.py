@@ -40,6 +40,7 @@ _GAP = "\n\n"
 """The text between an instruction and its input."""
 
 CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
+"""A case, a mapping with its columns, or a pair of an input and its candidates."""
 
 
 @dataclass(frozen=True, slots=True)

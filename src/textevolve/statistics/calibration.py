@@ -31,6 +31,7 @@ from textevolve.statistics.intervals import (
 )
 
 BINS = 10
+"""The default for the largest number of bins."""
 LEAST_IN_BIN = 10
 
 

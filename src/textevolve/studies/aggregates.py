@@ -25,6 +25,7 @@ from textevolve.studies.cells import estimate
 from textevolve.studies.study import RecordStatus, Row
 
 WORST = 5
+"""The number of records with the lowest scores that are held."""
 NAME_SHOWN = 60
 
 T = TypeVar("T", bound=tuple[Any, ...])

@@ -16,6 +16,7 @@ from textevolve.studies.study import StudySpec
 
 _ABOUT = ("name", "description")
 PARAMETERS = tuple(name for name in Profile.model_fields if name not in _ABOUT)
+"""The parameters of a debate that a row may set for its case: the fields of a profile."""
 
 
 class MappedSpec(StudySpec):

@@ -50,6 +50,7 @@ KEEP_OF_CHAT = (
     "These are the first messages of a chat. Keep what later ones may come back to: who the user"
     " is, what they want, names, numbers and dates, what was agreed, and what is still open."
 )
+"""The instructions for summarising the first messages of a chat that no longer fit the context."""
 
 
 class ChatOptions(Frozen):

@@ -165,8 +165,8 @@ class _Work:
         return await keep_points(ground, points, now, source, write=self.bench.mode == "live")
 
     def _about(self, dialogue: GivenDialogue) -> Ground:
-        """Return the settings for this dialogue. If the specification does not name the person whom
-        memories are about, it is the dialogue's user."""
+        """Return the store, models and settings for this dialogue. If the specification does not
+        name the person whom memories are about, it is the dialogue's user."""
         about = self.spec.about or dialogue.user
         return replace(self.ground, settings=self.spec.model_copy(update={"about": about}))
 
@@ -207,6 +207,7 @@ ACTIONS: Mapping[Action, str] = {
     "update": "replacing a memory",
     "drop": "dropped",
 }
+"""The words for each decision on a point in reports."""
 SHOWN = 200
 """The number of decisions in a report; an export contains all."""
 REASONS_SHOWN = 20

@@ -42,6 +42,7 @@ NumberOrNone: TypeAlias = Annotated[
     BeforeValidator(_as_text),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"const": NONE}]}),
 ]
+"""A number as text, or NONE."""
 
 
 def _read_weights(source: object) -> object:
@@ -213,6 +214,7 @@ WholeProfile: TypeAlias = Annotated[
     BeforeValidator(_take_profile),
     WithJsonSchema({"type": ["string", "object"]}),
 ]
+"""A complete profile, or the name or file of one."""
 
 
 class EvaluateSpec(DebateParameters, MappedSpec):

@@ -110,7 +110,9 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
 
 
 DEFAULT_SIGNALS = "probe,instruction-likelihood,pairwise,length"
+"""The signals that are fitted to pairs by default."""
 SINGLE_SIGNALS = "probe,instruction-likelihood,length"
+"""The signals that are fitted to single responses by default; none of them compares texts."""
 
 
 class FitSpec(OrdersSpec):

@@ -23,11 +23,17 @@ from textevolve.studies.study import Row
 
 GROUP = "Gates (exit code 4 where one fails)"
 MARGIN = 0.02
+"""The default for how much worse the mean score may be than the baseline's."""
 LAST = "last"
+"""The name that stands for the newest other run, as the baseline."""
 ROUNDING = 1e-9
+"""The tolerance for rounding errors in comparisons with limits."""
 DIFFERENCES = (-1.0, 1.0)
+"""The range of a difference between two scores."""
 NAMED = 5
+"""The number of cases that a message names."""
 AGREEMENT = "min agreement"
+"""The name of the gate on the judges' agreement with people."""
 
 
 class Gates(Frozen):

@@ -13,6 +13,7 @@ from textevolve.studies.study import AnyStudy
 from textevolve.user_code import load_point
 
 GROUP = "textevolve.studies"
+"""The group of the entry points by which other packages add kinds of studies."""
 
 KINDS: Mapping[str, str] = {
     "evaluate": "textevolve.studies.evaluate",

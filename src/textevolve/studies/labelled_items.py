@@ -36,6 +36,7 @@ from textevolve.studies.study import Row, json_decoder
 from textevolve.wiring import Workbench
 
 Orders = Literal["both", "given"]
+"""Whether judges see the texts of a pair in both orders, or only as given."""
 GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str)]
 """The label of single responses that means "good", or the least good grade, as a text."""
 

@@ -261,6 +261,7 @@ def _describe_label(spec: TaskSpec, label: GivenLabel) -> str:
 
 
 PREFIX = "labelling:"
+"""The beginning of a name that stands for a labelling task instead of a file."""
 Files: TypeAlias = tuple[str, ...]
 
 S = TypeVar("S", bound=StudySpec)

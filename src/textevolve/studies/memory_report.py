@@ -41,6 +41,7 @@ TITLES: Mapping[str, str] = {
     "question_omission": "answers omitting",
     "memory_accuracy": "memory accuracy",
 }
+"""The titles of the metrics in reports, by the metric's name."""
 TYPE_SHOWN = ("recall", "fmr", "update_correct", "memory_accuracy")
 """The metrics for each memory type. False memory resistance (fmr) is always shown next to
 recall."""

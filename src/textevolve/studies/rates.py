@@ -33,6 +33,7 @@ from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, 
 from textevolve.wiring import Workbench
 
 FIELDS = ("judged", "passed")
+"""The fields that may hold the judge's verdict; the first that exists is used."""
 
 TextKey: TypeAlias = tuple[str, str]
 """The id of a row, and the number of its candidate, from 1."""

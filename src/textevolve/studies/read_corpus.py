@@ -55,6 +55,7 @@ EMBEDDINGS_AT_ONCE = 16
 MARKDOWN = (".md", ".markdown")
 """The endings of files whose headings are recognised."""
 MARKUP = (".html", ".htm", ".xhtml", ".xml")
+"""The endings of files with markup, which cannot be read as text."""
 
 
 class ReadCorpusSpec(ReadingPlan, StudySpec):

@@ -58,6 +58,7 @@ DIMENSION = 384
 """The dimension of embeddings by a model that is not in the catalogue."""
 
 FIGURES = ("calls", "tokens", "prompt_tokens", "completion_tokens", "cost")
+"""The figures of an estimate."""
 
 
 @dataclass

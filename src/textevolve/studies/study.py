@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from textevolve.wiring import Workbench
 
 RecordStatus: TypeAlias = Literal["scored", "failed", "skipped"]
+"""Whether a record is `scored`, has `failed`, or was `skipped` because the run was stopped before
+it."""
 
 
 class StudySpec(Frozen):

@@ -33,6 +33,7 @@ from textevolve.spans import LOOP, SpanKind, current_span
 R = TypeVar("R")
 OWN = "textevolve"
 CONTENT_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The environment variable that allows texts in spans."""
 JOURNAL_HIT = f"{OWN}.journal.hit"
 KINDS: Mapping[SpanKind, tuple[str, str]] = {
     "run": ("CHAIN", "invoke_workflow"),
