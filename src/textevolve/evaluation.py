@@ -359,4 +359,6 @@ class Evaluation(Protocol):
 
 
 class Evaluator(Protocol):
+    """A judge: an async function that returns the `Evaluation` of a case."""
+
     async def __call__(self, case: Case, /) -> Evaluation: ...

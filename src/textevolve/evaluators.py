@@ -101,9 +101,11 @@ M = TypeVar("M", str, str | None)
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
-    """A judge as parsed from its text. `model` is None if the run's model judges. `profile` is the
-    argument after the colon: a profile, a metric, a look, the limit of a cascade, or a file.
-    `parts` are the texts of the judges that this judge calls."""
+    """A judge as parsed from its text. `name`: the name at the beginning. `profile`: the argument
+    after the colon: a profile, a metric, a property such as `length`, the limit of a cascade, or a
+    file; None without one. `options`: those after a plus sign; `parameters`: those with a value.
+    `model`: the model after the @; None: the run's model judges. `parts`: the texts of the judges
+    that this judge calls."""
 
     name: str
     profile: str | None = None

@@ -107,6 +107,7 @@ Event = (
     | Aside
 )
 Listener = Callable[[Event], None]
+"""A function that is called with each event."""
 
 
 def silence(_event: Event) -> None:

@@ -18,6 +18,8 @@ from typing import Any, Literal, TypeAlias
 from textevolve.errors import InputError, NotFoundError, SettingsError, TakenError
 
 PatchState: TypeAlias = Literal["applied", "not applied", "another version", "not installed"]
+"""The state of a patch: applied or not, or not possible, since the package has another version or
+is not installed."""
 Wrapper: TypeAlias = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 """A function that is called instead of the original. As in `wrapt`, its arguments are the original,
 the object to which it is bound (or None), and the positional and keyword arguments of the call."""
@@ -42,6 +44,7 @@ class Patch:
 
 
 _patches: dict[str, Patch] = {}
+"""The registered patches by their names."""
 _applied: dict[str, Callable[[], None]] = {}
 """The functions that undo the applied patches, by the names of the patches."""
 

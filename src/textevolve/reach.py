@@ -43,6 +43,7 @@ class Reach:
 
 
 _reach: ContextVar[Reach | None] = ContextVar("reach", default=None)
+"""The names allowed in this context; None: all."""
 
 
 @contextmanager
@@ -57,6 +58,7 @@ def confine(reach: Reach | None) -> Generator[None]:
 
 
 _noted: ContextVar[dict[str, None] | None] = ContextVar("noted", default=None)
+"""The files opened in this context, while `note_files` collects them."""
 
 
 @contextmanager

@@ -26,6 +26,7 @@ class _Ways:
 
 
 _ways: dict[type, _Ways] = {}
+"""The registered functions by the type of result."""
 
 
 def show_as(

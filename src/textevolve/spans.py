@@ -19,6 +19,7 @@ LOOP = "eval_opt"
 SpanKind: TypeAlias = Literal[
     "run", "case", "part", "loop", "step", "agent", "model", "judge", "node", "recall", "remember"
 ]
+"""The kind of a traced operation."""
 
 
 class Span(Protocol):
@@ -76,7 +77,9 @@ class _NoSpan:
 
 
 NO_SPAN = _NoSpan()
+"""The span of operations that are not traced."""
 current_span: ContextVar[Span] = ContextVar("span", default=NO_SPAN)
+"""The innermost open span of this context."""
 
 
 def span(

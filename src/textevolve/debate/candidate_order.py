@@ -11,6 +11,7 @@ import random
 from typing import Literal
 
 CandidateOrder = Literal["fixed", "balanced", "swap"]
+"""How the positions of the candidates change between turns; see `place_candidates`."""
 
 
 def draw_labels(candidates: int, generator: random.Random) -> tuple[int, ...]:

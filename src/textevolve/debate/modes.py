@@ -7,4 +7,6 @@ from __future__ import annotations
 from typing import Literal
 
 Aggregation = Literal["mean", "median", "trimmed"]
+"""How the scores of all turns become one score; see `tensor.normalise`."""
 ConvergenceMode = Literal["agents", "pooled"]
+"""How the agents' disagreement is measured; see `tensor.disagreement`."""

@@ -43,6 +43,7 @@ Protocol = Literal[
     "simultaneous-summary",
     "independent",
 ]
+"""What a turn of a debate sees, and which turns run concurrently; see `debate.protocol`."""
 STORED_READOUTS = {
     "verbalized": "stated",
     "logprob-weighted": "expected",
@@ -68,10 +69,16 @@ Readout = Annotated[
     BeforeValidator(_read_readout),
     PlainSerializer(_store_readout, return_type=str, when_used="json"),
 ]
+"""The way to obtain scores from a model; see `debate.deciding`. `auto` selects one by the
+models."""
 Selection = Literal["argmax", "sample"]
+"""How a candidate is chosen: the one with the highest score, or a random one by the
+probabilities."""
 Name = Annotated[
     str, Field(min_length=1, max_length=60, pattern=r"^[^\s\[\]{}\"\\][^\n\r\[\]{}\"\\]*$")
 ]
+"""The type of names of agents and components, without characters that prompts and answers use as
+marks."""
 
 
 _Plain = BeforeValidator(reject_odd_number)

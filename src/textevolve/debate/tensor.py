@@ -28,6 +28,7 @@ from textevolve.errors import InputError
 from textevolve.statistics.resampling import Array
 
 TurnScores: TypeAlias = Sequence[Sequence[float]]
+"""The scores of one turn: a row for each candidate, and a column for each component."""
 
 TOP_SCORE = 10.0
 """The highest score."""
@@ -274,7 +275,7 @@ class LabelledTensor:
         candidate: str | int | None = None,
         component: str | int | None = None,
     ) -> Any:
-        """Return a slice by names or numbers (rounds count from 0); an axis that is not given stays
+        """Return a slice by names or numbers (rounds count from 0); axes without an argument stay
         whole.
 
         Raises:

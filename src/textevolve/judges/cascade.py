@@ -3,8 +3,8 @@
     cascade:BELOW:FIRST,SECOND        cascade:0.9:probe+rules@local/laya,debate:general
 
 The module computes the certainty of a judgement, parses the text of a cascade, and has the judge.
-`debate.early_stop` computes the certainty of a debate. `bench.escalation` selects from labels the
-BELOW at which the cascade keeps a required accuracy.
+`debate.result` computes the certainty of a debate. `bench.escalation` selects from labels the BELOW
+at which the cascade keeps a required accuracy.
 """
 
 from __future__ import annotations
@@ -122,11 +122,12 @@ class Cascade:
             raise InputError(f"the certainty to escalate below must be 0 or more, not {self.below}")
 
     async def __call__(self, case: Case, /) -> Judgement:
-        """Ask the first judge; ask the second one if the first fails or is not certain enough.
+        """Call the first judge; call the second one if the first fails or is not certain enough.
 
         Raises:
             InputError: the second judge cannot use the case.
-            BudgetError: the first judge was not asked. FatalModelError: no call can succeed.
+            BudgetError: a limit prevented a call of the first judge.
+            FatalModelError: no call can succeed.
         """
         check_case(case)
         override = case.parameters.get("threshold")

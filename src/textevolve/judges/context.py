@@ -378,8 +378,8 @@ class JudgeContext:
     async def each(
         self, parts: Iterable[P], judge: Callable[[P], Awaitable[T]]
     ) -> list[T | Failure]:
-        """Judge all parts concurrently; a part whose calls fail becomes a failure, the others go
-        on."""
+        """Judge all parts concurrently. A part whose calls fail becomes a failure; the others
+        continue."""
         return await gather_bounded(
             [lambda part=part: attempt(judge(part)) for part in parts], self.options.concurrency
         )

@@ -27,6 +27,7 @@ from textevolve.spans import step_span
 from textevolve.spec import Frozen, option
 
 Ending = Literal["done", "budget", "failed"]
+"""How a guidance ended: completely, because of a limit, or because a step failed."""
 Discuss = Callable[[tuple[str, ...]], Awaitable[str]]
 """A function that returns the transcript of a discussion about candidate answers."""
 

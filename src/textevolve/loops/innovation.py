@@ -75,7 +75,7 @@ class Sample:
 
 def mean_score(samples: Sequence[Sample], threshold: float | None) -> EvaluationResult | Failure:
     """Return the mean score of the outputs; a failure if fewer than half have a score, or a limit
-    kept one from being generated or judged."""
+    prevented one from being generated or judged."""
     if skipped := find_skipped(samples):
         return skipped
     scores = scores_of(samples)
@@ -428,7 +428,7 @@ def _keep(work: _Work, attempt: RefinedInput) -> RefinedInput:
     """Record an attempt, and report it to the listener.
 
     Raises:
-        BudgetError: a limit kept outputs from being drawn or judged.
+        BudgetError: a limit prevented outputs from being drawn or judged.
     """
     work.attempts.append(attempt)
     work.context.listener(StepFinished("", ATTEMPT, attempt))
@@ -492,10 +492,10 @@ async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) ->
 
 
 async def _draw_anew(work: _Work) -> None:
-    """Draw fresh outputs, which no input was tuned on, for the first and the best input.
+    """Draw new outputs, on which no input was tuned, for the first and the best input.
 
     Raises:
-        BudgetError: a limit kept some from being drawn or judged.
+        BudgetError: a limit prevented some from being drawn or judged.
     """
     best, fresh = _best(work.attempts, work.plan.min_gain), work.plan.fresh
     if best is None or best.iteration == 1 or best.output is None or not fresh:

@@ -265,6 +265,7 @@ Rule = Annotated[
     Length | Pattern | JsonSchema | Keywords | Call,
     Field(discriminator="kind"),
 ]
+"""A rule of any kind."""
 
 
 @lru_cache(maxsize=256)
@@ -403,10 +404,11 @@ class Hybrid:
             raise InputError(f"the rules' weight must be from 0 to 1, not {self.rules_weight}")
 
     async def __call__(self, case: Case, /) -> RulesJudgement:
-        """Judge the candidates by rules and, if they pass every gate, by the judge.
+        """Judge the candidates by rules and, if they pass every gate, by the judge, whose errors
+        pass through.
 
         Raises:
-            InputError: the case cannot be judged. Whatever the judge raises.
+            InputError: the case cannot be judged.
         """
         ruled = await self.rules(case)
         outcomes = [self._part(outcome) for outcome in ruled.result]

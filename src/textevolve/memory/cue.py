@@ -46,6 +46,8 @@ class Cue:
 
 
 class Recall(Protocol):
+    """An async function that recalls memories for a cue."""
+
     async def __call__(self, cue: Cue, /) -> tuple[Memory, ...]: ...
 
 

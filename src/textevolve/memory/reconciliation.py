@@ -225,7 +225,10 @@ EMBEDDED_AT_ONCE = 8
 """The maximum number of concurrent calls of the embedder."""
 
 Action: TypeAlias = Literal["add", "merge", "update", "drop"]
+"""What happens to a point: its memory is added, merged with another one, replaces one (`update`),
+or is not stored."""
 PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
+"""What decided on a point; see `PointDecision`."""
 
 _REASONS = {"update": "it is otherwise now", "merge": "it says more"}
 """The reasons that are stored if the model gives none."""

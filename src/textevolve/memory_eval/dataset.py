@@ -81,6 +81,8 @@ def _read_source(value: Any) -> Any:
 
 MemoryType = Literal["event", "persona", "relationship"]
 MemorySource = Literal["primary", "secondary", "interference", "system"]
+"""The source of an expected memory in HaluMem: `interference` marks a false statement, which must
+not be stored."""
 _Text = Annotated[str, Field(min_length=1)]
 _Texts = Annotated[tuple[str, ...], BeforeValidator(_read_texts)]
 _Recorded = Annotated[tuple[str, ...], BeforeValidator(_read_recorded)]

@@ -87,6 +87,7 @@ def _as_class(value: object) -> object:
 _Score = Annotated[Literal[0, 1, 2], BeforeValidator(_as_score)]
 UpdateClass = Literal["Correct", "Hallucination", "Omission", "Other"]
 QuestionClass = Literal["Correct", "Hallucination", "Omission"]
+"""The verdicts on an update, and on an answer."""
 
 
 class IntegrityAnswer(BaseModel):

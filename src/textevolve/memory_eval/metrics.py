@@ -45,6 +45,7 @@ OUTCOMES = ("asked", "valid", "skipped")
 CLASSES: tuple[str, ...] = tuple(
     f"{task}_{str(label).lower()}" for task in ("update", "question") for label in LABELS[task]
 )
+"""The names of the sums that count the verdicts on updates and answers."""
 SUMS: tuple[str, ...] = (
     *(f"{task}_{outcome}" for task in TASKS for outcome in OUTCOMES),
     *("points", "points_valid", "full"),
@@ -136,6 +137,7 @@ def _at(values: Array, name: str) -> Array:
 
 
 MetricKind = Literal["all", "valid"]
+"""Whether failed judgements count as not reached (`all`), or are left out (`valid`)."""
 
 KINDS: tuple[MetricKind, ...] = ("all", "valid")
 ONE_USER = "no interval: one user only"

@@ -364,4 +364,5 @@ def _restart_all() -> None:
 
 
 _open: weakref.WeakSet[Background] = weakref.WeakSet()
+"""All `Background`s that are not closed."""
 after_fork(_restart_all)

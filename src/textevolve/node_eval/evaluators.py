@@ -49,7 +49,7 @@ class NodeEvaluator(ABC):
     @abstractmethod
     def evaluate(self, history: History) -> NodeOutcome | Awaitable[NodeOutcome]:
         """Judge the node `history.entries[-1][-1]`; may be an async function. The history must not
-        be changed. An exception is recorded, and the agent goes on."""
+        be changed. An exception is recorded, and the agent continues."""
 
     def judges(self, instruction: Instruction | None) -> bool:
         """Tell whether the evaluator judges nodes of this type."""

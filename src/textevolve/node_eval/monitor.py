@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 Graph = TypeVar("Graph")
 log = logging.getLogger("textevolve.node_eval")
 _superstep: ContextVar[object | None] = ContextVar("superstep", default=None)
+"""Identifies the enclosing `Monitor.superstep()` block."""
 
 
 class Monitor:
@@ -170,7 +171,7 @@ class Monitor:
     def run(self, id: str | None = None, *, thread_id: str | None = None) -> Generator[str]:
         """Record nodes that begin in the `with` block as one run: that of the given id, or a new
         one. It covers this task or thread, those started from it with its context, and graphs run
-        inside. `as` gives the id. A run that was left can be resumed.
+        inside. `with ... as` returns the id. A later block with the same id continues the run.
 
         Raises:
             InputError: the id is no text, or empty.

@@ -80,8 +80,8 @@ def read_rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
 
 
 def finish_copy(connection: Connection) -> None:
-    """Turn copied tables into a store of its own: build the search indexes, set the next numbers,
-    and release all leases."""
+    """Turn copied tables into a complete store: build the search indexes, set the next numbers, and
+    release all leases."""
     for table in (tables.runs, tables.jobs):
         free = {column.name: None for column in table.c if column.name.startswith("lease_")}
         update_where(connection, table, free)

@@ -107,9 +107,9 @@ def _erase(connection: Connection, texts: Sequence[str]) -> None:
 
 
 def _make_matcher(texts: Sequence[str]) -> Matcher:
-    """Return a function that tells whether a text contains the words of any of these texts in a
-    row. Each text is looked for only where its rarest word occurs, since there may be thousands of
-    texts."""
+    """Return a function that returns whether a text contains the consecutive words of any of these
+    texts. Each of them is only compared where its rarest word occurs, since there may be thousands
+    of texts."""
     needles = {tuple(_list_words(text)) for text in texts} - {()}
     counts = Counter(word for needle in needles for word in set(needle))
     index: defaultdict[str, list[str]] = defaultdict(list)

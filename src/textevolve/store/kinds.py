@@ -145,7 +145,7 @@ def update(
     Args:
         source: What changes it, such as a run.
         reasons: What changes and why, as JSON-ready data.
-        expected: The version that the change is meant for; None for whatever is current.
+        expected: The version that the change is meant for; None: any.
 
     Raises:
         NotFoundError: no resource has this name. InputError: a change of a field is invalid.

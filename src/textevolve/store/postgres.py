@@ -250,8 +250,8 @@ class PostgresDatabase:
                 connection.exec_driver_sql(f"VACUUM ({how}) {name}")
 
     def judge(self, error: Exception) -> Damage:
-        """Tell whether an error is the fault of one row, or of the whole group of writes, such as a
-        lost connection."""
+        """Return whether an error concerns one row, or the whole group of writes, as a lost
+        connection does."""
         damaged = error_state(error).startswith(("22", "23"))
         return "row" if damaged or isinstance(error, (*DAMAGES, StoreError)) else "group"
 

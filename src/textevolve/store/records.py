@@ -34,6 +34,7 @@ PACK_FROM = 2_048
 calls, since there are fewer records, and they repeat the names of their fields."""
 
 RecordOrder: TypeAlias = Literal["position", "score", "-score"]
+"""The order of records: by position, by score, or by score in descending order."""
 
 By: TypeAlias = Literal["key", "case"]
 """What a row of a run's page shows: one record, or all records of a case."""

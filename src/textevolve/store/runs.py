@@ -46,6 +46,7 @@ from textevolve.store.resource_rows import (
 from textevolve.store.tables import batches, cases, records, reuses, runs, served_runs, texts
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
+"""The status of a run. `interrupted`: it can be resumed. `failed`: its row is damaged."""
 
 PAGE = 100
 PAGE_BYTES = 32_000_000

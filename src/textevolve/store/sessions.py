@@ -175,7 +175,7 @@ class StoredSessions:
 
     @_writes
     def delete(self, connection: Connection, id: str) -> ChatSession:
-        """Remove a session with its messages; memories that were made of it stay.
+        """Remove a session with its messages; memories that were created from it are kept.
 
         Raises:
             InputError: no session matches, or more than one does.

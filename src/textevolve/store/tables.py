@@ -33,6 +33,7 @@ APPLICATION_ID = 0x54457631
 metadata = MetaData()
 
 SERIAL = BigInteger().with_variant(Integer, "sqlite")
+"""A 64-bit integer, which SQLite can count up by itself."""
 
 texts = Table(
     "texts",
@@ -149,7 +150,7 @@ Index(
     records.c.case_id,
     records.c.variant,
 )
-"""All that pages are filtered and sorted by, so that they are found without reading records."""
+"""The columns by which pages are filtered and sorted, so that no record needs to be read."""
 Index(
     "records_by_variant",
     records.c.run_id,
@@ -159,7 +160,7 @@ Index(
     records.c.score,
     records.c.position,
 )
-"""What is counted and added up, in the order in which it is."""
+"""The columns from which records are counted and scores added up, in the order of grouping."""
 Index("records_of_case", records.c.run_id, records.c.case_id, records.c.position)
 Index("records_by_revision", records.c.run_id, records.c.revision)
 
@@ -246,6 +247,7 @@ users = Table(
     Column("updated", Float, nullable=False),
     UniqueConstraint("namespace_id", "name", name="users_by_name"),
 )
+"""The users with whom agents talk."""
 
 collections = Table(
     "collections",

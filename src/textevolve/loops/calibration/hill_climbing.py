@@ -221,6 +221,7 @@ def _within_room(demos: list[Example]) -> list[Example]:
 Operator = Callable[[TemplateSearch, int, int], Awaitable[list[Proposal]]]
 """A function that proposes up to a number of new templates for a node of the tree."""
 OPERATORS: Mapping[str, Operator] = {"reflect": reflect, "demos": demonstrate, "remove": remove}
+"""The operators by their names."""
 
 
 UNPLANNED = 300

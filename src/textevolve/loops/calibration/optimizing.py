@@ -184,7 +184,7 @@ async def search_template(
     Raises:
         InputError: there is neither an evaluator nor a metric, or the budget is not enough for a
             decision.
-        FatalModelError: no call can succeed; what was answered is in the journal.
+        FatalModelError: no call can succeed; the answers so far are in the journal.
     """
     if (context.evaluator is None) == (context.metric is None):
         raise InputError("give an evaluator or a metric")

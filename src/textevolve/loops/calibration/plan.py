@@ -116,6 +116,7 @@ with NaN for a missing score. The caller of the search passes it, and so chooses
 test."""
 
 StrategyName = Literal["auto", "reflect", "demos", "protegi"]
+"""The strategy of a search: see `CalibrationPlan`."""
 PROTEGI = "Beam search (strategy protegi)"
 """The heading of the options of beam search."""
 

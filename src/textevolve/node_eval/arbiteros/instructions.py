@@ -7,3 +7,4 @@ from textevolve.node_eval.instructions import *  # noqa: F403
 from textevolve.node_eval.instructions import Instruction
 
 InstructionType = Instruction
+"""ArbiterOS's name of the type of a node."""
