@@ -66,7 +66,7 @@ def open_contender(contender: str, name: str) -> Many:
     """What renders many conversations."""
     source, tokens = read(name)
     if contender == "transformers":
-        from transformers import PreTrainedTokenizerBase
+        from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
         tokenizer: Any = PreTrainedTokenizerBase(chat_template=source, **tokens)
         apply = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
