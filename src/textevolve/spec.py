@@ -72,7 +72,7 @@ def option(
 
 
 def noted_of(field: FieldInfo) -> Mapping[str, Any]:
-    """Return the properties that `option` stored with a field, without its description."""
+    """Return the properties of a field that were passed to `option`, without its description."""
     extra = field.json_schema_extra
     return cast(Mapping[str, Any], extra) if isinstance(extra, dict) else {}
 

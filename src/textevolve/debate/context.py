@@ -88,8 +88,8 @@ class DebateContext:
 
     @cached_property
     def listed(self) -> tuple[int, ...]:
-        """Return the candidates' indices in the order of their labels: in this order their images
-        stand before every turn, whatever the order of the texts."""
+        """Return the candidates' indices in the order of their labels. Their images are in this
+        order in every turn, even if the texts are in another order."""
         return tuple(sorted(range(len(self.labels)), key=self.labels.__getitem__))
 
     @cached_property

@@ -144,7 +144,7 @@ async def _work_through(work: _Work) -> None:
     """Draw the candidates, hold the discussion, and generate both answers.
 
     Raises:
-        _Unfinished: a step gave no usable text. BudgetError: a limit was reached.
+        AnswerError: a step gave no usable text. BudgetError: a limit was reached.
     """
     hear, context, plan = work.context.listener, work.context, work.plan
     if not work.candidates:

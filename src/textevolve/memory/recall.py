@@ -38,7 +38,7 @@ for (`benchmarks/recall_cue.py`)."""
 
 @dataclass(frozen=True, slots=True)
 class CueQuery:
-    """A text to search for, and the weight of the similarities to it."""
+    """A text to search for. `weight`: of the similarities and the ranks that it gives."""
 
     text: str
     weight: float

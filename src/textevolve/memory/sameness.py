@@ -129,7 +129,8 @@ def speaks_of_nobody(text: str) -> bool:
 
 
 def unheard_names(text: str, heard: str) -> tuple[str, ...]:
-    """Return the names within sentences of a text that are missing in `heard`."""
+    """Return the names in a text that do not occur in `heard`; names at the beginning of a sentence
+    do not count."""
     heard_words = {re.sub(r"['’]s$", "", word) for word in words_of(heard)}
     name_words = (word for name in names_in(text, sentence_starts=False) for word in name.split())
     return tuple(word for word in name_words if not set(words_of(word)) <= heard_words)

@@ -191,7 +191,8 @@ class _Life:
         self.rounds.append((("user", lead.format(fact=content)), answer))
 
     def _add_event(self, number: int) -> None:
-        """Add an event of either side, dated to the minute so that it never occurs twice."""
+        """Add a round in which the user or the assistant mentions an event, with its date and
+        minute, so that it never occurs twice."""
         day = self.start + timedelta(minutes=5 * number)
         when = f"{day.day} {_MONTHS[day.month - 1]} {day.year} at {day:%H:%M}"
         event = f"{self.rng.choice(_OUTINGS)} in {self.rng.choice(_PLACES)}"

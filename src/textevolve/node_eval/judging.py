@@ -188,8 +188,8 @@ def _list_messages(state: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class NodeJudgement:
-    """The outcome of a `NodeJudge`: one result or failure for each candidate. `usage` is always
-    zero: the metadata of each evaluator's own result has its usage."""
+    """The outcome of a `NodeJudge`: one result or failure for each candidate. The usage of judges
+    that run in the background is in the metadata of their own results, and not in `usage`."""
 
     result: tuple[EvaluationResult | Failure, ...]
     usage: Usage = Usage()

@@ -248,8 +248,8 @@ def load_response(
     cost: float | None,
     saved: float | None,
 ) -> Response:
-    """Decode a stored response, marked as replayed. Early versions stored no savings; their calls
-    have savings of 0 if none of the tokens were cached, otherwise None."""
+    """Decode a stored response, marked as replayed. Early versions stored no savings: they are 0 if
+    none of the tokens were cached and the cost is known, otherwise None."""
     stored = unpack_json(data)
     for name in ("text", "finish_reason"):
         require(stored[name], str)

@@ -344,8 +344,8 @@ uses = Table(
     Column("seq", SERIAL, nullable=False),
     Column("time", Float, nullable=False),
 )
-"""The times at which memories were recalled in chats. For an earlier version of a collection, only
-uses before its change count."""
+"""The times at which memories were recalled in chats. An earlier version of a collection is read
+with the uses up to its time."""
 
 Index("uses_of_memory", uses.c.seq, uses.c.time)
 
