@@ -30,11 +30,10 @@ from textevolve.statistics.intervals import (
     wilson_interval,
 )
 
-MINIMUM_EFFECT = 0.05
-"""The default for the smallest gain in accuracy that matters."""
+MINIMUM_EFFECT = 0.05  # the default for the smallest gain in accuracy that matters
 
+# The conclusion on a debate; "cannot be told" means that the items are too few.
 PayoffAnswer = Literal["pays", "does not pay", "cannot be told"]
-"""The conclusion on a debate; "cannot be told" means that the items are too few."""
 
 
 @dataclass(frozen=True, slots=True)

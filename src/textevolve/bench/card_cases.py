@@ -46,8 +46,7 @@ Family = Literal[
 ]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
-RESPONSE = "{response}"
-"""The mark in an attack that stands for the bad response."""
+RESPONSE = "{response}"  # the mark in an attack that stands for the bad response
 
 RETIRED = ("others", "paraphrases", "same")
 """The fields of families of cases that no longer exist; stored records still have them, with empty
@@ -199,8 +198,8 @@ class CardRefusal:
     reason: str
 
 
+# The outcome of a question: the judge's scores, its refusal of the case, or a failed call.
 CardOutcome: TypeAlias = CardAnswer | CardRefusal | Failure
-"""The outcome of a question: the judge's scores, its refusal of the case, or a failed call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ import numpy as np
 from textevolve.bench.items import Item
 from textevolve.statistics.intervals import TIE, Array, Numbers, paired
 
-TIED = -1
-"""The index that stands for a tie, instead of that of a winner."""
+TIED = -1  # the index that stands for a tie, instead of that of a winner
 ALWAYS_PASS, ALWAYS_FAIL = "always pass", "always fail"
+# The rules for pairs that do not read the texts.
 BLIND = ("always the first", "always the shorter text", "always the longer text")
-"""The rules for pairs that do not read the texts."""
 
 
 def winner_of(scores: Sequence[float]) -> int:

@@ -35,8 +35,8 @@ from textevolve.statistics.intervals import (
     vector,
 )
 
+# The default candidate thresholds: 0, 0.01, ..., 1.
 THRESHOLDS = tuple(step / 100 for step in range(101))
-"""The default candidate thresholds: 0, 0.01, ..., 1."""
 FINE_THRESHOLDS = (
     *THRESHOLDS[1:-1],
     *(
@@ -48,13 +48,10 @@ FINE_THRESHOLDS = (
 """The candidate thresholds for judges whose certainty is often near 1: 0.01 to 0.99, then 0.991 to
 0.99999. They are fixed, since thresholds chosen by the data would void the guarantee."""
 
-SPENT = ("calls", "tokens", "cost")
-"""The kinds of usage that are compared."""
-POINTS = 21
-"""The number of points of a coverage-risk curve."""
+SPENT = ("calls", "tokens", "cost")  # the kinds of usage that are compared
+POINTS = 21  # the number of points of a coverage-risk curve
 ALLOWED_AT_FIRST = 2  # errors among the items of the first threshold tested
-SHARE_AT_FIRST = 1 / 3  # of all items, decided at once there: fewer often fail by bad luck
-"""The least share of items that the first judge decides at the first tested threshold."""
+SHARE_AT_FIRST = 1 / 3  # of all items, decided at the first threshold: fewer may fail by chance
 _HALVINGS = 60
 
 

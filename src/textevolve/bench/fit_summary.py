@@ -42,12 +42,11 @@ from textevolve.statistics.regression import logistic
 from textevolve.statistics.resampling import Array
 
 LEAST_ITEMS, LEAST_GROUPS = 20, 10
-DIGITS = 6
-"""The significant digits of the numbers in a judge's file."""
+DIGITS = 6  # the significant digits of the numbers in a judge's file
+# The candidate thresholds for scores of single responses.
 SCORES = tuple(step / 100 for step in range(101))
-"""The candidate thresholds for scores of single responses."""
+# The candidate thresholds for the certainty about a pair, which is at least one half.
 CERTAINTIES = SCORES[50:]
-"""The candidate thresholds for the certainty about a pair, which is at least one half."""
 
 
 @dataclass(frozen=True, slots=True)

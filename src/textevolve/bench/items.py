@@ -29,15 +29,14 @@ from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
 from textevolve.texts.numbers import read_number
 
-LABELS = ("winner", "label", "scores")
-"""The columns that may hold the label of a pair."""
+LABELS = ("winner", "label", "scores")  # the columns that may hold the label of a pair
 LABEL, HUMAN, ANNOTATOR = "label", "human", "label_"
 """The columns that may hold the label of a single response. The last is the beginning of the
 columns of several annotators, such as `label_anna`."""
+# The labels that mean a good single response.
 GOOD = ("pass", "passed", "good", "true", "yes", "correct")
-"""The labels that mean a good single response."""
+# The labels that mean a bad single response.
 BAD = ("fail", "failed", "bad", "false", "no", "incorrect")
-"""The labels that mean a bad single response."""
 
 _NUMBERED = re.compile(r"candidate[_ ]?(\d+)$")
 _NUMBERS = TypeAdapter(list[Annotated[float, Field(strict=True, allow_inf_nan=False)]])

@@ -46,8 +46,7 @@ from textevolve.spans import span
 TextOrder = Literal["given", "reversed"]
 ORDERS: tuple[TextOrder, ...] = get_args(TextOrder)
 
-IN_FLIGHT = 32
-"""The default for the number of concurrent judgements."""
+IN_FLIGHT = 32  # the default for the number of concurrent judgements
 SAMPLE_SEEDS = 1000  # where the seeds of further samples begin: far from those that people choose
 
 View = tuple[str, Callable[[Evaluation], Evaluation]]

@@ -147,8 +147,8 @@ def _options(
     """Options before any command."""
 
 
+# The headings at the end of a command's help, in order.
 LAST = ("Gates", "Run", "Advanced", "Options")
-"""The headings at the end of a command's help, in order."""
 
 
 class Command(TyperCommand):

@@ -125,8 +125,8 @@ class RunOptions:
     gates: Gates = field(default_factory=Gates)
 
 
+# The names of the options of all commands that run a study.
 SHARED = tuple(option.name for option in fields(RunOptions) if option.name != "gates")
-"""The names of the options of all commands that run a study."""
 LIMIT_OPTIONS = ("max_cost", "max_tokens", "max_calls", "time_limit")
 
 

@@ -17,8 +17,8 @@ from textevolve.store.jobs import StoredJob
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 """The days of the week by their numbers in cron, where both 0 and 7 are Sunday."""
+# The fields of a cron expression, in order.
 FIELDS = ("minute", "hour", "day", "month", "day_of_week")
-"""The fields of a cron expression, in order."""
 STEP = timedelta(microseconds=1)
 
 

@@ -30,8 +30,7 @@ from textevolve.llm.connections import Http
 from textevolve.llm.providers import find_key, is_loopback, split_address
 from textevolve.settings import Settings
 
-KEY = "TEXTEVOLVE_SERVER_KEY"
-"""The environment variable with the key for the server."""
+KEY = "TEXTEVOLVE_SERVER_KEY"  # the environment variable with the key for the server
 HERE = "none"
 """The value in place of a server's address that selects this machine, whatever the settings
 name."""

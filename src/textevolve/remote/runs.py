@@ -119,8 +119,7 @@ def record_from_wire(record: WireRecord) -> Kept:
     return Kept(**fields, body=json.dumps(record.record).encode())
 
 
-RUNS = "/v1/studies"
-"""The path of runs in the server's HTTP API."""
+RUNS = "/v1/studies"  # the path of runs in the server's HTTP API
 
 
 def remote_server(settings: Settings, requested: str | None = None) -> RemoteServer | None:

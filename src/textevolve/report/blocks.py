@@ -20,8 +20,8 @@ Format: TypeAlias = Literal[
 """The format of a cell. `percent`: a share in [0, 1]. `score`: a number from 0 to the column's
 `most`, with a colour by its height. `money`: US dollars. `duration`: seconds."""
 
+# The meaning of a text's colour.
 Tone: TypeAlias = Literal["", "good", "bad", "warning", "dim", "strong"]
-"""The meaning of a text's colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Estimate:
     high: float | None = None
 
 
+# The value of a table cell; None is a missing one.
 Cell: TypeAlias = str | int | float | bool | Estimate | None
-"""The value of a table cell; None is a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +202,8 @@ class Matrix:
     rows: Iterable[MatrixRow]
 
 
+# A part of a report.
 Block: TypeAlias = Table | Matrix | Tree | Diff | Transcript | Texts | Note | Section
-"""A part of a report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from typing import IO, Any, cast
 from textevolve.errors import InputError, SettingsError
 from textevolve.rows.tables import defuse
 
-FlatRow = Mapping[str, Any]
-"""A row before it is flattened: values that JSON can express, by column."""
+FlatRow = Mapping[str, Any]  # a row before it is flattened: values that JSON can express, by column
 Scalar = str | int | float | bool | None
 
 ROWS_AT_ONCE = 2000
@@ -120,8 +119,7 @@ def _flat(row: FlatRow, before: str) -> Iterator[tuple[str, Scalar]]:
             yield before + name, json.dumps(value, ensure_ascii=False) if is_list else value
 
 
-FlatColumns = dict[str, type]
-"""The type of each column of a table, in order."""
+FlatColumns = dict[str, type]  # the type of each column of a table, in order
 
 
 def find_columns(rows: Iterable[FlatRow]) -> FlatColumns:

@@ -11,10 +11,9 @@ from typing import Literal
 
 from textevolve.report import wording
 
-MOST_CHARACTERS = 40_000
-"""The length to which longer texts are cut before they are compared."""
+MOST_CHARACTERS = 40_000  # the length to which longer texts are cut before they are compared
+# The number of pieces from which frequent pieces are ignored in the comparison, for speed.
 LONG = 1000
-"""The number of pieces from which frequent pieces are ignored in the comparison, for speed."""
 CONTEXT = 240
 """The number of unchanged characters that are shown before and after a change."""
 

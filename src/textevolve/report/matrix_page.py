@@ -32,8 +32,8 @@ LIVE_ROWS = 20_000
 rows are only counted; exported files have them."""
 
 TEXT_SHOWN = 20_000
+# The number of characters of waiting parts that are held in memory, not in a file.
 IN_MEMORY = 4_000_000
-"""The number of characters of waiting parts that are held in memory, not in a file."""
 PIECE = 1 << 16
 
 SCRIPT = ("matrix_elements.js", "matrix.js")

@@ -31,8 +31,8 @@ from textevolve.rows.tables import Header, read_csv, read_parquet
 
 __all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
 
+# The endings of files of rows.
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval")
-"""The endings of files of rows."""
 
 
 def read_rows(

@@ -39,8 +39,8 @@ from textevolve.trajectory import NO_ANSWER, STATED, Trajectory, read_trajectory
 _GAP = "\n\n"
 """The text between an instruction and its input."""
 
+# A case, a mapping with its columns, or a pair of an input and its candidates.
 CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
-"""A case, a mapping with its columns, or a pair of an input and its candidates."""
 
 
 @dataclass(frozen=True, slots=True)

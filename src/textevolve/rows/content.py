@@ -12,13 +12,11 @@ from typing import IO, Any, TypeAlias, cast
 from textevolve.errors import InputError
 from textevolve.reach import allowed_path, check_stdin
 
-Row: TypeAlias = Mapping[str, Any]
-"""A row: the values of its columns by name."""
+Row: TypeAlias = Mapping[str, Any]  # a row: the values of its columns by name
 Placed: TypeAlias = tuple[str, Row]
 """The position of a row for messages, such as "cases.jsonl:3", and the row."""
 
-STANDARD_INPUT = "-"
-"""The path that stands for standard input."""
+STANDARD_INPUT = "-"  # the path that stands for standard input
 
 
 # An escape of JSON from its backslash on. Of surrogates only one without its other half is a group.

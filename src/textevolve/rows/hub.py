@@ -16,8 +16,7 @@ from typing import Any
 from textevolve.errors import InputError, SettingsError
 from textevolve.reach import check_address
 
-PREFIX = "hf:"
-"""The beginning of a path that names a data set of the hub."""
+PREFIX = "hf:"  # the beginning of a path that names a data set of the hub
 CONVERTED = "refs/convert/parquet"
 """The branch in which the hub stores each data set as CONFIG/SPLIT/NUMBER.parquet."""
 

@@ -30,8 +30,7 @@ from textevolve.statistics.intervals import (
     ratio,
 )
 
-BINS = 10
-"""The default for the largest number of bins."""
+BINS = 10  # the default for the largest number of bins
 LEAST_IN_BIN = 10
 
 

@@ -32,12 +32,10 @@ from textevolve.statistics.intervals import (
 )
 from textevolve.statistics.sequential import fewest_units
 
-ALPHA = 0.05
-"""The level of tests."""
-FLIPS = 10_000
-"""The number of random patterns of signs or splits."""
+ALPHA = 0.05  # the level of tests
+FLIPS = 10_000  # the number of random patterns of signs or splits
+# The largest number of groups for which all patterns of signs are counted.
 EXACT_UNITS = 16  # up to 2**16 patterns of signs are counted one by one
-"""The largest number of groups for which all patterns of signs are counted."""
 _BLOCK = 4096  # sign patterns held at once,
 _CELLS = 4_000_000  # and signs
 

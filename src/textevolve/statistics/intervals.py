@@ -18,17 +18,14 @@ from numpy.typing import NDArray
 from textevolve.errors import InputError
 from textevolve.statistics.resampling import FEW, Array, draw_weights
 
+# Numbers or truth values, one for each item; NaN if missing.
 Numbers: TypeAlias = Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] | NDArray[np.int_]
-"""Numbers or truth values, one for each item; NaN if missing."""
+# The name of each item's group; "" or None for a group of its own.
 Groups: TypeAlias = Sequence[Hashable]
-"""The name of each item's group; "" or None for a group of its own."""
 
-DRAWS = 2000
-"""The default for the number of resamples of a bootstrap."""
-TIE = 1e-9
-"""The difference up to which two numbers count as equal."""
-UNIT = (0.0, 1.0)
-"""The bounds of scores and shares."""
+DRAWS = 2000  # the default for the number of resamples of a bootstrap
+TIE = 1e-9  # the difference up to which two numbers count as equal
+UNIT = (0.0, 1.0)  # the bounds of scores and shares
 MOST_UNDEFINED = 0.05  # share of resamples without a value above which no interval is given
 _GREATEST_BET = 0.999  # the share of the capital that one item may cost
 _SERIES_UP_TO = 200

@@ -36,10 +36,9 @@ from textevolve.studies.labelled_items import (
 from textevolve.studies.study import Asks, Study
 from textevolve.wiring import Workbench
 
-WAYS = ("single", "jury", "debate", "escalation")
-"""The compared ways of judging."""
+WAYS = ("single", "jury", "debate", "escalation")  # the compared ways of judging
+# The name under which the debate's first round is a judge of its own.
 FIRST_ROUND = "debate, first round"
-"""The name under which the debate's first round is a judge of its own."""
 
 
 class AblationSpec(OneProfileSpec, RepeatsSpec):

@@ -24,8 +24,7 @@ from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_
 from textevolve.studies.cells import estimate
 from textevolve.studies.study import RecordStatus, Row
 
-WORST = 5
-"""The number of records with the lowest scores that are held."""
+WORST = 5  # the number of records with the lowest scores that are held
 NAME_SHOWN = 60
 
 T = TypeVar("T", bound=tuple[Any, ...])

@@ -15,8 +15,8 @@ from textevolve.spec import option
 from textevolve.studies.study import StudySpec
 
 _ABOUT = ("name", "description")
+# The parameters of a debate that a row may set for its case: the fields of a profile.
 PARAMETERS = tuple(name for name in Profile.model_fields if name not in _ABOUT)
-"""The parameters of a debate that a row may set for its case: the fields of a profile."""
 
 
 class MappedSpec(StudySpec):

@@ -46,11 +46,11 @@ from textevolve.studies.memory_work import find_agent
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
+# The instructions for summarising the first messages of a chat that no longer fit the context.
 KEEP_OF_CHAT = (
     "These are the first messages of a chat. Keep what later ones may come back to: who the user"
     " is, what they want, names, numbers and dates, what was agreed, and what is still open."
 )
-"""The instructions for summarising the first messages of a chat that no longer fit the context."""
 
 
 class ChatOptions(Frozen):

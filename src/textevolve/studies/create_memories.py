@@ -201,13 +201,13 @@ def data(spec: CreateMemoriesSpec, creation: Creation) -> Mapping[str, Any]:
     }
 
 
+# The words for each decision on a point in reports.
 ACTIONS: Mapping[Action, str] = {
     "add": "added",
     "merge": "merged into a memory",
     "update": "replacing a memory",
     "drop": "dropped",
 }
-"""The words for each decision on a point in reports."""
 SHOWN = 200
 """The number of decisions in a report; an export contains all."""
 REASONS_SHOWN = 20

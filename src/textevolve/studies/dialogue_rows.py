@@ -22,12 +22,11 @@ from textevolve.rows import find_files, read_rows
 from textevolve.rows.chats import list_messages, read_message
 from textevolve.rows.columns import CHATS, fold_name, list_names
 
+# The columns that may hold the messages of a dialogue; the first that exists is used.
 CHAT_COLUMNS = (*CHATS, "dialogue", "dialog", "turns")
-"""The columns that may hold the messages of a dialogue; the first that exists is used."""
+# The fields that may hold the time of a message or dialogue.
 TIMES = ("timestamp", "date", "time", "created_at", "create_time", "start_time", "datetime")
-"""The fields that may hold the time of a message or dialogue."""
-USERS = ("user", "user_name", "username")
-"""The fields that may hold the user of a dialogue."""
+USERS = ("user", "user_name", "username")  # the fields that may hold the user of a dialogue
 
 DialogueLike: TypeAlias = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 """A list of messages, or an object that holds one under `messages`."""

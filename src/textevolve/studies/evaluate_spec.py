@@ -37,12 +37,12 @@ def _as_text(value: object) -> object:
     return str(reject_odd_number(value))
 
 
+# A number as text, or NONE.
 NumberOrNone: TypeAlias = Annotated[
     str,
     BeforeValidator(_as_text),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"const": NONE}]}),
 ]
-"""A number as text, or NONE."""
 
 
 def _read_weights(source: object) -> object:
@@ -209,12 +209,12 @@ def _expand(rubric: str | None) -> str | None:
     return None if rubric is None else expand_rubric(rubric)
 
 
+# A complete profile, or the name or file of one.
 WholeProfile: TypeAlias = Annotated[
     str | Profile,
     BeforeValidator(_take_profile),
     WithJsonSchema({"type": ["string", "object"]}),
 ]
-"""A complete profile, or the name or file of one."""
 
 
 class EvaluateSpec(DebateParameters, MappedSpec):

@@ -28,11 +28,9 @@ from textevolve.store.memory_rows import chunks
 from textevolve.studies.memory_desk import MemoryDesk
 
 T = TypeVar("T")
-FORMAT = "textevolve export"
-"""The name of the format in the header of an exported file."""
+FORMAT = "textevolve export"  # the name of the format in the header of an exported file
 VERSION = 1
-PAGE = 500
-"""The number of memories that are read from the store at once."""
+PAGE = 500  # the number of memories that are read from the store at once
 
 _STORED = {kind.noun: TypeAdapter[Any](kind.stored) for kind in KINDS.values()}
 _MEMORY = TypeAdapter(MemoryRecord)

@@ -109,10 +109,10 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
     )
 
 
+# The signals that are fitted to pairs by default.
 DEFAULT_SIGNALS = "probe,instruction-likelihood,pairwise,length"
-"""The signals that are fitted to pairs by default."""
+# The signals that are fitted to single responses by default; none of them compares texts.
 SINGLE_SIGNALS = "probe,instruction-likelihood,length"
-"""The signals that are fitted to single responses by default; none of them compares texts."""
 
 
 class FitSpec(OrdersSpec):

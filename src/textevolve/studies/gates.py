@@ -22,18 +22,12 @@ from textevolve.studies.aggregates import Aggregates, aggregate
 from textevolve.studies.study import Row
 
 GROUP = "Gates (exit code 4 where one fails)"
-MARGIN = 0.02
-"""The default for how much worse the mean score may be than the baseline's."""
-LAST = "last"
-"""The name that stands for the newest other run, as the baseline."""
-ROUNDING = 1e-9
-"""The tolerance for rounding errors in comparisons with limits."""
-DIFFERENCES = (-1.0, 1.0)
-"""The range of a difference between two scores."""
-NAMED = 5
-"""The number of cases that a message names."""
-AGREEMENT = "min agreement"
-"""The name of the gate on the judges' agreement with people."""
+MARGIN = 0.02  # the default for how much worse the mean score may be than the baseline's
+LAST = "last"  # the name that stands for the newest other run, as the baseline
+ROUNDING = 1e-9  # the tolerance for rounding errors in comparisons with limits
+DIFFERENCES = (-1.0, 1.0)  # the range of a difference between two scores
+NAMED = 5  # the number of cases that a message names
+AGREEMENT = "min agreement"  # the name of the gate on the judges' agreement with people
 
 
 class Gates(Frozen):
@@ -138,8 +132,7 @@ class Gated:
         return all(outcome.holds for outcome in self.outcomes)
 
 
-UNGATED = Gated()
-"""The value for a run without gates."""
+UNGATED = Gated()  # the value for a run without gates
 
 
 def check_gates(
@@ -181,8 +174,8 @@ def check_gates(
     return outcomes
 
 
+# The outcome of a check: whether it holds, the sentence about it, and the figure.
 _Found: TypeAlias = tuple[bool, str, float | None]
-"""The outcome of a check: whether it holds, the sentence about it, and the figure."""
 
 
 def _check(

@@ -48,8 +48,7 @@ Judged: TypeAlias = DebateResult | JudgedCase
 judge."""
 
 ResultRow: TypeAlias = dict[str, Any]
-COMPONENT = "component_"
-"""The beginning of the column names of component scores in tables."""
+COMPONENT = "component_"  # the beginning of the column names of component scores in tables
 OF_CASCADES = (DECIDED_BY, "certainty", "first_failed")
 """The metadata in the result of a cascade, which passes a case from a cheap judge to a better one;
 see `judges.cascade`."""
@@ -192,8 +191,7 @@ def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:
     }
 
 
-TOP = 10.0
-"""The highest score that agents of a debate give."""
+TOP = 10.0  # the highest score that agents of a debate give
 LABEL_SHOWN = 60
 NAME_SHOWN = 14
 

@@ -13,8 +13,7 @@ from textevolve.studies.study import AnyStudy, Row
 
 TEXT_SHOWN = 10_000
 MESSAGE_SHOWN = 500
-GATES = "gates"
-"""The name of the suite of gates."""
+GATES = "gates"  # the name of the suite of gates
 
 
 def junit_suites(

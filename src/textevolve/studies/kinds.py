@@ -12,8 +12,8 @@ from textevolve.errors import InputError
 from textevolve.studies.study import AnyStudy
 from textevolve.user_code import load_point
 
+# The group of the entry points by which other packages add kinds of studies.
 GROUP = "textevolve.studies"
-"""The group of the entry points by which other packages add kinds of studies."""
 
 KINDS: Mapping[str, str] = {
     "evaluate": "textevolve.studies.evaluate",

@@ -35,8 +35,8 @@ from textevolve.studies.cells import finite
 from textevolve.studies.study import Row, json_decoder
 from textevolve.wiring import Workbench
 
+# Whether judges see the texts of a pair in both orders, or only as given.
 Orders = Literal["both", "given"]
-"""Whether judges see the texts of a pair in both orders, or only as given."""
 GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str)]
 """The label of single responses that means "good", or the least good grade, as a text."""
 

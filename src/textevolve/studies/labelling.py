@@ -260,8 +260,7 @@ def _describe_label(spec: TaskSpec, label: GivenLabel) -> str:
     return f"{label.labeller}: {answer}" + (f" ({label.note})" if label.note else "")
 
 
-PREFIX = "labelling:"
-"""The beginning of a name that stands for a labelling task instead of a file."""
+PREFIX = "labelling:"  # the beginning of a name that stands for a labelling task instead of a file
 Files: TypeAlias = tuple[str, ...]
 
 S = TypeVar("S", bound=StudySpec)

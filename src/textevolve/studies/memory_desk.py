@@ -22,8 +22,7 @@ from textevolve.store.upkeep import scrub_store
 from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
-EMBEDDED_AT_ONCE = 32
-"""The number of texts that are embedded concurrently."""
+EMBEDDED_AT_ONCE = 32  # the number of texts that are embedded concurrently
 
 
 @dataclass

@@ -25,6 +25,7 @@ from textevolve.report.blocks import (
 if TYPE_CHECKING:
     from textevolve.studies.memory_eval import MemoryEvaluationSpec
 
+# The titles of the metrics in reports, by the metric's name.
 TITLES: Mapping[str, str] = {
     "recall": "recall",
     "weighted_recall": "weighted recall",
@@ -41,7 +42,6 @@ TITLES: Mapping[str, str] = {
     "question_omission": "answers omitting",
     "memory_accuracy": "memory accuracy",
 }
-"""The titles of the metrics in reports, by the metric's name."""
 TYPE_SHOWN = ("recall", "fmr", "update_correct", "memory_accuracy")
 """The metrics for each memory type. False memory resistance (fmr) is always shown next to
 recall."""

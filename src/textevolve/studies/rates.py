@@ -32,8 +32,8 @@ from textevolve.studies.cells import with_ends
 from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, last_record
 from textevolve.wiring import Workbench
 
+# The fields that may hold the judge's verdict; the first that exists is used.
 FIELDS = ("judged", "passed")
-"""The fields that may hold the judge's verdict; the first that exists is used."""
 
 TextKey: TypeAlias = tuple[str, str]
 """The id of a row, and the number of its candidate, from 1."""

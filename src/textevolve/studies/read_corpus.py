@@ -54,8 +54,8 @@ from textevolve.wiring import Workbench
 EMBEDDINGS_AT_ONCE = 16
 MARKDOWN = (".md", ".markdown")
 """The endings of files whose headings are recognised."""
+# The endings of files with markup, which cannot be read as text.
 MARKUP = (".html", ".htm", ".xhtml", ".xml")
-"""The endings of files with markup, which cannot be read as text."""
 
 
 class ReadCorpusSpec(ReadingPlan, StudySpec):

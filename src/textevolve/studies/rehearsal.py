@@ -57,8 +57,8 @@ DEFAULT_TOKENS = 1024
 DIMENSION = 384
 """The dimension of embeddings by a model that is not in the catalogue."""
 
+# The figures of an estimate.
 FIGURES = ("calls", "tokens", "prompt_tokens", "completion_tokens", "cost")
-"""The figures of an estimate."""
 
 
 @dataclass

@@ -23,6 +23,7 @@ from textevolve.studies.results import read_figures
 
 ROWS_FROM = ("data", "cases", "items", "labelled", "documents", "trace", "source")
 """The fields of specifications that name files of rows."""
+# The fields of specifications that name what a run measures.
 SUBJECTS = (
     "prompts",
     "outputs",
@@ -34,9 +35,8 @@ SUBJECTS = (
     "template",
     "quants",
 )
-"""The fields of specifications that name what a run measures."""
+# The fields of specifications that name metrics and judges.
 JUDGES = ("metric", "judge", "judges", "profile")
-"""The fields of specifications that name metrics and judges."""
 SHOWN = 60
 HISTORY = 12
 """The number of runs in the history of a study."""

@@ -21,8 +21,8 @@ from textevolve.wiring import Limits, Setting, Workbench, open_workbench
 StandingKind: TypeAlias = Literal["metric", "server", "memory", "chat", "chains"]
 """The caller: a judge in a Python program (`metric`), a server, work on memories, a chat, or chains
 in a Python program."""
+# All values of `StandingKind`.
 STANDING: tuple[str, ...] = ("metric", "server", "memory", "chat", "chains")
-"""All values of `StandingKind`."""
 
 
 @asynccontextmanager

@@ -146,10 +146,8 @@ def read_spec(study: Study[S, R, T], stored: StoredSpec) -> S:
     return study.spec.model_validate(fields)
 
 
-FLUSH_SECONDS = 0.5
-"""The longest time in seconds for which a record waits to be written."""
-FLUSH_RECORDS = 200
-"""The number of waiting records that are written at once."""
+FLUSH_SECONDS = 0.5  # the longest time in seconds for which a record waits to be written
+FLUSH_RECORDS = 200  # the number of waiting records that are written at once
 
 
 class RecordKeeper:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from textevolve.settings import Settings
     from textevolve.wiring import Workbench
 
+# Whether a record is `scored`, has `failed`, or was `skipped` because the run was stopped before
+# it.
 RecordStatus: TypeAlias = Literal["scored", "failed", "skipped"]
-"""Whether a record is `scored`, has `failed`, or was `skipped` because the run was stopped before
-it."""
 
 
 class StudySpec(Frozen):

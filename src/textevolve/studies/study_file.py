@@ -89,8 +89,8 @@ def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
     return field_schema
 
 
+# The keys of a field's schema that only this package uses; they are removed.
 OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar", "hidden")
-"""The keys of a field's schema that only this package uses; they are removed."""
 
 
 def schema_of_all() -> dict[str, Any]:

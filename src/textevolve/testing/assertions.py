@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# A judge: its text, the user's evaluator or function, or None for the session's judge.
 JudgeLike: TypeAlias = str | Evaluator | Callable[[Case], object] | None
-"""A judge: its text, the user's evaluator or function, or None for the session's judge."""
+# An (input, output) pair, or a mapping with the arguments of `assert_text`.
 TextLike: TypeAlias = tuple[str, str] | Mapping[str, Any]
-"""An (input, output) pair, or a mapping with the arguments of `assert_text`."""
 
 NAMES = (*("input", "output", "judge", "min_score", "rubric", "reference", "context", "model"),)
 

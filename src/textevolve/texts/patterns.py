@@ -23,8 +23,7 @@ from typing import ParamSpec, TypeVar
 
 from textevolve.errors import InputError, TextEvolveError
 
-SECONDS = 2.0
-"""The time limit of a search in a process of its own."""
+SECONDS = 2.0  # the time limit of a search in a process of its own
 TEXT_SEARCHED = 100_000
 """The number of characters at the beginning of a text that are searched."""
 

@@ -32,8 +32,8 @@ from textevolve.spans import LOOP, SpanKind, current_span
 
 R = TypeVar("R")
 OWN = "textevolve"
+# The environment variable that allows texts in spans.
 CONTENT_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The environment variable that allows texts in spans."""
 JOURNAL_HIT = f"{OWN}.journal.hit"
 KINDS: Mapping[SpanKind, tuple[str, str]] = {
     "run": ("CHAIN", "invoke_workflow"),
@@ -59,8 +59,8 @@ PROVIDERS = {"mistral": "mistral_ai", "xai": "x_ai", "gemini": "gcp.gemini"}
 """The providers whose names in the conventions differ from ours."""
 SHARED = ("run_id", "conversation")
 """The facts that a span passes on to the spans below it."""
+# The counters of usage that loops record.
 COUNTED = ("calls", "calls_replayed", "tokens_in", "tokens_out", "parse_errors")
-"""The counters of usage that loops record."""
 
 
 def records_texts() -> bool:
