@@ -91,15 +91,16 @@ IN_FULL = 1000
 
 @dataclass
 class Evaluations:
-    """The figures of all cases.
+    """The figures of all cases, summed up case by case.
 
     Attributes:
         total: The number of cases.
         scores: The aggregated scores of the best candidate of each case.
-        debates: The number of debates.
+        coverage: The sum, over all debates, of the share of turns that have scores.
+        debates: The number of cases that a debate judged.
         turned: The number of debates whose winner changed after the first round.
         failed_turns: The number of turns of agents that failed.
-        candidates: The number of candidates of all cases.
+        candidates: The largest number of candidates of a case.
         decided: The number of cases that each judge of a cascade decided.
         chosen: The first cases, which the report shows.
     """

@@ -265,8 +265,8 @@ class ReadChunk:
     Attributes:
         action: Whether the chunk was added, replaced or closed.
         source: The document, with the headings above the chunk.
-        position: The number of the chunk in the document.
-        text: The beginning of the chunk.
+        position: The number of the chunk in the document; 0 if it was closed.
+        text: The beginning of the chunk; empty if it was closed.
         id: The id of its memory.
         failure: The reason why a model did not retell it; empty otherwise.
     """
