@@ -77,7 +77,7 @@ def test_what_cannot_be_registered_or_found(toy: Path) -> None:
     register_patch(make())
     with pytest.raises(TakenError):
         register_patch(make(why="another"))
-    with pytest.raises(InputError, match="no versions"):
+    with pytest.raises(InputError, match="not a range of versions"):
         register_patch(make(name="a", versions="about 1"))
     with pytest.raises(InputError, match=r"package\.module:Class\.method"):
         register_patch(make(name="a", target="toy.add"))

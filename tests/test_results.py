@@ -65,7 +65,7 @@ def test_an_archive_of_inspect(tmp_path):
         log.writestr("samples/1_epoch_2.json", json.dumps(CHAT))
     assert read(path) == ROWS
     path.write_text("no archive")
-    with pytest.raises(InputError, match="no log of Inspect's"):
+    with pytest.raises(InputError, match="cannot be read as a log of Inspect"):
         read(path)
 
 

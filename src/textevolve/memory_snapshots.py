@@ -150,8 +150,9 @@ def embed_with(model_of: Callable[[str], Model], *, made_up: bool = False) -> Em
         if len(vector) != collection.dimension:
             raise InputError(
                 f"{collection.embedder} gives embeddings of {len(vector)} numbers, and the"
-                f" collection {collection.full_name} has {collection.dimension}: was the model"
-                f" exchanged? `textevolve memories re-embed {collection.full_name}` embeds anew"
+                f" collection {collection.full_name} has {collection.dimension}: if its model was"
+                " replaced, embed the memories again with `textevolve memories re-embed"
+                f" {collection.full_name}`"
             )
         return vector
 

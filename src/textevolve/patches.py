@@ -60,7 +60,7 @@ def register_patch(patch: Patch) -> None:
         raise InputError(f"patch {patch.name}: write its target as package.module:Class.method")
     _allows(patch, "0")
     if _patches.setdefault(patch.name, patch) != patch:
-        raise TakenError(f"there is another patch of the name {patch.name!r} already")
+        raise TakenError(f"another patch has the name {patch.name!r} already")
 
 
 def list_patches() -> dict[str, PatchState]:
@@ -85,8 +85,8 @@ def apply_patch(name: str) -> None:
         case "another version":
             raise SettingsError(
                 f"patch {name}: {patch.package} is of version {metadata.version(patch.package)},"
-                f" and the patch was written for {patch.versions}; look whether it is still needed,"
-                " and widen its versions or remove it"
+                f" and the patch was written for {patch.versions}; check whether the patch is"
+                " still needed, then widen its versions or remove it"
             )
         case "not applied":
             _applied[name] = _wrap(patch)
@@ -116,7 +116,8 @@ def _allows(patch: Patch, version: str) -> bool:
         return packaging.SpecifierSet(patch.versions).contains(version, prereleases=True)
     except packaging.InvalidSpecifier:
         raise InputError(
-            f"patch {patch.name}: {patch.versions!r} are no versions; write such as '>=2.1,<2.4'"
+            f"patch {patch.name}: {patch.versions!r} is not a range of versions; write one such"
+            " as '>=2.1,<2.4'"
         ) from None
 
 

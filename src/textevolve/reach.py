@@ -124,7 +124,7 @@ def _resolve(path: str | Path) -> str:
             return str(stored)
     if reach.own(name):
         return name
-    raise InputError(f"{name!r:.200}: is no file that was sent with the study")
+    raise InputError(f"{name!r:.200}: is not among the files that were sent with the study")
 
 
 def stored_name(name: str) -> Path:
@@ -189,7 +189,7 @@ def _is_there(path: str | Path, ask: Callable[[str], bool]) -> bool:
 def check_stdin() -> None:
     """Raise InputError if the specification came from a client, who cannot use standard input."""
     if is_confined():
-        raise InputError("-: there is no standard input here; send a file with the study")
+        raise InputError("-: a server has no standard input; send a file with the study")
 
 
 def check_code(name: str) -> None:
@@ -201,7 +201,7 @@ def check_code(name: str) -> None:
     reach = _reach.get()
     if reach is not None and (".py:" in name or not reach.code(name)):
         raise InputError(
-            f"{name}: no code is loaded for clients but what the operator allows with --allow-code"
+            f"{name}: this server loads only code that its operator allows with --allow-code"
         )
 
 
@@ -214,7 +214,7 @@ def check_address(address: str) -> None:
     reach = _reach.get()
     if reach is not None and not reach.addresses(address):
         raise InputError(
-            f"{address}: no address is asked for clients but what the operator allows with"
+            f"{address}: this server calls only addresses that its operator allows with"
             " --allow-address"
         )
 
@@ -228,7 +228,8 @@ def check_model(spec: str) -> None:
     reach = _reach.get()
     if reach is not None and not reach.models(spec):
         raise InputError(
-            f"{spec}: is not served to clients; the operator allows models with --allow-model"
+            f"{spec}: clients may not use this model; the operator of the server allows models"
+            " with --allow-model"
         )
 
 
@@ -239,7 +240,7 @@ def check_known_model(spec: str, is_known: bool) -> None:
         InputError: the model is unknown, and a client named it.
     """
     if not is_known and is_confined():
-        raise InputError(f"{spec}: there is no such model here; see GET /v1/models")
+        raise InputError(f"{spec}: the server has no such model; see GET /v1/models")
 
 
 def allow_namespace(name: str) -> None:

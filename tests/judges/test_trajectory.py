@@ -59,7 +59,7 @@ def test_a_chat_is_a_record_of_its_calls():
         ({"tool_calls": [7]}, "a tool call must be an object with a name"),
         ({"tool_calls": 7}, "tool calls must be a list"),
         ({"tool_calls": [], "steps": -1}, "steps must be a list or a number"),
-        ({"tool_calls": [], "candidates": ["a", "b"]}, "belong to one output"),
+        ({"tool_calls": [], "candidates": ["a", "b"]}, "belong to a single output"),
     ],
 )
 def test_columns_that_cannot_be_read_are_refused_with_their_place(cli, home, row, fault):

@@ -92,7 +92,7 @@ async def test_no_candidates_is_told(guide, server):
     server.script = lambda body, n: Answer(text="") if role(body) == "candidate" else None
     found = await guide()
     assert found.made.status == "failed"
-    assert "no candidate answer came" in found.made.reason
+    assert "the model gave no candidate answer" in found.made.reason
     assert found.answer is None
 
 

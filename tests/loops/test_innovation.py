@@ -164,7 +164,7 @@ async def test_orders_in_remarks_stay_between_fences(innovate):
     [
         ("pairwise", {}, "cannot be compared"),
         ("probe", {"temperature": 0}, "all outputs of an input are the same"),
-        ("probe", {"fresh": 2}, "of so few"),
+        ("probe", {"fresh": 2}, "with fewer outputs"),
     ],
 )
 async def test_what_cannot_be_done_is_refused(innovate, server, judge, options, reason):

@@ -226,7 +226,7 @@ async def test_time_ends_it_with_the_best_so_far():
         listener=lambda e: isinstance(e, StepFinished) and heard.append(e),
     )
     assert (found.status, found.score) == ("budget", 0.4)
-    assert found.reason == "the time limit is reached; raise it to go on"
+    assert found.reason == "the time limit is reached; raise it to continue"
     assert found.attempts[1].evaluation == Failure("skipped", found.reason)
 
 

@@ -104,7 +104,7 @@ async def test_no_budget_is_exceeded(budget):
 
 
 async def test_a_budget_that_allows_no_decision_is_refused():
-    with pytest.raises(InputError, match=r"take 24"):
+    with pytest.raises(InputError, match=r"need 24"):
         await search(budget=20)
 
 
@@ -130,7 +130,7 @@ async def test_what_an_output_takes_is_learned_where_a_judge_scores_it():
     result, server = await search(budget=400, evaluator=judge)
     assert result.accepted
     assert server.calls + judge.calls == result.usage.calls <= 400
-    with pytest.raises(InputError, match=r"take 96"):
+    with pytest.raises(InputError, match=r"need 96"):
         await search(budget=60, evaluator=Judge())
 
 

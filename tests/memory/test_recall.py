@@ -224,13 +224,13 @@ async def test_bad_input_is_said_in_one_line():
         await recall_memories(store, embed, settings(collections="other/facts"), "tea")
     with pytest.raises(InputError, match="blank"):
         await recall_memories(store, embed, settings(), " \n")
-    with pytest.raises(InputError, match="'default/facts' has no pinned version"):
+    with pytest.raises(InputError, match="'default/facts' is not among those"):
         await recall_memories(store, embed, settings(), "tea", versions={})
-    with pytest.raises(InputError, match="nothing here makes summaries"):
+    with pytest.raises(InputError, match="summarize needs a model"):
         await recall_memories(store, embed, settings(budget=16, summarize=True), "tea")
     with pytest.raises(InputError, match="all 0"):
         RecallSettings(relevance=0, importance=0, recency=0)
-    with pytest.raises(InputError, match="needs a budget"):
+    with pytest.raises(InputError, match="set budget, too"):
         RecallSettings(summarize=True)
 
 

@@ -141,7 +141,7 @@ def test_what_is_no_user_is_reported_with_its_line_and_passed_over(read, bad, re
 def test_an_id_that_came_before_is_no_second_user(read):
     first, second = read(line("u"), line("u"))
     assert isinstance(first, User)
-    assert second == Malformed(2, "uuid: 'u' is that of line 1, too")
+    assert second == Malformed(2, "uuid: 'u' is also used in line 1")
 
 
 @pytest.mark.parametrize("content", [None, "not json"])
@@ -149,7 +149,9 @@ def test_a_file_without_a_user(tmp_path, content):
     path = tmp_path / "data.jsonl"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(InputError, match=r"data\.jsonl: (no user in it|cannot be read)") as caught:
+    with pytest.raises(
+        InputError, match=r"data\.jsonl: (the file has no users|cannot be read)"
+    ) as caught:
         list(read_users(str(path)))
     assert "\n" not in str(caught.value)
 

@@ -161,7 +161,7 @@ async def test_recorded_results_need_no_system(evaluate, home, server):
     assert sorted(j.subject.task for j in judged) == ["accuracy", "integrity", "question"]
     assert collected.metrics.minutes.adding == pytest.approx(1.0)
     bare = write(home / "bare.jsonl", synthesise(1, 2))
-    with pytest.raises(InputError, match="nothing is recorded"):
+    with pytest.raises(InputError, match="no recorded results"):
         await evaluate(bare, system="recorded")
 
 

@@ -89,7 +89,7 @@ async def test_plain_methods_run_in_one_thread_beside_ours(attribute):
     [
         ("contxt", "no memory system 'contxt'; did you mean 'context'?"),
         (f"{__name__}:make_trouble", "RuntimeError: no database at all"),
-        ("http://user:secret@host", "holds a user name or password; take it out"),
+        ("http://user:secret@host", "has a user name or password; remove it"),
     ],
 )
 def test_what_names_no_system_says_so_in_a_line(spec, said):

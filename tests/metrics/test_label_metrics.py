@@ -199,7 +199,7 @@ def test_a_metric_is_called_by_its_shape(metric, output, scored, told):
     ("given", "said"),
     [
         (None, "None, which is no score from 0 to 1: is a return missing?"),
-        ((0.5, 7), "int beside the score, where a text says why"),
+        ((0.5, 7), "int as the reason of its score; the reason must be a text"),
         (1.5, "1.5, which is no score"),
     ],
 )
@@ -215,7 +215,7 @@ async def _waits(output, label):
 
 @pytest.mark.parametrize(
     ("metric", "said"),
-    [(_waits, "is async"), (lambda a, b, c, d: 1, "needs 4 arguments"), (3, "no function but int")],
+    [(_waits, "is async"), (lambda a, b, c, d: 1, "needs 4 arguments"), (3, "not a function but int")],
 )
 def test_what_is_no_metric_is_said_before_anything_is_graded(metric, said):
     with pytest.raises(InputError, match=said):

@@ -122,7 +122,10 @@ def test_a_hanging_evaluator_is_left_behind_and_asked_no_more_after_three_times(
     assert [one for one in failures if one.kind == "failed"] == [
         Failure("failed", "no answer within 0.05 s")
     ] * sum(one.kind == "failed" for one in failures)
-    assert failures[-1] == Failure("skipped", "left out: it gave no answer 3 times") or background
+    assert (
+        failures[-1] == Failure("skipped", "left out: the evaluator gave no answer 3 times")
+        or background
+    )
     assert all(one["first"] == one["last"] == FINE for one in results)
 
 
@@ -175,7 +178,9 @@ def test_what_finds_no_place_is_dropped_and_counted(background):
         assert monitor.drain_sync(20)
         outcomes = [item.evaluation_results["slow"] for item in items]
         dropped = [one for one in outcomes if isinstance(one, Failure)]
-        assert set(dropped) == {Failure("skipped", "dropped: the queue of 2 was full")}
+        assert set(dropped) == {
+            Failure("skipped", "not judged: 2 nodes were waiting, which is the most (queue_size)")
+        }
         assert monitor.dropped == len(dropped) >= 6
         assert monitor.failed == 0
         assert outcomes.count(FINE) == 9 - len(dropped) >= 2

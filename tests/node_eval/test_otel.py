@@ -193,7 +193,7 @@ def test_traces_are_episodes_whatever_lines_their_spans_are_on(tmp_path):
     assert (first.id, shape(first)) == ("first", [["kid"], ["a"]])
     assert (second.id, shape(second)) == ("second", [["b"]])
     assert len(reading.faults) == 2
-    assert "no OTLP trace" in reading.faults[0]
+    assert "not an OTLP trace" in reading.faults[0]
     assert "collector.jsonl:5: not valid JSON" in reading.faults[1]
 
 

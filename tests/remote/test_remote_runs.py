@@ -103,7 +103,7 @@ def test_what_is_a_programs_own_cannot_be_sent(url, model):
     def own(_case):
         return 1.0
 
-    with pytest.raises(InputError, match="own and cannot be sent to a server"):
+    with pytest.raises(InputError, match="object of this program and cannot be sent"):
         evaluate("2 + 2?", ["4"], judge=own, model=model, server=url)
 
 

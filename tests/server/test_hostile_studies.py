@@ -206,7 +206,7 @@ def test_a_chain_of_a_client_names_nothing_of_the_machine(kind, machine, watch, 
         status, reply = ask(f"{url}/v1/studies", study)
         assert status == 400, label
         message = reply["error"]["message"]
-        assert "no code is loaded for clients" in message or "is no file that was sent" in message
+        assert "loads only code" in message or "not among the files" in message
     for name in (f"{CODE}:f", f"{CODE}.py:f", f"{CANARY}.yaml", "os:system"):
         study = {**study_of_chain(kind, name), "run": {"files": FILES}}
         status, reply = ask(f"{url}/v1/studies", study)
@@ -222,7 +222,7 @@ def test_a_chain_asks_no_model_that_is_not_served(machine, serve, ask, cli):
     study = {"kind": "chain", "chain": "mine.yaml", "data": "rows.jsonl", "run": run}
     status, reply = ask(f"{serve(keys=True)}/v1/studies", study, **key)
     assert status == 400
-    assert "openai/gpt-5: is not served to clients" in reply["error"]["message"]
+    assert "openai/gpt-5: clients may not use this model" in reply["error"]["message"]
 
 
 class Listener(http.server.BaseHTTPRequestHandler):
@@ -267,7 +267,7 @@ def test_rows_name_no_models_either(serve, ask, inside):
     assert Listener.paths == []
     records = ask(f"{url}/v1/studies/{run['id']}/records")[1]["data"]
     assert [record["status"] for record in records] == ["failed", "failed"]
-    assert all("not served to clients" in record["reason"] for record in records)
+    assert all("may not use this model" in record["reason"] for record in records)
 
 
 @pytest.mark.parametrize(

@@ -40,5 +40,5 @@ def test_no_picture_of_the_server_is_read(serve, ask, server, home):
         rows = f"question,picture,output\nq,{path},a\n"
         status, error = ask(f"{url}/v1/studies", study({"rows.csv": rows}))
         assert status == 400, error
-        assert "is no file that was sent with the study" in error["error"]["message"]
+        assert "is not among the files that were sent with the study" in error["error"]["message"]
     assert server.calls == 0

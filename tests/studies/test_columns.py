@@ -108,7 +108,7 @@ def test_folders_and_patterns_are_read_file_by_file(tmp_path):
     for path in (str(tmp_path), str(tmp_path / "*.jsonl")):
         assert names_rows(path)
         assert [(c.id, c.input) for c in read_cases(path)] == [("1", "a"), ("2", "b")]
-    with pytest.raises(InputError, match="holds no files of cases"):
+    with pytest.raises(InputError, match="has no files of cases"):
         list(read_cases(str(tmp_path / "*.csv")))
 
 
@@ -119,7 +119,7 @@ def test_a_chat_is_judged_by_its_last_reply_or_by_each():
     first, second = take_cases([{"id": "t", "messages": CHAT}], reading=RowReading(each_reply=True))
     assert (first.id, first.input, first.candidates) == ("t.1", "Hi", ("Hello.",))
     assert (second.id, second.input) == ("t.2", case.input)
-    with pytest.raises(InputError, match="leave out --each-reply, or the column"):
+    with pytest.raises(InputError, match="leave out --each-reply or that column"):
         list(take_cases([{"messages": CHAT, "output": "x"}], reading=RowReading(each_reply=True)))
 
 

@@ -153,7 +153,7 @@ async def test_a_case_may_not_name_a_collection_that_the_run_does_not_pin(model,
     (result,) = [
         one async for one in aevaluate_batch([case], model=model, settings=settings, **given)
     ]
-    assert "'default/secret' has no pinned version" in result.failure.reason
+    assert "'default/secret' is not among those" in result.failure.reason
 
 
 def test_records_of_earlier_versions_hold_the_texts_alone(make_result):

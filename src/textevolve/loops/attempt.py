@@ -68,7 +68,7 @@ class Attempt:
         return self.evaluation.score if isinstance(self.evaluation, EvaluationResult) else None
 
 
-TIME_IS_UP = "the time limit is reached; raise it to go on"
+TIME_IS_UP = "the time limit is reached; raise it to continue"
 """The message of an error, or of a failure, because of the time limit."""
 
 

@@ -36,18 +36,21 @@ class GuidancePlan(Frozen):
     """The options of answering a question with a discussion."""
 
     proposals: int = option(
-        3, "Answers that are drawn for the debate where none are given.", group="Debate", ge=1
+        3,
+        "The number of answers that are sampled for the debate if none are given.",
+        group="Debate",
+        ge=1,
     )
     proposal_temperature: float = option(
-        0.8, "Sampling temperature of drawn answers.", group="Advanced", ge=0, le=2
+        0.8, "The temperature of the sampled answers.", group="Advanced", ge=0, le=2
     )
     temperature: float = option(
-        0.0, "Sampling temperature of the two final answers.", group="Advanced", ge=0, le=2
+        0.0, "The temperature of the two final answers.", group="Advanced", ge=0, le=2
     )
-    max_answer_tokens: int = option(
-        800, "Tokens at most that an answer may have.", group="Advanced", ge=1
+    max_answer_tokens: int = option(800, "The most tokens of an answer.", group="Advanced", ge=1)
+    seed: int = option(
+        0, "The seed of the answers; another seed gives other answers.", group="Advanced"
     )
-    seed: int = option(0, "Seed of what is drawn: another seed, other answers.", group="Advanced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ async def _work_through(work: _Work) -> None:
                 proposed = await propose(work.question, work.model, plan, context.concurrency)
             work.candidates = proposed
         except CallError as error:
-            raise AnswerError(f"no candidate answer came: {error}") from error
+            raise AnswerError(f"the model gave no candidate answer: {error}") from error
     hear(StepFinished("", "candidates", work.candidates))
     hear(StepStarted("", "answers", {"of": "plain"}))
     with step_span("generate", "answers", of="plain") as here:
@@ -174,7 +177,7 @@ async def _work_through(work: _Work) -> None:
     hear(StepFinished("", "guided", work.guided))
     for name, answer in (("plain", work.plain), ("guided", work.guided)):
         if answer.failure is not None:
-            raise AnswerError(f"the {name} answer did not come: {answer.failure.reason}")
+            raise AnswerError(f"the model did not give the {name} answer: {answer.failure.reason}")
 
 
 async def propose(
@@ -204,7 +207,7 @@ async def propose(
         raise limits[0]
     texts = [draft for draft in drawn if isinstance(draft, str) and draft and "\0" not in draft]
     if not texts:
-        raise errors[0] if errors else AnswerError(f"{model.name}: all were empty")
+        raise errors[0] if errors else AnswerError(f"{model.name}: all sampled answers were empty")
     return tuple(dict.fromkeys(texts))
 
 

@@ -130,37 +130,43 @@ class InnovationPlan(Frozen):
     """The options of refining an input."""
 
     outputs: int = option(
-        4, "Outputs that are drawn and judged for each input.", group="Search", ge=1
+        4, "The number of outputs that are sampled and judged for each input.", group="Search", ge=1
     )
     fresh: int = option(
         8,
-        "Outputs drawn anew at the end for the first and the best input, to test the gain; 0: no"
-        " test.",
+        "The number of new outputs that test the gain at the end, for the first and for the best"
+        " input; 0: no test.",
         group="Search",
         ge=0,
     )
-    rounds: int = option(3, "Refinements at most.", group="Search", ge=0)
+    rounds: int = option(3, "The most refinements of the input.", group="Search", ge=0)
     min_gain: float = option(
-        0.01, "The gain of the mean score that counts.", group="Advanced", ge=0, lt=1
+        0.01,
+        "The least gain of the mean score that counts as an improvement.",
+        group="Advanced",
+        ge=0,
+        lt=1,
     )
-    patience: int = option(1, "Rounds in a row that may bring no gain.", group="Advanced", ge=1)
+    patience: int = option(
+        1, "Stop after this many rounds in a row without such a gain.", group="Advanced", ge=1
+    )
     threshold: float | None = option(
-        None, "The mean score that is good enough to stop at.", group="Search", ge=0, le=1
+        None, "Stop when an input has this mean score.", group="Search", ge=0, le=1
     )
     temperature: float = option(
-        0.7, "Sampling temperature of the outputs, above 0.", group="Advanced", le=2
+        0.7, "The temperature of the outputs, above 0.", group="Advanced", le=2
     )
-    max_answer_tokens: int = option(
-        800, "Tokens at most that an output may have.", group="Advanced", ge=1
+    max_answer_tokens: int = option(800, "The most tokens of an output.", group="Advanced", ge=1)
+    seed: int = option(
+        0, "The seed of the outputs; another seed gives other outputs.", group="Advanced"
     )
-    seed: int = option(0, "Seed of the outputs: another seed, other outputs.", group="Advanced")
 
     @model_validator(mode="after")
     def _consistent(self) -> InnovationPlan:
         if 0 < self.fresh < FEWEST_FRESH:
             raise InputError(
-                f"fresh must be 0 (none, and no test) or {FEWEST_FRESH} or more, not {self.fresh}:"
-                " of so few no difference can be believed"
+                f"fresh must be 0 (no test) or {FEWEST_FRESH} or more, not {self.fresh}: with"
+                " fewer outputs no gain can be significant"
             )
         if self.temperature <= 0:
             raise InputError(

@@ -46,7 +46,7 @@ class Metric:
         for name in ("threshold", "missing"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                raise InputError(f"{name} must lie between 0 and 1, not at {value}")
+                raise InputError(f"{name} must be between 0 and 1, not {value}")
 
     def __call__(self, example: Any, pred: Any, trace: object = None) -> float | bool:
         """Return the score in [0, 1]; with a `trace`, as in DSPy's bootstrapping, whether the text

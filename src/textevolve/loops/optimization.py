@@ -132,17 +132,24 @@ class Stopping(Frozen):
     """
 
     threshold: float = option(
-        0.8, "The score from which an attempt is accepted.", group="Stopping", ge=0, le=1
+        0.8, "Accept an attempt with this score or more.", group="Stopping", ge=0, le=1
     )
-    max_iterations: int = option(3, "Attempts at most.", group="Stopping", ge=1)
+    max_iterations: int = option(3, "The most attempts.", group="Stopping", ge=1)
     min_improvement: float = option(
-        0.05, "Stop if the last attempts gain less on the best score.", group="Stopping", ge=0, le=1
+        0.05,
+        "Stop if the last attempts raise the best score by less than this.",
+        group="Stopping",
+        ge=0,
+        le=1,
     )
     convergence_window: int = option(
-        2, "The last attempts that --min-improvement looks at.", group="Advanced", ge=1
+        2, "The number of last attempts that --min-improvement looks at.", group="Advanced", ge=1
     )
     oscillation_limit: float | None = option(
-        0.01, "Stop if the last three scores vary by more.", group="Advanced", ge=0
+        0.01,
+        "Stop if the last three scores go up and down with a variance above this.",
+        group="Advanced",
+        ge=0,
     )
 
     def decide(
@@ -245,7 +252,10 @@ class ModelGenerator:
         if not response.text and (response.reasoning or response.tool_calls):
             raise AnswerError(describe_missing_text(response))
         if response.finish_reason == "length":
-            raise AnswerError(f"the answer was cut at {self._max_tokens} tokens; allow more")
+            raise AnswerError(
+                f"the answer was cut at {self._max_tokens} tokens; raise the most tokens of an"
+                " attempt"
+            )
         return unfence(response.text, nonce)
 
 
@@ -324,12 +334,18 @@ class OptimizationPlan(Stopping):
         metavar="NAME",
     )
     temperature: float = option(
-        TEMPERATURE, "Sampling temperature of the writing.", group="Advanced", ge=0, le=2
+        TEMPERATURE,
+        "The temperature of the model that writes attempts.",
+        group="Advanced",
+        ge=0,
+        le=2,
     )
     max_answer_tokens: int = option(
         MOST_TOKENS, "The most tokens of an attempt.", group="Advanced", ge=1
     )
-    seed: int = option(0, "Another seed gives other attempts.", group="Advanced")
+    seed: int = option(
+        0, "The seed of the attempts; another seed gives other attempts.", group="Advanced"
+    )
 
 
 @dataclass(frozen=True)

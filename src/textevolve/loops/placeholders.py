@@ -68,7 +68,7 @@ def check_spelling(text: str, columns: Collection[str], source: str) -> None:
                 " with spaces if the braces are meant as text"
             )
     if unknown:
-        message = "%s: no column for %s, so the model gets the braces as they stand"
+        message = "%s: no column for %s, so the model sees the braces as plain text"
         logging.getLogger("textevolve").warning(message, source, _spell(unknown))
 
 

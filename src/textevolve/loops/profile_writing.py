@@ -77,8 +77,10 @@ class Draft(_Strict):
 class ProfilePlan(Frozen):
     """The options of writing a profile."""
 
-    agents: int = option(3, "How many agents debate.", group="Profile", ge=2, le=MOST_AGENTS)
-    seed: int = option(0, "Seed of the draft: another seed may give another profile.")
+    agents: int = option(
+        3, "The number of agents in the profile.", group="Profile", ge=2, le=MOST_AGENTS
+    )
+    seed: int = option(0, "The seed of the draft; another seed may give another profile.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ async def write_profile(
 def check_subject(subject: str) -> None:
     """Raise InputError if the subject to be judged is empty."""
     if not subject.strip():
-        raise InputError("say what is to be judged; nothing is given")
+        raise InputError("the subject is blank: describe what is to be judged")
 
 
 def ask_draft(subject: str, plan: ProfilePlan) -> Request:

@@ -461,7 +461,7 @@ def load_rules(path: str | Path) -> Rules:
         InputError: the file cannot be used; names file, line and reason.
     """
     if isinstance(path, str) and "\0" in path:
-        raise InputError(f"rules {path!r}: not the name of a file")
+        raise InputError(f"rules {path!r}: cannot be the name of a file")
     return parse_rules(read_text(str(path)), str(path), Path(path).parent)
 
 

@@ -180,7 +180,7 @@ class ReadingPlan(Frozen):
         le=1,
     )
     importance: float = option(0.5, "The importance of each chunk, from 0 to 1.", ge=0, le=1)
-    seed: int = option(0, "Seed of retelling.")
+    seed: int = option(0, "The seed of retold chunks; another seed may give other texts.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,38 +51,58 @@ class CreationSettings(Frozen):
     )
     window: int = option(
         900,
-        "A dialogue is read in pieces of about so many tokens.",
+        "The size of the pieces in which a dialogue is read, in tokens (about).",
         ge=100,
         le=100_000,
         group="Advanced",
     )
     overlap: int = option(
-        2, "Turns before a piece that are shown with it.", ge=0, le=50, group="Advanced"
+        2,
+        "The number of turns before a piece that the model sees with it.",
+        ge=0,
+        le=50,
+        group="Advanced",
     )
     neighbours: int = option(
-        4, "The most near memories to compare a point with.", ge=1, le=20, group="Advanced"
+        4,
+        "The most similar memories with which each extracted point is compared.",
+        ge=1,
+        le=20,
+        group="Advanced",
     )
     floor: float = option(
-        0.5, "The least similarity of a near memory.", ge=-1, le=1, group="Advanced"
+        0.5,
+        "The least similarity of a memory with which a point is compared.",
+        ge=-1,
+        le=1,
+        group="Advanced",
     )
     compare: Literal["questions", "structured"] = option(
         "questions",
-        "How a point is compared: questions (yes / no, for small models), or structured (one"
-        " answer, which can merge).",
+        "How a point is compared with similar memories: questions (yes / no, for small models),"
+        " or structured (one answer, which can merge).",
         group="Advanced",
         metavar="NAME",
     )
-    trust_user: float = option(0.9, "The trust in what a user says.", ge=0, le=1, group="Advanced")
+    trust_user: float = option(
+        0.9, "The trust in what the user says, from 0 to 1.", ge=0, le=1, group="Advanced"
+    )
     trust_assistant: float = option(
-        0.6, "The trust in what an assistant says.", ge=0, le=1, group="Advanced"
+        0.6, "The trust in what the assistant says, from 0 to 1.", ge=0, le=1, group="Advanced"
     )
     trust_others: float = option(
-        0.5, "The trust in what others say, tools among them.", ge=0, le=1, group="Advanced"
+        0.5, "The trust in what others and tools say, from 0 to 1.", ge=0, le=1, group="Advanced"
     )
     entities: bool = option(
-        False, "Have the model name what each point is about.", group="Advanced"
+        False,
+        "Have the model name the people and things that each point is about.",
+        group="Advanced",
     )
-    seed: int = option(0, "Another seed extracts anew.", group="Advanced")
+    seed: int = option(
+        0,
+        "The seed of the model's answers; another seed extracts the points again.",
+        group="Advanced",
+    )
 
 
 TOKENS_OF_POINT = 70

@@ -44,24 +44,34 @@ class IntegrationPlan(Frozen):
 
     threshold: float = option(
         15.0,
-        "Memories are integrated when the importance (0 to 1 each) of those since the last time"
-        " adds up to this. Park et al. have 150 on a scale of 10.",
+        "Integrate memories when the importance (0 to 1 each) of the new ones adds up to this."
+        " Park et al. use 150 on a scale of 10.",
         ge=0,
     )
-    always: bool = option(False, "Integrate whatever is new, however little it is.")
-    questions: int = option(5, "How many questions are asked about what is new.", ge=1, le=20)
+    always: bool = option(
+        False, "Integrate new memories even if their importance is below --threshold."
+    )
+    questions: int = option(
+        5, "The number of questions that the model asks about the new memories.", ge=1, le=20
+    )
     insights: int = option(5, "The most insights for each question.", ge=1, le=20)
     newest: int = option(
-        100, "The questions are found from at most so many of the newest memories.", ge=1, le=1000
+        100,
+        "The most memories, the newest ones, from which the questions are written.",
+        ge=1,
+        le=1000,
     )
     recalled: int = option(15, "The most memories that are recalled for a question.", ge=1, le=200)
     budget: int = option(
         2000, "The most tokens that memories may have together in one prompt.", ge=64, le=100_000
     )
     min_trust: float = option(
-        0.0, "Memories whose source is trusted less are left out.", ge=0, le=1
+        0.0,
+        "The least trust of a memory, from 0 to 1; memories with less trust are left out.",
+        ge=0,
+        le=1,
     )
-    seed: int = option(0, "Seed of what is asked.")
+    seed: int = option(0, "The seed of the model's answers; another seed may give other insights.")
 
 
 @dataclass(frozen=True, slots=True)

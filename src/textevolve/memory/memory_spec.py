@@ -45,7 +45,7 @@ def take_time(value: Any) -> Any:
         return value
     seconds = parse_time(value)
     if seconds is None:
-        raise ValueError(f"'{value[:40]}' is no date such as 2025-01-31 or 2025-01-31T18:30")
+        raise ValueError(f"'{value[:40]}' is not a date such as 2025-01-31 or 2025-01-31T18:30")
     return seconds
 
 
@@ -71,23 +71,37 @@ class MemorySpec(Frozen):
     1970."""
 
     text: str = option(
-        description="The text; @FILE reads it from a file, - from standard input.",
+        description="The text of the memory; @FILE reads it from a file, - from standard input.",
         argument=True,
         text="argument",
     )
-    importance: float = option(0.5, "How much it matters, from 0 to 1.", ge=0, le=1)
-    kind: MemoryKind | None = option(None, "Its kind; default: the kind of its collection.")
-    created: Time | None = option(None, "When it was learned; default: now.", metavar="DATE")
-    valid_from: Time | None = option(None, "Since when it holds.", metavar="DATE")
-    valid_to: Time | None = option(None, "Until when it holds.", metavar="DATE")
-    source: str = option("", "Where it is from: a file, a chat, a page.")
-    turn: int | None = option(None, "Which turn of its source said it, from 1.", ge=1)
-    author: str = option("", "Who said it.")
-    trust: float = option(1.0, "How far its source is believed, from 0 to 1.", ge=0, le=1)
-    entities: Several = option((), "Whom or what it speaks of. Repeatable.", flag="--entity")
-    relations: tuple[tuple[str, str, str], ...] = option((), "Subject, predicate and object.")
-    cites: Several = option((), "Ids of the memories that it rests on. Repeatable.", flag="--cite")
-    reason: str = option("", "Why it is kept.")
+    importance: float = option(0.5, "The importance of the memory, from 0 to 1.", ge=0, le=1)
+    kind: MemoryKind | None = option(
+        None, "The kind of the memory; default: the kind of its collection."
+    )
+    created: Time | None = option(
+        None, "The time at which the memory was learned; default: now.", metavar="DATE"
+    )
+    valid_from: Time | None = option(
+        None, "The time since which the memory is valid.", metavar="DATE"
+    )
+    valid_to: Time | None = option(
+        None, "The time until which the memory is valid.", metavar="DATE"
+    )
+    source: str = option("", "The source of the memory: a file, a chat, a page.")
+    turn: int | None = option(None, "The turn of the source that says it, counted from 1.", ge=1)
+    author: str = option("", "The person who said it.")
+    trust: float = option(1.0, "The trust in the source, from 0 to 1.", ge=0, le=1)
+    entities: Several = option(
+        (), "A person or thing that the memory mentions. Repeatable.", flag="--entity"
+    )
+    relations: tuple[tuple[str, str, str], ...] = option(
+        (), "A relation that the memory states: subject, predicate and object."
+    )
+    cites: Several = option(
+        (), "The id of a memory from which this one follows. Repeatable.", flag="--cite"
+    )
+    reason: str = option("", "The reason for which the memory is kept.")
 
     @model_validator(mode="after")
     def _checked(self) -> MemorySpec:
@@ -126,8 +140,8 @@ def check_memory(text: str, created: float | None) -> None:
     check_text("the text", text)
     if len(text) > LONGEST_TEXT:
         raise InputError(
-            f"the text has {len(text):,} characters, and a memory {LONGEST_TEXT:,} at most; a"
-            " document is read with: textevolve memories read"
+            f"the text has {len(text):,} characters, and a memory may have {LONGEST_TEXT:,}; add"
+            " a longer text as a document: textevolve memories read"
         )
     if created is not None and created > time.time() + SLACK:
         raise InputError(f"created is {write_time(created)}, which is in the future")

@@ -215,7 +215,10 @@ def pinned(versions: Mapping[str, int] | None, full_name: str) -> int | None:
         InputError: only pinned collections are read, and this is none.
     """
     if versions is not None and full_name not in versions:
-        raise InputError(f"the collection '{full_name}' has no pinned version in this run")
+        raise InputError(
+            f"the collection '{full_name}' is not among those whose versions this run fixed at"
+            " its start"
+        )
     return None if versions is None else versions[full_name]
 
 
@@ -248,11 +251,13 @@ async def _recall_from(
     summarize: Summarize | None,
 ) -> Recalled:
     if settings.summarize and summarize is None:
-        raise InputError("memory: summarize is set, and nothing here makes summaries; leave it out")
+        raise InputError(
+            "memory: summarize needs a model, and none is open here; leave summarize out"
+        )
     full_cue = Cue("", (), cue) if isinstance(cue, str) else cue
     queries = make_queries(full_cue.input, full_cue.candidates, full_cue.history)
     if not queries:
-        raise InputError("nothing can be recalled by a blank text")
+        raise InputError("the text by which memories are recalled is blank")
     searched = await gather_bounded(
         [
             lambda source=source: _search(source, embed, settings, queries, now)

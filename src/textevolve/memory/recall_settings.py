@@ -32,30 +32,32 @@ class RecallSettings(Frozen):
     summarize: bool = option(
         False, "Summarise memories beyond the budget instead of omitting them."
     )
-    relevance: float = option(1.0, "The weight of relevance to the question.", ge=0, le=1)
-    importance: float = option(0.0, "The weight of importance.", ge=0, le=1)
-    recency: float = option(0.0, "The weight of how lately it was used.", ge=0, le=1)
-    min_score: float = option(0.0, "Only memories with at least this score.", ge=0, le=1)
+    relevance: float = option(
+        1.0, "The weight of a memory's relevance to the question.", ge=0, le=1
+    )
+    importance: float = option(0.0, "The weight of a memory's importance.", ge=0, le=1)
+    recency: float = option(0.0, "The weight of recency: how lately a memory was used.", ge=0, le=1)
+    min_score: float = option(0.0, "The least score of a recalled memory.", ge=0, le=1)
     min_similarity: float | None = option(
-        None, "Only memories whose embeddings are at least so similar.", ge=-1, le=1
+        None, "The least similarity (cosine) of a recalled memory to the question.", ge=-1, le=1
     )
     min_trust: float | None = option(
         None,
-        f"Only memories whose source is trusted at least so far; {TRUSTED_IN_DEBATES:g} in debates"
-        " and 0 elsewhere if it is not given.",
+        f"The least trust of a recalled memory; default: {TRUSTED_IN_DEBATES:g} in debates, 0"
+        " elsewhere.",
         ge=0,
         le=1,
     )
-    associate: bool = option(
-        False, "Memories that share entities with those found are considered, too."
-    )
+    associate: bool = option(False, "Consider also memories that share entities with those found.")
 
     @model_validator(mode="after")
     def _weighed(self) -> RecallSettings:
         if not (self.relevance or self.importance or self.recency):
             raise ValueError("relevance, importance and recency are all 0; one must be above 0")
         if self.summarize and self.budget is None:
-            raise ValueError("summarize: needs a budget that the summary has to keep")
+            raise ValueError(
+                "summarize: set budget, too: the most tokens of the memories with their summary"
+            )
         return self
 
     @property

@@ -63,7 +63,7 @@ def _read_text(value: Any) -> Any:
     for name in ("memory_content", "memory", "content", "text"):
         if isinstance(parts.get(name), str):
             return parts[name]
-    raise ValueError("an object without memory_content")
+    raise ValueError("an object has no memory_content")
 
 
 def _read_recorded(value: Any) -> Any:
@@ -230,7 +230,7 @@ def read_users(path: str) -> Iterator[User | Malformed]:
                     continue
                 entry = _read_line(line, number)
                 if isinstance(entry, User) and entry.id in places:
-                    reason = f"uuid: '{one_line(entry.id)}' is that of line {places[entry.id]}, too"
+                    reason = f"uuid: '{one_line(entry.id)}' is also used in line {places[entry.id]}"
                     entry = Malformed(number, reason)
                 if isinstance(entry, User):
                     places[entry.id] = number
@@ -246,7 +246,7 @@ def read_users(path: str) -> Iterator[User | Malformed]:
             else "the file is empty"
         )
         raise InputError(
-            f"{path}: no user in it ({reason_of_first}); it has to have a user a line, as JSON"
+            f"{path}: the file has no users ({reason_of_first}); each line must be a user as JSON"
         )
 
 

@@ -197,8 +197,9 @@ class Survey:
         """
         if not (self.has_extracted or self.has_answers or self.returned):
             raise InputError(
-                f"{path}: nothing is recorded in it: no session has extracted_memories, no update"
-                " memories_from_system, no question a system_response; name a system to measure"
+                f"{path}: the file has no recorded results: no session has extracted_memories, no"
+                " update memories_from_system, no question a system_response; name a system to"
+                " measure"
             )
 
 

@@ -141,8 +141,8 @@ class Instance:
         if self._system.capabilities.durable:
             if session < self._latest:
                 raise TooLate(
-                    f"{verb}: it got no answer in its time, and later sessions are in the memory"
-                    " now; to feed everything anew, use --fresh TEXT"
+                    f"{verb}: the system did not answer in time, and its memory has later"
+                    " sessions now; to feed all sessions again, use --fresh TEXT"
                 )
             return
         while self._fed < session + (verb != "add"):

@@ -56,7 +56,7 @@ def _reads_case(name: str, argument: str) -> Callable[[str], str]:
 def _wanted(label: Any) -> str:
     expected = str(label).strip()
     if not expected:
-        raise InputError("the label is empty, and every output contains that")
+        raise InputError("the label is empty, and every output contains an empty text")
     return expected
 
 

@@ -40,7 +40,7 @@ class ExampleFields(dict[str, Any]):
             return self[name]
         except KeyError:
             there = ", ".join(self) or "none"
-            raise AttributeError(f"there is no field '{name}'; there are: {there}") from None
+            raise AttributeError(f"no field '{name}'; there are: {there}") from None
 
     def inputs(self) -> ExampleFields:
         return self
@@ -83,7 +83,7 @@ def check_metric(metric: Any, name: str) -> LabelMetric:
         InputError: the object is not callable, is async, or has another signature.
     """
     if not callable(metric):
-        raise InputError(f"metric {name}: it is no function but {type(metric).__name__}")
+        raise InputError(f"metric {name}: it is not a function but {type(metric).__name__}")
     method = getattr(metric, "__call__", None)  # noqa: B004  of an object, it is the method that tells
     if inspect.iscoroutinefunction(metric) or inspect.iscoroutinefunction(method):
         raise InputError(f"metric {name}: it is async; a metric is a plain function")
@@ -149,7 +149,8 @@ def _parts_of(value: Any) -> tuple[Any, str]:
         score = cast("Any", value) if number is None else number
     if text is not None and not isinstance(text, str):
         raise InputError(
-            f"the metric gave {type(text).__name__} beside the score, where a text says why"
+            f"the metric gave {type(text).__name__} as the reason of its score; the reason must"
+            " be a text"
         )
     return score, text or ""
 

@@ -28,7 +28,8 @@ explain a lower score than 1."""
 
 MODES = EXACT, IN_ORDER, ANY_ORDER = "exact", "in-order", "any-order"
 MISSING = {
-    "tool_calls": "no tool calls are recorded: no column tool_calls, no report of a target",
+    "tool_calls": "no tool calls are recorded: the row has no column tool_calls, and no target"
+    " reported calls",
     "expected_tools": "no expected tools: name them in the metric's option, or in the column"
     + " expected_tools (--map expected_tools=COLUMN)",
 }

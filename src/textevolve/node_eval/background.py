@@ -180,7 +180,10 @@ class Background:
                     reason = "the monitor is closed"
                 elif len(lane.queue) >= self.queue_size:
                     self.dropped += len(evaluators)
-                    reason = f"dropped: the queue of {self.queue_size:,} was full"
+                    reason = (
+                        f"not judged: {self.queue_size:,} nodes were waiting, which is the most"
+                        " (queue_size)"
+                    )
                 if reason:
                     for evaluator in evaluators:
                         _record(job, evaluator, Failure("skipped", reason))
@@ -204,7 +207,7 @@ class Background:
 
     def _evaluate(self, task: EvaluatorTask, evaluator: NodeEvaluator) -> NodeOutcome:
         if self._hangs[evaluator.name] >= MOST_HANGS:
-            return Failure("skipped", f"left out: it gave no answer {MOST_HANGS} times")
+            return Failure("skipped", f"left out: the evaluator gave no answer {MOST_HANGS} times")
         try:
             outcome: Any = evaluator.evaluate(task.job.see())
             if type(outcome) is EvaluationResult or not inspect.isawaitable(outcome):
@@ -315,7 +318,7 @@ class Background:
         return finished
 
     def _abandon(self, jobs: set[EvaluationJob], why: str) -> None:
-        skipped = Failure("skipped", f"{why} its turn came or its answer")
+        skipped = Failure("skipped", f"{why} the evaluator answered")
         for job in list(jobs):
             for evaluator in list(job.missing.values()):
                 self.settle(job, evaluator, skipped)

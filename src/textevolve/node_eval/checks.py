@@ -72,7 +72,7 @@ class ConsistencyEvaluator(NodeEvaluator):
             return Failure("skipped", "no earlier node to compare with")
         score = min(1.0, sum(shares) / len(shares))
         passed = score >= self.threshold
-        said = f"{score:.0%} like {len(shares)} earlier, {self.threshold:.0%} are wanted"
+        said = f"{score:.0%} similar to {len(shares)} earlier nodes; {self.threshold:.0%} is needed"
         return EvaluationResult(score, passed, said, {"compared": len(shares)})
 
     def _earlier(self, history: History, item: HistoryItem) -> Iterator[HistoryItem]:

@@ -193,7 +193,7 @@ def describe_unknown(record: Mapping[str, Any]) -> str:
     tool, (known, command) = max(COMMANDS.items(), key=lambda item: len(item[1][0] & names))
     if not known & names:
         tools = ", ".join(list(COMMANDS)[:-1])
-        return f"no OTLP trace: it has no resourceSpans, and it is no export of {tools}"
+        return f"not an OTLP trace: it has no resourceSpans, and it is not an export of {tools}"
     return f"resembles an export of {tool}, but has no spans; readable: {command}"
 
 
@@ -213,7 +213,7 @@ def _read_time(value: Any) -> int | None:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise InputError(f"'{value:.40}' is not a time") from None
+            raise InputError(f"'{value:.40}' is not a time as exports write it") from None
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1e6) * 1000

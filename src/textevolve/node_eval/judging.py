@@ -65,7 +65,7 @@ class JudgeEvaluator(NodeEvaluator):
         self.background, self.timeout, self.needs_input = background, timeout, needs_input
         super().__init__(name, target_instructions)
         if not callable(evaluator):
-            raise InputError(f"evaluator '{name}': the judge is not one: it cannot be called")
+            raise InputError(f"evaluator '{name}': the judge must be a callable evaluator")
         self.evaluator, self.input_key, self.output_key = evaluator, input_key, output_key
 
     failed_calls = True

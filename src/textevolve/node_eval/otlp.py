@@ -215,7 +215,7 @@ def _read_records(
             place = f"{where}: {noun} {number}"
             try:
                 if not isinstance(raw, dict):
-                    raise ParseError(f"it is no dictionary but {type(raw).__name__}")
+                    raise ParseError(f"it is not a dictionary but {type(raw).__name__}")
                 fields = dict(cast(dict[str, Any], raw))
                 fields.pop("links", None)
                 # The ids are no base64, which protobuf's JSON would expect.
@@ -244,7 +244,7 @@ def _read_export(where: str, document: object, reading: Reading) -> Iterator[tup
         ) as error:
             reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
     if not number:
-        reading.report(f"{where}: no OTLP trace: it has no resourceSpans")
+        reading.report(f"{where}: not an OTLP trace: it has no resourceSpans")
 
 
 def _nested(raw: object, name: str, *below: str) -> Iterator[object]:

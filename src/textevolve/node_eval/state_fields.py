@@ -38,7 +38,7 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
         raise FieldError(f"the {place} has no field '{key}'")
     if loss := find_loss(value):
         what = f"the {place}'s field '{key}'" if key is not None else f"the {place}"
-        raise FieldError(f"{what} is not as the node made it: {loss}")
+        raise FieldError(f"{what} was not recorded in full: {loss}")
     return value
 
 

@@ -67,8 +67,8 @@ def find_server(settings: Settings, requested: str | None = None) -> str | None:
     parts = split_address(address)
     if parts is None or parts.username is not None or parts.password is not None:
         raise SettingsError(
-            "the server's address is not of the form http(s)://host[:port]; its key belongs into"
-            f" the environment variable {KEY}"
+            "the server's address is not of the form http(s)://host[:port]; set its key in the"
+            f" environment variable {KEY}"
         )
     return address.strip().rstrip("/").removesuffix("/v1")
 
@@ -86,7 +86,7 @@ class Connection:
         key = find_key(host, KEY, ask_keyring=not is_loopback(address))
         if key is not None and not address.startswith("https:") and not is_loopback(address):
             raise SettingsError(
-                f"{address}: a key is sent over https alone; give the server's https address"
+                f"{address}: a key is only sent over https; give the server's https address"
             )
         timeouts, largest = settings.timeouts, max(settings.largest_answer, 256)
         self._http = Http(f"server {host}", address, key, timeouts, 8, largest)
@@ -118,7 +118,7 @@ class Connection:
             return json.loads(raw) if raw else None
         except ValueError:
             raise UnavailableError(
-                f"{self.address}: answered no JSON, so it is no TextEvolve server"
+                f"{self.address}: the answer is not JSON, so this is not a TextEvolve server"
             ) from None
 
     async def listen(self, path: str, listener: Listener) -> AsyncGenerator[ServerEvent]:
@@ -137,7 +137,7 @@ class Connection:
                     async for event in events:
                         last, attempt, since = event.id or last, 0, loop.time()
                         yield event
-                raise UnavailableError(f"{self.address}: the events broke off")
+                raise UnavailableError(f"{self.address}: the stream of events ended early")
             except UnavailableError as error:
                 if loop.time() - since > PATIENCE:
                     raise

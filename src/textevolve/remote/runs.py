@@ -243,8 +243,8 @@ def reject_local_objects(launch: Launch) -> None:
     """
     for name in launch.objects:
         raise InputError(
-            f"{name}: is this program's own and cannot be sent to a server; name what the server"
-            " has, or run it here with server='none'"
+            f"{name}: is an object of this program and cannot be sent to a server; name something"
+            " that the server has, or run the study here with server='none'"
         )
 
 

@@ -44,7 +44,7 @@ def check_target(path: str | Path) -> None:
     if target.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it")
     if target.exists() and not target.is_file():
-        raise InputError(f"{path}: is no file; write to - and redirect that")
+        raise InputError(f"{path}: is not a plain file; write to - and redirect the output")
     if not target.parent.is_dir():
         raise InputError(f"{path}: cannot be written (there is no folder {target.parent})")
 

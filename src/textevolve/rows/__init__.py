@@ -96,7 +96,7 @@ def find_files(path: str, noun: str) -> list[tuple[str, str]]:
         return [(path, name_of(path))]
     files = sorted(name for name in matches if Path(name).suffix.lower() in SUFFIXES)
     if not files:
-        raise InputError(f"{path}: holds no files of {noun}s ({', '.join(SUFFIXES)})")
+        raise InputError(f"{path}: the folder has no files of {noun}s ({', '.join(SUFFIXES)})")
     return [(file, file) for file in files]
 
 

@@ -93,7 +93,10 @@ def cases_of_row(
     if trajectory is not None and not reading.answered:
         pairs = [(input, outputs or (NO_ANSWER,)) for input, outputs in pairs]
         if len(pairs) > 1 or len(pairs[0][1]) > 1:
-            raise InputError(f"{where}: tool calls belong to one output, and the row has several")
+            raise InputError(
+                f"{where}: the row has tool calls and several outputs; tool calls belong to a"
+                " single output"
+            )
     if candidate_images and len(candidate_images) != len(pairs[0][1]):
         outputs = len(pairs[0][1])
         raise InputError(
@@ -161,8 +164,8 @@ class _RowSource:
             if self.reading.each_reply:
                 name = (*roles.lists, *roles.outputs)[0]
                 raise InputError(
-                    f"{self.where}: '{name}' is an output of its own beside the replies of a chat:"
-                    " leave out --each-reply, or the column"
+                    f"{self.where}: '{name}' is an output besides the replies of the chat: leave"
+                    " out --each-reply or that column"
                 )
             return None
         for name in (*roles.chats, *roles.inputs):
@@ -189,8 +192,9 @@ class _RowSource:
             if names:
                 raise InputError(f"{self.where}: '{names[0]}' is missing")
             raise InputError(
-                f"{self.where}: no column for the input, which is called {', '.join(INPUTS)}; saw"
-                f" {list_names(self.row)}; say --map input=COLUMN"
+                f"{self.where}: no column has the input, whose usual names are"
+                f" {', '.join(INPUTS)}; saw {list_names(self.row)}; name the column with --map"
+                " input=COLUMN"
             )
         instruction = roles.instruction
         parts = [instruction] if instruction not in ("", name) else []
@@ -314,7 +318,10 @@ def read_cases(
         raise InputError("no cases: the input is empty")
     if not (columns.has_outputs or rules.answered):
         seen = list_names([*columns.taken, *columns.unread])
-        raise InputError(f"{path}: no column for the output; saw {seen}; say --map output=COLUMN")
+        raise InputError(
+            f"{path}: no column has the output; saw {seen}; name the column with --map"
+            " output=COLUMN"
+        )
 
 
 def check_iterable(cases: object) -> None:

@@ -20,7 +20,7 @@ PREFIX = "hf:"  # the beginning of a path that names a data set of the hub
 CONVERTED = "refs/convert/parquet"
 """The branch in which the hub stores each data set as CONFIG/SPLIT/NUMBER.parquet."""
 
-NOT_CONVERTED = "the hub has not converted it; download its files and name them"
+NOT_CONVERTED = "the hub has not converted it to Parquet; download its files and name them"
 
 _NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)(?:/([^:\s]+))?(?::([\w.\-\[\]]+))?")
 _CONVERTED = re.compile(r"(?:(?P<config>[^/]+)/)(?:partial-)?(?P<split>[^/]+)/\d+\.parquet")
@@ -43,8 +43,8 @@ def parse_name(text: str) -> HubSet:
     match = _NAME.fullmatch(text)
     if match is None:
         raise InputError(
-            f"{text}: a data set is written hf:OWNER/NAME, with /CONFIG and :SPLIT if it has"
-            " several, such as hf:openai/gsm8k/main:test"
+            f"{text}: write a data set of the hub as hf:OWNER/NAME, with /CONFIG and :SPLIT if it"
+            " has several, such as hf:openai/gsm8k/main:test"
         )
     return HubSet(match[1], match[2] or "", match[3] or "")
 
@@ -99,7 +99,7 @@ def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
     split = _choose(dataset, "split", dataset.split, configs[config], "")
     if any("/partial-" in file for file in configs[config][split]):
         logging.getLogger("textevolve").warning(
-            "%s: the hub has converted only the first part of this split, which is what is read",
+            "%s: only the first part of this split is read, since the hub has converted no more",
             dataset,
         )
     return configs[config][split]
@@ -121,6 +121,6 @@ def _choose(
     if not name and default in choices:
         return default
     names = ", ".join(choices)
-    problem = f"has no {kind} '{name}'" if name else f"has several of the kind {kind}"
+    problem = f"has no {kind} '{name}'" if name else f"has several, so name one {kind}"
     form = "hf:NAME:SPLIT" if kind == "split" else "hf:NAME/CONFIG:SPLIT"
     raise InputError(f"{dataset}: {problem}; there are: {names}; write {form}")

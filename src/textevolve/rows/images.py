@@ -107,8 +107,8 @@ def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
     text = os.fspath(cast("str | os.PathLike[str]", cell)).strip()
     if _ADDRESS.match(text):
         raise InputError(
-            f"{where}: {text:.80}: no address is fetched, since it may show something else another"
-            " time: save the image as a file, or give its data URL"
+            f"{where}: {text:.80}: images are not fetched from addresses, where they may change:"
+            " save the image as a file, or give its data URL"
         )
     if not text.startswith("data:"):
         return _read_file(text, where, folder)

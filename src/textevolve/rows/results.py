@@ -34,7 +34,7 @@ def read_log(path: str, name: str) -> Iterator[Placed]:
                     text = mend_halves(log.read(member).decode())
                     yield f"{name}: {member}", _read_sample(json.loads(text))
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{name}: no log of Inspect's that can be read ({error})") from None
+        raise InputError(f"{name}: cannot be read as a log of Inspect ({error})") from None
 
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:
@@ -59,7 +59,7 @@ def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:
         try:
             return read(row)
         except (AttributeError, KeyError, TypeError) as error:
-            raise InputError(f"no result as Inspect or promptfoo writes it: {error}") from None
+            raise InputError(f"not a result as Inspect or promptfoo writes it: {error}") from None
 
     return checked
 

@@ -276,8 +276,8 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
     usable = [name for name in operators if name != "demos" or can_demonstrate(search)]
     if not usable:
         raise InputError(
-            "the strategy demos needs labelled rows, at least four that can be shown, and a metric"
-            " that scores a single prompt by them"
+            "the strategy demos needs a label column, at least four labelled training rows that"
+            " are short enough to show, and a metric; it improves a single prompt, not a program"
         )
     spending = search.spending
     spending.outputs = UNPLANNED

@@ -187,7 +187,7 @@ async def search_template(
         FatalModelError: no call can succeed; the answers so far are in the journal.
     """
     if (context.evaluator is None) == (context.metric is None):
-        raise InputError("give an evaluator or a metric")
+        raise InputError("give an evaluator or a metric, and not both")
     search = TemplateSearch(material, plan, context)
     set_aside(search)
     spending, limit = search.spending, context.time_limit

@@ -97,8 +97,8 @@ class SearchBudget:
         reserved = self.limit - self.spent - self.left
         least = math.ceil(LEAST_SEARCH * cost + max(reserved, self.least_reserved * cost))
         raise InputError(
-            f"a budget of {self.limit} calls is too small: the shortest search and a decision take"
-            f" {least}"
+            f"a budget of {self.limit} calls is too small: the shortest search and the decision"
+            f" need {least}"
         )
 
     def require(self, outputs: int, rewrites: int = 0) -> None:
@@ -131,20 +131,34 @@ class CalibrationPlan(Frozen):
         group="Search",
         metavar="NAME",
     )
-    budget: int | None = option(None, "All calls that it may take.", group="Search", ge=1)
-    editor: str | None = option(None, "The model that rewrites templates.", group="Advanced")
-    beam: int = option(4, "Templates that are kept after each round.", group=PROTEGI, ge=1)
-    depth: int = option(5, "Rounds at most.", group=PROTEGI, ge=1)
-    successors: int = option(5, "New templates for each one kept.", group=PROTEGI, ge=1)
-    gradient_depth: int = option(
-        10, "Gradients written for a template.", group="Beam search (strategy protegi)", ge=1
+    budget: int | None = option(
+        None, "The most model calls of the whole search.", group="Search", ge=1
     )
-    minibatch: int = option(5, "Rows on which faults are looked for.", group=PROTEGI, ge=1)
+    editor: str | None = option(None, "The model that rewrites templates.", group="Advanced")
+    beam: int = option(
+        4, "The number of templates that are kept after each round.", group=PROTEGI, ge=1
+    )
+    depth: int = option(5, "The most rounds of the search.", group=PROTEGI, ge=1)
+    successors: int = option(
+        5, "The number of new templates that are written for each kept one.", group=PROTEGI, ge=1
+    )
+    gradient_depth: int = option(
+        10,
+        "The number of gradients (criticisms) that are written for a template.",
+        group="Beam search (strategy protegi)",
+        ge=1,
+    )
+    minibatch: int = option(
+        5, "The number of rows on which gradients look for faults.", group=PROTEGI, ge=1
+    )
     selection_minibatch: int = option(
-        6, "Rows on which the templates of a round compete.", group=PROTEGI, ge=1
+        6, "The number of rows on which the templates of a round compete.", group=PROTEGI, ge=1
     )
     final_minibatch: int = option(
-        20, "Rows that name the best template of the last beam.", group=PROTEGI, ge=1
+        20,
+        "The number of rows on which the best template of the last beam is chosen.",
+        group=PROTEGI,
+        ge=1,
     )
     selection: Literal["fast", "ucb"] = option(
         "fast",
@@ -152,15 +166,15 @@ class CalibrationPlan(Frozen):
         group=PROTEGI,
         metavar="NAME",
     )
-    patience: int = option(3, "Rounds without a new template in the beam.", group="Advanced", ge=1)
+    patience: int = option(
+        3, "Stop after this many rounds without a new template in the beam.", group="Advanced", ge=1
+    )
     temperature: float | None = option(
         0.0, "Sampling temperature of the outputs.", group="Advanced", ge=0, le=2
     )
-    max_output_tokens: int = option(
-        512, "Tokens at most that an output may have.", group="Advanced", ge=1
-    )
+    max_output_tokens: int = option(512, "The most tokens of an output.", group="Advanced", ge=1)
 
-    seed: int = option(0, "Seed of the rows that are drawn.", group="Search")
+    seed: int = option(0, "The seed of the random choice of rows.", group="Search")
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def take_examples(
         raise InputError("no data: give rows with values for the template's placeholders")
     columns = dict.fromkeys(name for _, row in placed for name in row)
     if label is not None and label not in columns:
-        raise InputError(f"no row has the label '{label}'; columns: {', '.join(columns)}")
+        raise InputError(f"no row has the label column '{label}'; columns: {', '.join(columns)}")
     if program is None:
         check_spelling(template, columns, "the template")
     names = require_names(template, columns, program)
@@ -136,7 +136,10 @@ def take_examples(
     inputs_default = tuple(name for name in columns if name != label)
     needed = inputs_default if inputs is None else inputs
     if label in needed:
-        raise InputError(f"the template shows the label {{{label}}} to the model; take it out")
+        raise InputError(
+            f"the template shows the label {{{label}}} to the model, which gives the answer away;"
+            " remove it"
+        )
     examples = dict[str, Example]()
     for where, row in placed:
         inputs_present = [n for n in needed if row.get(n) is not None] if inputs is None else needed
@@ -186,7 +189,7 @@ def _example(
 ) -> Example:
     values = {name: _text(row.get(name), name, where) for name in names}
     if label is not None and row.get(label) is None:
-        raise InputError(f"{where}: the label '{label}' is missing")
+        raise InputError(f"{where}: the label column '{label}' is missing or empty")
     answer = None if label is None else row[label]
     stored_row = json.loads(json.dumps(dict(row), default=str)) if keep_row else None
     counted = [values, str(answer)] if stored_row is None else [values, str(answer), stored_row]
@@ -197,7 +200,7 @@ def _example(
 
 def _text(value: object, name: str, where: str) -> str:
     if value is None:
-        raise InputError(f"{where}: '{name}', which the template needs, is missing")
+        raise InputError(f"{where}: the column '{name}', which the template needs, is missing")
     return write_text(value)
 
 
@@ -219,12 +222,15 @@ def split_examples(
     """
     share = share_held_out(len(examples)) if share is None else share
     if not 0 < share < 1:
-        raise InputError(f"the share for validation must lie between 0 and 1, not at {share}")
+        raise InputError(f"the share for validation must be between 0 and 1, not {share}")
     groups = dict[str, list[Example]]()
     for example in examples:
         groups.setdefault(hash_group(example), []).append(example)
     if len(groups) < 2:
-        raise InputError("the data must have at least two different rows, one for validation")
+        raise InputError(
+            "the data must have at least two different rows, of which one is held out for"
+            " validation"
+        )
     size = min(max(round(share * len(examples)), 1), len(examples) - 1)
     held_out: set[str] = set()
     count = 0

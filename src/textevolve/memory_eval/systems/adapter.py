@@ -70,7 +70,9 @@ class Adapted(MemorySystem):
         methods = ("add", "search", "answer", "aclose")
         self._methods = {name: getattr(system, name, None) for name in methods}
         if not callable(self._methods["add"]):
-            raise InputError(f"{spec}: is no memory system: it has no method add(dialogue, user)")
+            raise InputError(
+                f"{spec}: is not a memory system: it has no method add(dialogue, user)"
+            )
         self.name = str(getattr(system, "name", "")).strip() or spec
         has = {flag: callable(self._methods[name]) for flag, name in DECIDED_BY.items()}
         flags: Any = getattr(system, "capabilities", None) or {}

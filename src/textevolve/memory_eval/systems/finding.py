@@ -42,7 +42,9 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
     if name == "context" and not colon:
         return WholeContext()
     if name == "recorded" and not colon:
-        raise InputError("recorded: no system to feed, its results are in the data")
+        raise InputError(
+            "recorded: this system only reads results from the data; it takes no dialogues"
+        )
     settings = settings or read_settings()
     if name.lower() in ("http", "https"):
         from textevolve.memory_eval.systems.http_system import open_http
@@ -73,4 +75,4 @@ def _make(spec: str) -> object:
         raise
     except Exception as error:
         message = one_line(f"{type(error).__name__}: {error}")
-        raise InputError(f"system '{spec}': cannot be made ({message})") from error
+        raise InputError(f"system '{spec}': cannot be created ({message})") from error

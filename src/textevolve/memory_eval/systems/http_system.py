@@ -123,7 +123,7 @@ def _read_address(address: str) -> str:
         raise InputError("the memory service's address is not of the form http(s)://host[:port]")
     if parts.username is not None or parts.password is not None:
         raise InputError(
-            f"the address of {parts.hostname} holds a user name or password; take it out and give"
-            f" a key in {KEY} instead"
+            f"the address of {parts.hostname} has a user name or password; remove it, and set a"
+            f" key in {KEY} instead"
         )
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
