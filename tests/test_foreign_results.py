@@ -49,5 +49,5 @@ def test_an_agent_of_another_loop_is_said_to_need_an_async_function(said):
     def agent(text):
         return text
 
-    assert "give an `async def`" in str(UserCodeError(agent, RuntimeError(said)))
+    assert "pass an `async def`" in str(UserCodeError(agent, RuntimeError(said)))
     assert "async def" not in str(UserCodeError(agent, RuntimeError("no answer")))

@@ -104,7 +104,10 @@ def test_the_files_of_a_split_are_read_one_after_another(served):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("hf:owner/converted", "several, so name one split; there are: test, train; write hf:NAME:"),
+        (
+            "hf:owner/converted",
+            "several, so name one split; there are: test, train; write hf:NAME:",
+        ),
         ("hf:owner/converted:dev", "has no split 'dev'; there are: test, train"),
         ("hf:owner/none", "cannot be read from the hub"),
         ("hf:owner/plain", "the hub has not converted it to Parquet; download its files"),

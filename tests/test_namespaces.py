@@ -186,7 +186,7 @@ def test_memories_and_collections_are_erased_from_the_journal_too(settings, quer
         assert not files_hold(settings, vector)
         assert files_hold(settings, b"cinnamon")
         space.agents.create("bot", persona="A bot.", memories="notes")
-        with pytest.raises(InputError, match="is named by") as refused:
+        with pytest.raises(InputError, match="is used by") as refused:
             space.collections.delete("notes")
         assert type(refused.value).__name__ == "TakenError"
         assert files_hold(settings, b"cinnamon")

@@ -176,7 +176,7 @@ def test_bets_bound_a_mean_of_one_sided_exact_shares(values, seed):
 
 def test_bets_on_what_cannot_be_are_refused():
     assert s.betting_interval([]).reason == "no item"
-    with pytest.raises(InputError, match="some lie outside"):
+    with pytest.raises(InputError, match="some are outside"):
         s.betting_interval([0.5, 1.5])
 
 

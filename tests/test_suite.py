@@ -28,5 +28,5 @@ def test_the_date_that_prompts_name(monkeypatch, named):
 @pytest.mark.parametrize("named", ["tomorrow", "2025-02-30"])
 def test_a_date_that_is_none_is_refused(monkeypatch, named):
     monkeypatch.setenv("TEXTEVOLVE_TODAY", named)
-    with pytest.raises(SettingsError, match=f"TEXTEVOLVE_TODAY: '{named}' is no date"):
+    with pytest.raises(SettingsError, match=f"TEXTEVOLVE_TODAY: '{named}' is not a date"):
         today()

@@ -305,7 +305,7 @@ def today() -> str:
         day = datetime.date.fromisoformat(value) if value else datetime.date.today()
     except ValueError:
         raise SettingsError(
-            f"TEXTEVOLVE_TODAY: '{value}' is no date of the form YYYY-MM-DD"
+            f"TEXTEVOLVE_TODAY: '{value}' is not a date of the form YYYY-MM-DD"
         ) from None
     return day.isoformat()
 
@@ -325,7 +325,9 @@ def _read_file(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read ({error}); mend or remove it") from error
+        raise SettingsError(
+            f"{path}: cannot be read ({error}); correct or remove the file"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from error
 

@@ -162,7 +162,7 @@ def _read_call(item: Any, where: str) -> ToolUse:
     arguments = next((call[key] for key in ARGUMENT_NAMES if call.get(key) is not None), None)
     arguments = parse_text(arguments or {}) if isinstance(arguments, str) else arguments
     if _is_deep({**call, "": arguments}, MOST_LEVELS):
-        raise InputError(f"{where}: a call of {name:.60} is nested too deeply")
+        raise InputError(f"{where}: the arguments of a call of {name:.60} are nested too deeply")
     return ToolUse(name.strip(), arguments, _as_text(call.get("result")), _find_error(call))
 
 

@@ -135,14 +135,14 @@ def check_function(name: str, value: object) -> Callable[..., object]:
         InputError: it is async, or no function; names `name`.
     """
     if not callable(value) or inspect.iscoroutinefunction(value):
-        raise InputError(f"{name}: is no plain function")
+        raise InputError(f"{name}: is not a plain function; async functions are not possible here")
     return value
 
 
 _FOREIGN_LOOP = re.compile("different (event )?loop|Event loop is closed")
 _USE_ASYNC = (
-    "; its client belongs to another event loop than the thread that it runs in has: give an"
-    " `async def` and await the agent in it"
+    "; the client of the agent belongs to another event loop than that of this thread: pass an"
+    " `async def` function that awaits the agent"
 )
 
 OWN = "python:"
@@ -176,7 +176,7 @@ def load_user_object(name: str, objects: Mapping[str, object]) -> object:
     """
     if name not in objects:
         raise InputError(
-            f"{name.removeprefix(OWN)} is an object of the program that began this run: go on with"
-            " it from that program"
+            f"{name.removeprefix(OWN)} is an object of the Python program that started this run:"
+            " resume the run from that program"
         )
     return objects[name]

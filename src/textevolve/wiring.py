@@ -437,7 +437,7 @@ async def choose_model(
         SettingsError: there is no such provider, key or local weights.
     """
     if model is not None and not model.strip():
-        raise SettingsError(f"the model's name is empty; write {FORMS}, or name none")
+        raise SettingsError(f"the model's name is empty; write {FORMS}, or leave the model out")
     name = model or settings.model
     if name:
         endpoint = resolve(name, settings, asks=asks)

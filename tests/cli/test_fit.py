@@ -29,7 +29,7 @@ def test_nothing_is_fitted_to_nothing(home, cli, server, model, labels):
     ("signals", "said"),
     [
         ("probe,probe", "name each signal once"),
-        ("old.judge", "must be a judge that a file can name again"),
+        ("old.judge", "cannot be stored in a file"),
     ],
 )
 def test_what_cannot_be_fitted_is_said_before_anything_is_asked(

@@ -77,7 +77,7 @@ def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model):
     ("given", "said"),
     [
         (("rows.jsonl", "--run", "last"), "a file of rows, or a run"),
-        (("rows.jsonl", *MAPPED, "--kind", "pairs", "--scale", "5"), "about single texts"),
+        (("rows.jsonl", *MAPPED, "--kind", "pairs", "--scale", "5"), "needs single texts"),
         (("rows.jsonl", *MAPPED[:4], "--kind", "pairs"), "no input has two texts"),
     ],
 )

@@ -29,7 +29,7 @@ def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
     assert (run["kind"], run["status"]) == ("server", "finished")
     shown = cli("runs", "show", run["id"])
     assert shown.code == 2
-    assert "holds what a server asked" in shown.err
+    assert "has the calls of a server" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,9 @@ def test_a_result_cannot_pass_for_another_step():
 def test_a_call_that_is_nested_too_deeply_is_refused():
     deep = '{"x": ' + "[" * 500 + "]" * 500 + "}"
     for value in (deep, json.loads(deep)):
-        with pytest.raises(InputError, match="row 1: a call of f is nested too deeply"):
+        with pytest.raises(
+            InputError, match="row 1: the arguments of a call of f are nested too deeply"
+        ):
             read_tool_calls([{"name": "f", "arguments": value}], "row 1")
 
 

@@ -20,7 +20,7 @@ def command(model, *more):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--metric", "exact"), "name the column of the label"),
+        (("--metric", "exact"), "name its column with --label"),
         (("-j", "pairwise"), "cannot be compared"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_budget_that_ends_within_a_step_ends_the_loop(run):
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        (("--step-judge", "draft=probe"), "names no chain"),
+        (("--step-judge", "draft=probe"), "needs a chain as --model"),
         (("-m", "tale.yaml", "--step-judge", "drift=probe"), "drift"),
     ],
 )

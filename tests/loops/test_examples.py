@@ -60,7 +60,12 @@ def test_rows_that_are_the_same_are_kept_once():
         ("{a}", [], None, "no data"),
         ("{a}", [{"a": 1}], None, "two different rows"),
         ("{a}", [{"a": 1}, {"b": 2}], None, r"values.jsonl:2: the column 'a'.*is missing"),
-        ("{a}", [{"a": 1, "y": 1}, {"a": 2}], "y", r"values.jsonl:2: the label column 'y' is missing"),
+        (
+            "{a}",
+            [{"a": 1, "y": 1}, {"a": 2}],
+            "y",
+            r"values.jsonl:2: the label column 'y' is missing",
+        ),
         ("{a} {y}", [{"a": 1, "y": 1}, {"a": 2, "y": 2}], "y", "shows the label"),
         ("{a} {contxt}", [{"a": 1, "context": 2}], None, "write {context}"),
         ("{a}", [{"a": "\ud800"}, {"a": 2}], None, "surrogate"),

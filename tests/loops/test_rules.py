@@ -105,7 +105,7 @@ def test_a_score_lies_in_the_unit_and_is_whole_only_where_all_hold(made, text):
         ("rules:\n- &a {kind: must, pattern: a, name: n}\n- *a", "two rules have the name 'n'"),
         ("rules:\n- kind: json_schema\n  schema: {typ: a}", "x.yaml:2: schema: the keyword 'typ'"),
         ("rules:\n- {kind: json_schema, file: no.json}", "no.json: cannot be read"),
-        ("rules:\n- {kind: call, function: 'asyncio:sleep'}", "is no plain function"),
+        ("rules:\n- {kind: call, function: 'asyncio:sleep'}", "is not a plain function"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(text, reason):

@@ -215,7 +215,11 @@ async def _waits(output, label):
 
 @pytest.mark.parametrize(
     ("metric", "said"),
-    [(_waits, "is async"), (lambda a, b, c, d: 1, "needs 4 arguments"), (3, "not a function but int")],
+    [
+        (_waits, "is async"),
+        (lambda a, b, c, d: 1, "needs 4 arguments"),
+        (3, "not a function but int"),
+    ],
 )
 def test_what_is_no_metric_is_said_before_anything_is_graded(metric, said):
     with pytest.raises(InputError, match=said):

@@ -79,7 +79,7 @@ def test_the_nodes_of_a_run_are_exported_and_judged_further(cli, server, model, 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ((), "nothing to judge by"),
+        ((), "no checks"),
         (("--latency", "1", "--only", "GENERATES"), "is not a valid Instruction"),
         (("--latency", "1", "-o", "trace.jsonl"), "is read and would be overwritten"),
     ],

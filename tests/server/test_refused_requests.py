@@ -93,7 +93,7 @@ def test_an_alias_stands_for_what_is_served(serve, ask, model):
     url = serve(judge=("probe", "checklist"), alias={"mine": "judge/checklist"})
     assert ask(f"{url}/v1/systemone", {**BODY, "model": "mine"})[1]["model"] == "judge/checklist"
     assert ask(f"{url}/v1/systemone", BODY)[1]["model"] == "judge/probe"
-    with pytest.raises(InputError, match="the server has no model"):
+    with pytest.raises(InputError, match="the server has no such model"):
         serve(judge="probe", alias={"mine": "judge/checklist"})
     with pytest.raises(InputError, match="is not the name of a judge"):
         serve(judge="prope")

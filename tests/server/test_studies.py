@@ -112,7 +112,7 @@ def test_what_is_wrong_with_a_study_is_said(serve, ask):
         ({"model": "nobody/gpt"}, "nobody/gpt: there is no such model here"),
         ({"run": {"wrong": 1}}, "run: unknown field 'wrong'"),
         ({"run": {"files": {"a": {"base64": "?"}}}}, "Base64"),
-        ({"run": {"files": {"a": "", "a/b": ""}}}, "lies within another file"),
+        ({"run": {"files": {"a": "", "a/b": ""}}}, "uses the name of another file as its folder"),
         ({"run": {"files": {"": ""}}}, "cannot be the name of a file"),
     ):
         status, found = ask(f"{url}/v1/studies", {**study(), **changed})

@@ -124,9 +124,9 @@ def test_a_lease_that_has_ended_is_lost_and_who_lost_it_notes_nothing(resources)
     assert taken.run.id == lost.run.id
     assert taken.run.run_id == "run-1"
     assert not resources.write(stored_jobs.renew_claim, lost, 60)
-    with pytest.raises(ConflictError, match="another scheduler has it"):
+    with pytest.raises(ConflictError, match="another scheduler has taken it over"):
         resources.write(stored_jobs.note_job_run, lost, "run-2")
-    with pytest.raises(ConflictError, match="another scheduler has it"):
+    with pytest.raises(ConflictError, match="another scheduler has taken it over"):
         resources.write(stored_jobs.end_claim, lost, "finished", "", never)
     resources.write(stored_jobs.release_claim, lost)
     assert resources.write(stored_jobs.renew_claim, taken, 60)

@@ -93,7 +93,7 @@ def take_over(other: Store, run_id: str, stack: ExitStack, fate: str) -> str:
             stack.push(own.pop_all())
             return f"process {os.getpid()} on {socket.gethostname()} works on it now"
         other.finish_run(run_id, "finished")
-    return "was taken and finished by another process"
+    return "was taken over and finished by another process"
 
 
 @pytest.mark.parametrize("write", WRITES)

@@ -151,7 +151,7 @@ async def test_what_was_closed_meanwhile_is_a_conflict_and_nothing_is_kept(store
     (id,) = (await store.apply("chats", [Add(new("a"))])).ids
     await store.apply("chats", [Supersede((id,), new("b"))])
     for change in (Forget(id), Supersede((id,), new("c"))):
-        with pytest.raises(ConflictError, match="not current any more"):
+        with pytest.raises(ConflictError, match="is superseded or forgotten by now"):
             await store.apply("chats", [Add(new("d")), change], ChangeSource("k"))
     assert [one.text for one in await store.page("chats")] == ["b"]
     assert await store.applied("chats", "k") is None
@@ -168,7 +168,7 @@ BAD = {
     "dimension": (NewMemory(text="a", embedding=np.ones(3, np.float32)), "the collection's have 4"),
     "future": (new("a", created=1e11), "future"),
     "validity": (new("a", valid_from=2.0, valid_to=1.0), "before"),
-    "time": (new("a", valid_from=math.inf), "no time"),
+    "time": (new("a", valid_from=math.inf), "not a time"),
 }
 
 

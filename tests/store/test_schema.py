@@ -63,7 +63,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         open_store(letter / "store.db")
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    with pytest.raises(StoreError, match="no plain file"):
+    with pytest.raises(StoreError, match="not a plain file"):
         open_store(fifo)
 
 

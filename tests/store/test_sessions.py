@@ -103,7 +103,7 @@ def test_removing_a_session_or_its_agent(resources) -> None:
     kept = [sessions.create(agent_id(resources)) for _ in range(2)]
     for id in kept:
         sessions.append(id, message(1))
-    with pytest.raises(InputError, match="several sessions begin"):
+    with pytest.raises(InputError, match="several sessions have ids that begin"):
         sessions.delete("se_")
     assert sessions.delete(kept[0]).messages == 1
     assert [one.id for one in sessions.list()] == [kept[1]]

@@ -39,16 +39,16 @@ def test_a_run_is_found_again(store: Store, location: StoreLocation) -> None:
 
 def test_an_ambiguous_name_is_refused_with_the_ids(store: Store, new_run: NewRun) -> None:
     one, two = new_run("mine"), new_run("mine")
-    with pytest.raises(StoreError, match="there are several") as caught:
+    with pytest.raises(StoreError, match="several runs have") as caught:
         store.get_run("mine")
     assert one.id in str(caught.value)
     assert two.id in str(caught.value)
-    with pytest.raises(StoreError, match="there are several"):
+    with pytest.raises(StoreError, match="several runs have"):
         store.get_run(one.id[:4])
     for missing in ("%", "nobody"):
         with pytest.raises(StoreError, match="is not in this store"):
             store.get_run(missing)
-    with pytest.raises(StoreError, match="no run is named"):
+    with pytest.raises(StoreError, match="the name of the run is empty"):
         store.get_run("")
 
 

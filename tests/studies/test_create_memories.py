@@ -86,7 +86,7 @@ def test_what_cannot_be_used_is_said_in_a_line(cli, write, model, notes):
     path = write(*CHATS)
     for arguments, told in (
         ((path, "-c", "nothing"), "no collection 'nothing'"),
-        ((write({"text": "x"}, name="text.jsonl"), "-c", "notes"), "is no dialogue"),
+        ((write({"text": "x"}, name="text.jsonl"), "-c", "notes"), "is not a dialogue"),
         ((write(chat("a", id=1), chat("b", id=1), name="d.jsonl"), "-c", "notes"), "twice"),
     ):
         said = cli("memories", "create", *arguments, "-m", model)

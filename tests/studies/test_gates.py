@@ -220,7 +220,7 @@ def test_regressions_are_rows_that_passed_and_fail_now() -> None:
     found = check(silent, before, no_worse_than="main", max_regressions=5)
     assert not found.holds
     assert "5 cases without a verdict; give --pass-threshold" in found.found
-    with pytest.raises(InputError, match="belongs to --no-worse-than"):
+    with pytest.raises(InputError, match="needs --no-worse-than"):
         Gates(max_regressions=1)
 
 

@@ -62,8 +62,8 @@ def test_what_is_not_retold_keeps_its_words_and_is_counted(cli, server, model, s
     ("more", "reason"),
     [
         ((".", "-c", "docs"), "is a folder"),
-        (("book.md", "./book.md", "-c", "docs"), "book.md: is given twice"),
-        (("binary.md", "-c", "docs"), "binary.md: is no text: it has a NUL character at 3"),
+        (("book.md", "./book.md", "-c", "docs"), "book.md: is named twice"),
+        (("binary.md", "-c", "docs"), "binary.md: is not a text file: it has a NUL character at 3"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(cli, home, model, store, more, reason):

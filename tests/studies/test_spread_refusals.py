@@ -8,8 +8,8 @@ from textevolve.store.repository import open_store
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("-m", "local/qwen2.5-coder-1.5b"), "runs inside one process, and --on ray has many"),
-        (("-m", "openai/gpt-4o", "--batch"), "batch jobs are gathered by one machine"),
+        (("-m", "local/qwen2.5-coder-1.5b"), "runs inside one process, and --on ray uses many"),
+        (("-m", "openai/gpt-4o", "--batch"), "batch jobs are collected by one machine"),
     ],
 )
 def test_no_run_is_kept_of_what_is_refused(cli, home, monkeypatch, options, said):

@@ -151,7 +151,7 @@ class InnovationPlan(Frozen):
         1, "Stop after this many rounds in a row without such a gain.", group="Advanced", ge=1
     )
     threshold: float | None = option(
-        None, "Stop when an input has this mean score.", group="Search", ge=0, le=1
+        None, "Stop when an input has this mean score or more.", group="Search", ge=0, le=1
     )
     temperature: float = option(
         0.7, "The temperature of the outputs, above 0.", group="Advanced", le=2

@@ -69,7 +69,7 @@ class Bodies:
             ApiError: 503, the bodies in memory have reached their limit.
         """
         if self.size + size > BODIES_AT_ONCE:
-            message = "the server has as many requests in memory as it can"
+            message = "the server holds as much request data as it can; try again later"
             raise ApiError(503, "server_unavailable", message, retry_after=5)
         self.size += size
         try:
@@ -113,7 +113,9 @@ async def read_body(receive: Receive, largest: int) -> bytes:
                 more = message.get("more_body", False)
     except TimeoutError:
         raise ApiError(
-            408, "request_timeout", f"the body did not come within {seconds:g} s, or stopped"
+            408,
+            "request_timeout",
+            f"the body was not received within {seconds:g} s, or its transfer stopped",
         ) from None
     if size > largest:
         raise ApiError(413, "request_too_large", f"the body is larger than {largest // MIB} MiB")

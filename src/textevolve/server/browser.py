@@ -98,7 +98,10 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
     """
     host = headers.get("host", b"").decode("latin-1").lower()
     if not needs_key and any(name in headers for name in PROXIED):
-        message = "requests through a proxy need keys: start the server with --keys"
+        message = (
+            "the request comes through a proxy, which is allowed only with keys: start the"
+            " server with --keys"
+        )
         raise ApiError(403, "forbidden_host", message)
     if is_here(host):
         return
@@ -107,7 +110,9 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
         return
     message = "the server does not accept this host name"
     advice = (
-        "; its operator adds it with --allow-host NAME" if needs_key else ": ask on this machine"
+        "; its operator adds it with --allow-host NAME"
+        if needs_key
+        else ": use localhost on this machine"
     )
     raise ApiError(403, "forbidden_host", message + advice)
 
@@ -142,7 +147,7 @@ def check_csrf(headers: Mapping[str, bytes], body: bytes, seed: str) -> None:
     if not sent and media_type(headers) == FORM:
         sent = _form_token(body)
     if not seed or not hmac.compare_digest(sent.encode(), csrf_token(seed).encode()):
-        raise ApiError(403, "forbidden_csrf", "the page has expired, reload it")
+        raise ApiError(403, "forbidden_csrf", "the page has expired; reload it")
 
 
 def media_type(headers: Mapping[str, bytes]) -> bytes:

@@ -187,13 +187,13 @@ Errors:
 TAGS: Mapping[str, str] = {
     "OpenAI": "The OpenAI protocol: agents, judges and models.",
     "decisions": "Typed questions, answered with probabilities: TypeSafe's System One.",
-    "studies": "Anything that `textevolve run` runs, run here.",
-    "namespaces": "Walls between what belongs to different owners.",
-    "agents": "Whoever answers, and remembers, with all their versions.",
+    "studies": "Studies, as `textevolve run` runs them, on this server.",
+    "namespaces": "Isolated workspaces.",
+    "agents": "Agents with a persona and memories, with all their versions.",
     "collections": "Collections of memories.",
     "memories": "The memories of a collection.",
-    "users": "Whom agents talk with.",
-    "jobs": "Studies by the clock.",
+    "users": "The people that agents talk with.",
+    "jobs": "Scheduled studies (cron).",
 }
 """The groups of paths in the OpenAPI description, in this order, each with its description."""
 
@@ -206,7 +206,7 @@ class ErrorBody(BaseModel):
 
 
 RESPONSES: Mapping[int | str, dict[str, Any]] = {
-    "default": {"description": "An error, as its status says.", "model": ErrorBody}
+    "default": {"description": "An error; its status says of which kind.", "model": ErrorBody}
 }
 """The OpenAPI description of the errors that any path may answer with."""
 

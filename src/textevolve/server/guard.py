@@ -174,7 +174,7 @@ class GuardAnswer:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.send(message)
         except TimeoutError:
-            raise AnswerDropped("the client does not read its answer") from None
+            raise AnswerDropped("the client stopped reading its answer") from None
 
     async def _ask_again(self) -> None:
         """Check the client's key again during an answer, since a stream may last longer than its
@@ -185,7 +185,7 @@ class GuardAnswer:
             return
         self.asked_at = now
         if await again() is None:
-            raise AnswerDropped("the key is not valid any more")
+            raise AnswerDropped("the key is no longer valid")
 
     def _complete(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         there = {name.lower() for name, _ in headers}
@@ -240,7 +240,9 @@ def _nobody(path: str) -> Sender:
     if path in OPEN_PATHS or path.startswith("/static/"):
         return Sender(NOBODY)
     raise ApiError(
-        401, "authentication_error", "send a key of this server: Authorization: Bearer KEY"
+        401,
+        "authentication_error",
+        "a key of this server is missing; send the header Authorization: Bearer KEY",
     )
 
 
@@ -257,7 +259,7 @@ async def _check_body(scope: AsgiScope, headers: Mapping[str, bytes], body: byte
     """
     packed = headers.get("content-encoding", b"identity").strip().lower()
     if packed not in (b"", b"identity"):
-        raise ApiError(415, "unsupported_encoding", "send the body as it is, not compressed")
+        raise ApiError(415, "unsupported_encoding", "the body is compressed; send it uncompressed")
     if not body:
         return
     media = media_type(headers)
@@ -267,7 +269,8 @@ async def _check_body(scope: AsgiScope, headers: Mapping[str, bytes], body: byte
         raise ApiError(
             415,
             "unsupported_media_type",
-            "send JSON with the header Content-Type: application/json",
+            "the body is not declared as JSON; send JSON with the header Content-Type:"
+            " application/json",
         )
     await check_depth(body)
 

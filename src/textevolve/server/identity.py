@@ -199,7 +199,7 @@ async def find_sender(
     if key and (needed or key.startswith(PREFIX)):
         caller = await identities.find_by_key(key)
         if caller is None:
-            raise ApiError(401, "authentication_error", "this key is not valid (any more)")
+            raise ApiError(401, "authentication_error", "this key is not valid, or no longer valid")
         return Sender(caller, lambda: identities.find_by_key(key), keyed=True)
     if token and (caller := await identities.find_by_session(token)):
         return Sender(caller, lambda: identities.find_by_session(token), token)

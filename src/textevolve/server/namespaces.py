@@ -64,4 +64,4 @@ def check_models(request: Request, names: Iterable[Any]) -> None:
     allowed = allowed_models(server.options, server.settings, trusted=trusted)
     for name in names:
         if isinstance(name, str) and not (name in server.serving.deciders or allowed(name)):
-            raise ApiError(400, INVALID, f"the model '{name}' is none that this server knows")
+            raise ApiError(400, INVALID, f"this server has no model '{name}'")

@@ -42,12 +42,12 @@ class ServerOptions(Frozen):
     port: int = option(8400, "The port to listen on; 0 is any free one.", ge=0, le=65535)
     keys: bool = option(
         False,
-        "Require a key on this machine too; other machines always need one. `textevolve config"
-        " keys` creates them.",
+        "Require a key from clients on this machine, too; clients on other machines always need"
+        " one. `textevolve config keys` creates keys.",
     )
     key_env: str | None = option(
         None,
-        "The environment variable with a key that has all scopes.",
+        "The name of an environment variable whose value is a key with all scopes.",
         metavar="NAME",
     )
     allow_host: Several = option(
@@ -55,11 +55,13 @@ class ServerOptions(Frozen):
         "A host name that browsers may use for this server, such as judge.example. Repeatable.",
         metavar="NAME",
     )
-    time_limit: float = option(600, "Seconds that a request may take.", gt=0)
+    time_limit: float = option(600, "The most seconds that a request may take.", gt=0)
     max_cost: float | None = option(None, "Stop calling models at this cost, in dollars.")
     max_tokens: int | None = option(None, "Stop calling models at this many tokens.")
     max_calls: int | None = option(None, "Stop calling models at this many calls.")
-    studies: int = option(4, "How many studies of clients run at once.", ge=1, le=1000)
+    studies: int = option(
+        4, "The most studies of clients that run at the same time.", ge=1, le=1000
+    )
     allow_model: Several = option(
         (),
         "A model that clients' studies may use in addition to the served ones, as a name or a"
@@ -79,7 +81,7 @@ class ServerOptions(Frozen):
         metavar="ADDRESS",
     )
     jobs: bool = option(
-        True, "Run jobs when they are due; --no-jobs leaves them to another scheduler."
+        True, "Run scheduled jobs when they are due; --no-jobs leaves them to another scheduler."
     )
     store: str | None = option(
         None, "The store: a file or a postgresql:// address.", metavar="FILE"
@@ -133,7 +135,10 @@ def check_aliases(aliases: Mapping[str, str], served: Mapping[str, object]) -> N
     for alias, name in aliases.items():
         if name not in served:
             raise InputError(
-                f"--alias {alias}={name}: not served; there are: {', '.join(served) or 'none'}"
+                f"--alias {alias}={name}: the server has no such model; there are:"
+                f" {', '.join(served) or 'none'}"
             )
         if alias in served:
-            raise InputError(f"--alias {alias}={name}: {alias} is the name of what is served")
+            raise InputError(
+                f"--alias {alias}={name}: {alias} is already the name of a served model"
+            )

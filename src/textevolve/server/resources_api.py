@@ -32,8 +32,8 @@ from textevolve.studies.resource_report import describe, describe_versions
 MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]
 _Name: TypeAlias = Annotated[str, Path(description="Its name.")]
-_After: TypeAlias = Annotated[str, Query(description="The `next` of the page before.")]
-_Force: TypeAlias = Annotated[bool, Query(description="A collection also where agents name it.")]
+_After: TypeAlias = Annotated[str, Query(description="The value of `next` in the previous page.")]
+_Force: TypeAlias = Annotated[bool, Query(description="Delete a collection even if agents use it.")]
 
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "namespaces": {"name": "acme", "description": "The support team's."},
@@ -52,7 +52,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 class Revert(Frozen):
     """Which version of a resource becomes the newest one once more."""
 
-    version: int = Field(ge=1, description="As `versions` numbers them.")
+    version: int = Field(ge=1, description="The number of the version, as `versions` lists it.")
 
 
 def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
@@ -117,7 +117,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
     async def create(request: Request, body: Any, space: Any = admins) -> Response:
         """Make a new one."""
         if not kind.walled and not caller_of(request).sees(body.name):
-            raise ApiError(403, "permission_denied", "the key is for other namespaces")
+            raise ApiError(403, "permission_denied", "the key is limited to other namespaces")
         check_models(request, [getattr(body, name, None) for name in ("model", "embedder")])
         stored = await group_of(space).create(**body.model_dump(exclude_unset=True))
         return respond(describe(stored), 201)
@@ -133,7 +133,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
     async def update(request: Request, name: _Name, body: Any, space: Any = admins) -> Response:
         """Change the fields that are sent; the others stay."""
         if "name" in body:
-            raise InputError(f"{kind.noun} '{name}': its name is chosen for good")
+            raise InputError(f"{kind.noun} '{name}': its name cannot be changed")
         check_models(request, [body.get("model")])
         (data,) = await describe_all(space, [await group_of(space).update(name, **body)])
         return respond(data)
@@ -183,7 +183,9 @@ class MemorySearch(RecallSettings):
     summarize: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleVariableOverride]
 
     query: str = option(description="The text to find relevant memories for.", min_length=1)
-    as_of: Time | None = option(None, "Search the memories that held at that time; default: now.")
+    as_of: Time | None = option(
+        None, "Search the memories that were valid at that time; default: now."
+    )
 
 
 LINES = "application/x-ndjson"
@@ -226,11 +228,20 @@ _Closed: TypeAlias = Annotated[
     bool, Query(description="Include superseded and forgotten memories.")
 ]
 _Version: TypeAlias = Annotated[
-    int | None, Query(ge=0, description="As this version of the collection held them.")
+    int | None,
+    Query(
+        ge=0,
+        description="The number of a version of the collection, whose memories are listed;"
+        " default: the newest.",
+    ),
 ]
-_Cursor: TypeAlias = Annotated[str | None, Query(description="The `next` of the page before.")]
+_Cursor: TypeAlias = Annotated[
+    str | None, Query(description="The value of `next` in the previous page.")
+]
 _Id: TypeAlias = Annotated[str, Path(description="The memory's id.")]
-_Erase: TypeAlias = Annotated[bool, Query(description="Delete the text, too; needs admin.")]
+_Erase: TypeAlias = Annotated[
+    bool, Query(description="Delete the text, too; needs a key with the scope admin.")
+]
 
 
 @memories_router.get("")

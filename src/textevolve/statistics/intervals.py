@@ -109,7 +109,7 @@ def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Int
     """
     z = quantile(level)
     if not 0 <= successes <= trials:
-        raise InputError(f"{successes} successes in {trials} trials cannot be")
+        raise InputError(f"{successes} successes in {trials} trials are impossible")
     if trials == 0:
         return Interval(float("nan"), float("nan"), "no item")
     share = float(successes) / trials
@@ -173,7 +173,7 @@ def betting_interval(
     if not part.size:
         return _NONE
     if not (part.min() >= -TIE and part.max() <= 1 + TIE):
-        raise InputError(f"figures from {low:g} to {high:g} are wanted, and some lie outside")
+        raise InputError(f"all figures must be from {low:g} to {high:g}, and some are outside")
     part = np.random.default_rng(seed).permutation(np.clip(part, 0.0, 1.0))
     stake = -math.log(_tail(level))
     ends = _bet_on_more(part, stake), 1 - _bet_on_more(1 - part, stake)
@@ -295,7 +295,7 @@ def ratio(part: Array, total: Array) -> Array:
 def _tail(level: float) -> float:
     """Return the probability that an interval leaves out at each end."""
     if not 0 < level < 1:
-        raise InputError(f"a confidence level lies between 0 and 1, not at {level}")
+        raise InputError(f"a confidence level must be between 0 and 1, not {level}")
     return (1 - level) / 2
 
 
@@ -310,7 +310,9 @@ def _sum_by_group(features: Array, groups: Groups | None) -> Array:
 def vector(values: Numbers) -> Array:
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1:
-        raise InputError(f"one number an item is wanted, not the shape {vector.shape}")
+        raise InputError(
+            f"one number for each item is needed, not an array of the shape {vector.shape}"
+        )
     return vector
 
 

@@ -48,7 +48,9 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
         InputError: the shapes do not fit, or the ridge is not above 0.
     """
     if rows.ndim != 2 or any(each.shape != (len(rows),) for each in (shares, counts)):
-        raise InputError(f"rows have the shape (n, k), with n numbers beside, not {rows.shape}")
+        raise InputError(
+            f"rows must have the shape (n, k), and targets n numbers, not {rows.shape}"
+        )
     strengths = np.broadcast_to(ridge, rows.shape[1])
     if not (strengths > 0).all():
         raise InputError(f"the ridge must be above 0, not {ridge}")

@@ -43,8 +43,8 @@ def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
     def copy(reading: Connection, writing: Connection) -> dict[str, int]:
         if used := [name for name, number in count_rows(writing).items() if number]:
             raise StoreError(
-                f"store {target}: holds something already ({', '.join(used)}); name a new file or"
-                " an empty database"
+                f"store {target}: is not empty ({', '.join(used)}); name a new file or an empty"
+                " database"
             )
         for run in fetch_all(reading, tables.runs, status="running"):
             lease.require_free(reading, run, "wait for it or stop it first")

@@ -192,7 +192,9 @@ def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
     if job.paused:
         raise ConflictError(f"job {name}: is paused; resume it first")
     if job.working:
-        raise ConflictError(f"job {name}: is running already; its history shows the progress")
+        raise ConflictError(
+            f"job {name}: is running already; `textevolve jobs show` has its progress"
+        )
     return _set_due(connection, job.id, lambda _job, now: now)
 
 
@@ -304,7 +306,7 @@ def _leased_row(claim: JobClaim) -> dict[str, str]:
 def _require_own(connection: Connection, claim: JobClaim) -> None:
     if fetch_one(connection, _jobs, **_leased_row(claim)) is None:
         raise ConflictError(
-            f"job {claim.job.name}: another scheduler has it by now, or it was removed"
+            f"job {claim.job.name}: another scheduler has taken it over, or it was removed"
         )
 
 

@@ -48,9 +48,11 @@ KEY_BYTES = 32
 class KeyLimits(Frozen):
     """The limits of a key; None: unlimited."""
 
-    requests_per_minute: int | None = option(None, "Requests a minute.", ge=1)
-    tokens_per_minute: int | None = option(None, "Tokens a minute, prompt and answer.", ge=1)
-    streams: int | None = option(None, "Open streams at once.", ge=1)
+    requests_per_minute: int | None = option(None, "The most requests a minute.", ge=1)
+    tokens_per_minute: int | None = option(
+        None, "The most tokens a minute, of prompts and answers together.", ge=1
+    )
+    streams: int | None = option(None, "The most open streams at the same time.", ge=1)
 
 
 class KeySpec(Frozen):
@@ -58,13 +60,13 @@ class KeySpec(Frozen):
 
     scopes: tuple[KeyScope, ...] = option(
         ("read", "run"),
-        "Its rights: read (runs, agents, memories), run (models, chats, studies), label, or admin"
-        " (all of these, and resources and jobs). Repeatable.",
+        "The rights of the key: read (runs, agents, memories), run (models, chats, studies),"
+        " label, or admin (all of these, and resources and jobs). Repeatable.",
         flag="--scope",
         min_length=1,
     )
     namespaces: tuple[ResourceName, ...] = option(
-        (), "A namespace that it sees; default: all. Repeatable.", flag="--namespace"
+        (), "A namespace that the key may use; default: all. Repeatable.", flag="--namespace"
     )
     limits: KeyLimits = KeyLimits()
 
@@ -97,7 +99,7 @@ def add_key(
         InputError: a live key has this name, or a namespace does not exist.
     """
     if any(key.name == name for key in list_keys(connection) if key.live):
-        raise InputError(f"the key '{name}' is there already; revoke it, or take another name")
+        raise InputError(f"a key '{name}' exists already; revoke it, or use another name")
     for namespace in spec.namespaces:
         namespace_id(connection, namespace)
     text, id = f"{PREFIX}{secrets.token_urlsafe(KEY_BYTES)}", f"key_{secrets.token_hex(8)}"
@@ -133,7 +135,7 @@ def require_key(connection: Connection, name: str) -> StoredKey:
         if key.id == name or (key.name == name and key.live):
             return key
     names = [key.name for key in keys if key.live]
-    raise InputError(f"there is no live key '{name}'{suggest(name, names)}")
+    raise InputError(f"there is no valid key '{name}'{suggest(name, names)}")
 
 
 def revoke_key(connection: Connection, name: str) -> StoredKey:

@@ -155,7 +155,7 @@ def update(
     for field in changes:
         if field in kind.fixed:
             hint = "; see textevolve memories re-embed" if field == "embedder" else ""
-            raise InputError(f"{kind.noun} '{name}': its {field} is chosen for good{hint}")
+            raise InputError(f"{kind.noun} '{name}': its {field} cannot be changed{hint}")
     old = _read_spec(kind, row)
     spec = merge_spec(old, changes)
     kind.check(connection, namespace, spec)
@@ -165,8 +165,8 @@ def update(
     newest = row.newest or 1
     if expected not in (None, newest):
         raise ConflictError(
-            f"{kind.noun} {kind.full_name(name, namespace)}: was changed meanwhile (version"
-            f" {newest}); look at it and try again"
+            f"{kind.noun} {kind.full_name(name, namespace)}: was changed meanwhile by another"
+            f" client (version {newest}); read it again and repeat the change"
         )
     if row.newest is None:
         store_version(connection, row.id, _first_version(row, old))
@@ -261,8 +261,9 @@ def require_unnamed(
     ]
     if users:
         raise TakenError(
-            f"collection '{name}': is named by {', '.join(users)}; give them another one with"
-            " textevolve agents update, or delete it by force (--force, force=true)"
+            f"collection '{name}': is used by {', '.join(users)}; give these agents another"
+            " collection with textevolve agents update, or delete it by force (--force,"
+            " force=true)"
         )
 
 
@@ -341,7 +342,7 @@ def _check_agent(connection: Connection, namespace: str, spec: AgentSpec) -> Non
         space, name = split_name(collection, namespace)
         if space != namespace:
             raise InputError(
-                f"collection '{collection}': an agent has its memories in its own namespace,"
+                f"collection '{collection}': an agent stores memories only in its own namespace,"
                 f" '{namespace}'"
             )
         require_row(connection, COLLECTIONS, name, namespace)
@@ -349,7 +350,7 @@ def _check_agent(connection: Connection, namespace: str, spec: AgentSpec) -> Non
 
 def _check_collection(_connection: Connection, _namespace: str, spec: CollectionSpec) -> None:
     if spec.embedder is None or spec.dimension is None:
-        raise InputError(f"collection '{spec.name}': its embedder and dimension must be known")
+        raise InputError(f"collection '{spec.name}': set its embedder and dimension")
 
 
 def _erase_namespace(connection: Connection, row: Row[Any]) -> None:

@@ -96,13 +96,15 @@ def require(connection: Connection, run_id: str, token: str) -> None:
 
 def _describe_holder(row: Row[Any] | None) -> str:
     """Describe which process took a run from this one, whose heartbeat was late."""
-    late = "while this process was not heard of"
+    late = "while this process gave no sign of life"
     if row is None:
         return f"was removed {late}"
     if row.lease_token is not None:
-        return f"process {row.lease_pid} on {row.lease_host} works on it now, and took it {late}"
+        return (
+            f"process {row.lease_pid} on {row.lease_host} works on it now, and took it over {late}"
+        )
     status = "finished" if row.status == "finished" else "let go of"
-    return f"was taken and {status} by another process {late}"
+    return f"was taken over and {status} by another process {late}"
 
 
 def is_held(connection: Connection, row: Row[Any]) -> bool:

@@ -246,7 +246,7 @@ class StoredMemories:
     @_writes
     def use(self, connection: Connection, ids: Sequence[str], time: float) -> None:
         if not math.isfinite(time):
-            raise InputError(f"{time} is no time at which memories can be used")
+            raise InputError(f"{time} is not a time at which memories can be used")
         rows = self._require(connection, tuple(dict.fromkeys(ids)))
         if rows:
             connection.execute(insert(uses), [{"seq": row.seq, "time": time} for row in rows])
@@ -276,8 +276,8 @@ class StoredMemories:
         stored = read_collection(connection, self.namespace, collection)
         if stored.version != base:
             raise ConflictError(
-                f"collection {stored.full_name}: has version {stored.version} by now, not"
-                f" {base}; embed what was added and try again"
+                f"collection {stored.full_name}: has version {stored.version} now, not {base},"
+                " since memories were added meanwhile; start the command again"
             )
         return move_collection(connection, stored, embedder, dimension, vectors)
 

@@ -59,7 +59,7 @@ def check_changes(collection: Collection, changes: Sequence[Change]) -> None:
     """
     place = f"collection {collection.full_name}"
     if any(isinstance(change, Supersede) and not change.memories for change in changes):
-        raise InputError(f"{place}: what takes no memory's place has to be added")
+        raise InputError(f"{place}: a memory that replaces no other must be added, not superseded")
     for number, memory in enumerate(_list_new(changes), 1):
         fault = _find_fault(memory) or find_vector_fault(memory.embedding, collection.dimension)
         if fault:
@@ -87,14 +87,14 @@ def _find_fault(memory: NewMemory) -> str:
     }
     for name, text in texts.items():
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-            return f"its {name} holds a NUL or half of a surrogate pair, which is no text"
+            return f"its {name} holds a NUL or half of a surrogate pair, which is not valid text"
     for name, share in (("importance", memory.importance), ("trust", memory.origin.trust)):
         if not 0 <= share <= 1:
-            return f"its {name} is {share}, and has to be from 0 to 1"
+            return f"its {name} is {share}, and must be from 0 to 1"
     times = {name: getattr(memory, name) for name in ("created", "valid_from", "valid_to")}
     for name, moment in times.items():
         if moment is not None and not np.isfinite(moment):
-            return f"its {name} is {moment}, which is no time"
+            return f"its {name} is {moment}, which is not a time"
     if memory.created is not None and memory.created > time() + CLOCKS_DIFFER:
         return "it was created in the future"
     begins, ends = memory.valid_from, memory.valid_to
@@ -109,7 +109,7 @@ def find_vector_fault(embedding: Vector, dimension: int) -> str:
         return f"its embedding has {shape} numbers, and the collection's have {dimension}"
     size = float(np.linalg.norm(np.asarray(embedding, dtype=np.float64)))
     if not np.isfinite(size) or abs(size - 1) > 0.01:
-        return f"its embedding has the length {size:.3g}, and has to have 1"
+        return f"its embedding has the length {size:.3g}, and must have 1"
     return ""
 
 
@@ -191,7 +191,7 @@ class Transaction:
                 raise InputError(f"no memory '{id}' in collection {self.collection.full_name}")
             if rows[id].closed is not None and id not in erased:
                 raise ConflictError(
-                    f"memory {id} is not current any more in collection"
+                    f"memory {id} is superseded or forgotten by now in collection"
                     f" {self.collection.full_name}; read the collection again"
                 )
         return rows

@@ -113,7 +113,9 @@ def create_run(
 ) -> RunRecord:
     existing = find_run(connection, fingerprint)
     if existing is not None:
-        raise StoreError(f"run {existing.id}: is the same run; resume it instead")
+        raise StoreError(
+            f"run {existing.id}: has the same specification and cases; resume it instead"
+        )
     id, now = _new_id(connection), time.time()
     run = RunRecord(id, name, fingerprint, now, now, "interrupted", source, None, spec)
     copy_run(connection, run)
@@ -157,14 +159,17 @@ def get_run(connection: Connection, run_ref: str) -> RunRecord:
         StoreError: there is no such run, or there are several.
     """
     if not run_ref:
-        raise StoreError("no run is named; see `textevolve runs list`")
+        raise StoreError("the name of the run is empty; see `textevolve runs list`")
     for query in _queries(run_ref):
         rows = connection.execute(query).all()
         if len(rows) == 1:
             return row_to_record(connection, rows[0])
         if rows:
             ids = ", ".join(row.id for row in rows)
-            raise StoreError(f"run {run_ref}: there are several ({ids}); name one by its id")
+            raise StoreError(
+                f"run {run_ref}: several runs have this name or start of an id ({ids}); give the"
+                " id of one"
+            )
     raise StoreError(f"run {run_ref}: is not in this store; see `textevolve runs list`")
 
 

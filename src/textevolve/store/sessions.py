@@ -210,11 +210,13 @@ class StoredSessions:
             query = query.where(_sessions.c.user == user)
         rows = connection.execute(query).all()
         if not rows or not id.strip():
-            missing = "there is no chat yet" if id == LAST else f"there is no session '{id}'"
+            missing = "there are no chats yet" if id == LAST else f"there is no session '{id}'"
             hint = "see `textevolve agents sessions list`"
             raise NotFoundError(f"{missing} in the namespace '{self.namespace}'; {hint}")
         if len(rows) > 1:
-            raise InputError(f"several sessions begin with '{id}'; give more of the id")
+            raise InputError(
+                f"several sessions have ids that begin with '{id}'; give more of the id"
+            )
         return self._session(rows[0])
 
     def _require(self, connection: Connection, id: str) -> None:

@@ -141,11 +141,16 @@ class SQLiteDatabase:
             connection.exec_driver_sql("VACUUM")
             busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
         if busy and scrub:
-            raise StoreError(f"store {self.location}: other processes read its write-ahead log")
+            raise StoreError(
+                f"store {self.location}: other processes still read its write-ahead log; end them"
+                " and try again"
+            )
 
     def explain(self, error: Exception) -> StoreError | InputError:
         if isinstance(error, OverflowError):
-            return InputError("a number has more than 64 bits, and cannot be kept or looked for")
+            return InputError(
+                "a number has more than 64 bits, so the store can neither keep nor find it"
+            )
         if self._reader.closed:
             return StoreAwayError(f"store {self.location}: is closed")
         return explain(error, self.location)
@@ -239,7 +244,7 @@ def _create_file(path: Path) -> None:
         if path.is_file():
             return
         if path.exists():
-            raise StoreError(f"store {path}: is no plain file; name one with --store") from None
+            raise StoreError(f"store {path}: is not a plain file; name one with --store") from None
         place = "cannot be created" if path.parent.is_dir() else "its folder cannot be made"
         raise StoreError(
             f"store {path}: {place} ({error.strerror}); choose another file with --store"

@@ -76,8 +76,8 @@ def scrub_store(location: StoreLocation) -> None:
             database.vacuum(scrub=True)
     except StoreError as error:
         raise StoreError(
-            f"{error}; the text is erased, but free pages may hold it still: when no other process"
-            " uses the store, give the command: textevolve config store vacuum"
+            f"{error}; the text is erased, but free pages of the file may still hold it: run"
+            " textevolve config store vacuum when no other process uses the store"
         ) from error
 
 
@@ -110,8 +110,8 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
     if not isinstance(location, Path):
         if salvage is not None:
             raise StoreError(
-                f"store {location}: only a file is salvaged; what is whole is copied by:"
-                " textevolve config store copy, and backups are made with pg_dump"
+                f"store {location}: only a store in a file can be salvaged; copy a database with:"
+                " textevolve config store copy, or restore a backup of pg_dump"
             )
         with closing(open_database(location)) as database:
             return database.read(lambda c: _check_rows(partial(read_rows, c)))
@@ -251,7 +251,7 @@ def _lock(raw: sqlite3.Connection, path: Path) -> str:
             raise sqlite.explain(error, path) from error
         return str(error)
     if mark != tables.APPLICATION_ID:
-        return "the file is not marked as a store"
+        return "the file has no mark of a TextEvolve store"
     return "" if result == "ok" else " ".join(str(result).split())
 
 
@@ -266,7 +266,7 @@ def _check_file(
 
 def _salvage(file: _DamagedFile, target: Path) -> Findings:
     if target.exists():
-        raise StoreError(f"store {target}: is there already; name a new file")
+        raise StoreError(f"store {target}: exists already; name a new file")
 
     def write(connection: Connection) -> Findings:
         findings = _check_file(file, partial(_copy_row, connection))

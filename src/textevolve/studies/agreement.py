@@ -43,15 +43,18 @@ class AgreementSpec(RepeatsSpec):
     kind: ClassVar[str] = "agreement"
 
     judge: Several = option(
-        description="A judge, such as debate:general, jury or pairwise+rules. Repeatable.",
+        description="A judge to measure, such as debate:general, jury or pairwise+rules."
+        " Repeatable.",
         short="-j",
         group="Judging",
         min_length=1,
     )
-    samples: int = option(1, "How often each judge is asked the same.", group="Judging", ge=1)
+    samples: int = option(
+        1, "The number of times that each judge judges each item.", group="Judging", ge=1
+    )
     threshold: float | None = option(
         None,
-        "The score from which a single response passes. Unset: the judge's own verdict.",
+        "The score from which a single response passes; default: the judge's own verdict.",
         group="Judging",
         ge=0,
         le=1,
@@ -71,7 +74,10 @@ class MeasuredJudges:
 
 def ask(spec: AgreementSpec) -> Asks:
     if spec.equal_tokens and spec.samples != 1:
-        raise InputError("give samples or equal tokens, not both: the latter finds the number")
+        raise InputError(
+            "give samples or equal tokens, not both: with equal tokens the number of samples"
+            " follows from the cost"
+        )
     return Asks(spec.judge)
 
 

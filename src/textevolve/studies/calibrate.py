@@ -103,11 +103,15 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         " FILE.py:NAME of a chain, a function, a LangGraph graph or a DSPy module.",
         group="Program",
     )
-    step: str | None = option(None, "The only step of a chain to improve.", group="Advanced")
-    answer: str | None = option(None, "The value of a program that is scored.", group="Advanced")
+    step: str | None = option(
+        None, "The step of a chain to improve; default: all steps.", group="Advanced"
+    )
+    answer: str | None = option(
+        None, "The name of the program's output that is scored.", group="Advanced"
+    )
     data: str = option(
         "",
-        "Rows of values, as JSONL, JSON, CSV or Parquet.",
+        "A file of rows with values for the placeholders, as JSONL, JSON, CSV or Parquet.",
         short="-d",
         group="Data",
         identity=False,
@@ -117,7 +121,9 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         None, "The column with the right answer, for a metric.", group="Data"
     )
     metric: str | None = option(
-        None, "The metric: exact, contains, regex:PATTERN, MODULE:FUNCTION.", group="Judging"
+        None,
+        "The metric that scores outputs: exact, contains, regex:PATTERN, MODULE:FUNCTION.",
+        group="Judging",
     )
     judge: str | None = option(
         None,
@@ -126,11 +132,21 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         group="Judging",
     )
     second_judge: str | None = option(
-        None, "A held-out judge, which the search never sees.", group="Advanced"
+        None,
+        "A second judge, which checks the result and has no influence on the search.",
+        group="Advanced",
     )
-    judge_model: str | None = option(None, "The model for judges that name none.", group="Advanced")
+    judge_model: str | None = option(
+        None,
+        "The model of judges that name none; default: the model of the study.",
+        group="Advanced",
+    )
     validation: float | None = option(
-        None, "The share of the rows that the search never sees.", group="Advanced", gt=0, lt=1
+        None,
+        "The share of the rows, from 0 to 1, that is held out for validation.",
+        group="Advanced",
+        gt=0,
+        lt=1,
     )
 
     @field_validator("template", mode="before")
@@ -143,25 +159,29 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     @model_validator(mode="after")
     def _usable(self) -> CalibrateSpec:
         if self.program is not None and chains_among(self.model):
-            raise InputError("--program and a chain as the --model: one of them is too many")
+            raise InputError("--program and a chain as --model: give only one of the two")
         program = program_of(self)
         if not self.template.strip() and program is None:
             raise InputError("the template is blank: name a file with a prompt template")
         if self.step is not None and program is None:
-            raise InputError("--step is of a chain: name the chain with --program")
+            raise InputError("--step needs a chain: name the chain with --program")
         if self.answer is not None and program is None:
-            raise InputError("--answer is of a program: name it with --program")
+            raise InputError("--answer needs a program: name the program with --program")
         if self.judge is not None and self.metric is not None:
-            raise InputError("--judge and --metric: one of them is too many")
+            raise InputError("--judge and --metric: give only one of the two")
         judge, second_judge = judge_of(self), second_judge_of(self)
         if second_judge is not None and second_judge == judge:
-            raise InputError("the second judge is the first: name another, or another model")
+            raise InputError(
+                "the second judge is the same as the first: name another judge, or another model"
+            )
         for each in filter(None, (judge, second_judge)):
             check_absolute(each)
         if self.metric is not None and not self.metric.startswith(OWN):
             open_metric(self.metric)
             if needs_label(self.metric) and self.label is None:
-                raise InputError(f"metric {self.metric}: name the column of the label, too")
+                raise InputError(
+                    f"metric {self.metric}: needs a label; name its column with --label"
+                )
         return self
 
 

@@ -24,7 +24,7 @@ class MappedSpec(StudySpec):
 
     map: Mapping[str, str] = option(
         {},
-        "A new name for a column: --map input=frage.",
+        "Rename a column: --map input=frage reads the column frage as input. Repeatable.",
         group="Data",
         identity=False,
         metavar="NEW=OLD",

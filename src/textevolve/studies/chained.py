@@ -131,8 +131,8 @@ async def ask_chain(
         name = "" if isinstance(error, TextEvolveError) else f"{type(error).__name__}: "
         if context.rehearsed:
             raise InputError(
-                f"chain '{chain.name}': its cost cannot be estimated: with made-up answers it"
-                f" ends with: {name}{error}"
+                f"chain '{chain.name}': its cost cannot be estimated, since it fails on made-up"
+                f" answers: {name}{error}"
             ) from error
         if isinstance(error, ModelError):
             raise

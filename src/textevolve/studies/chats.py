@@ -57,13 +57,17 @@ class ChatOptions(Frozen):
     """The options of a chat with an agent."""
 
     agent: str = option(description="The agent, as NAMESPACE/AGENT or AGENT.", argument=True)
-    user: str = option("", "Who talks with it; memories and sessions say so.", metavar="NAME")
+    user: str = option(
+        "",
+        "The name of the user who talks with the agent; memories and sessions record it.",
+        metavar="NAME",
+    )
     session: str | None = option(
         None, "Resume this session: its id, the beginning of it, or last.", metavar="ID"
     )
     model: str | None = option(
         None,
-        "The model that answers; by default the agent's own, or that of the settings.",
+        "The model that answers; default: the model of the agent, else that of the settings.",
         short="-m",
         metavar="MODEL",
     )
@@ -177,8 +181,8 @@ def _look_up(
         stored = resources.sessions(namespace)
         earlier = stored.get(options.session, agent_id=agent.id, user=user or None)
         if user and user != earlier.user:
-            whose = earlier.user or "somebody who gave no name"
-            raise InputError(f"session {earlier.id}: is with {whose}, and not with {user}")
+            whose = earlier.user or "a user without a name"
+            raise InputError(f"session {earlier.id}: is a chat with {whose}, not with {user}")
         session, user = earlier.id, earlier.user
         messages = tuple(stored.messages(session))
     users = {

@@ -578,7 +578,7 @@ def _plan(
         or any(message.text.strip() for message in messages if message.role == "user")
     )
     if not asks:
-        failure = Failure("failed", f"the prompt {prompt.name} is empty")
+        failure = Failure("failed", f"the prompt {prompt.name} is empty in this row")
         return Planned(replace(cell, failure=failure), values=values)
     request = Request(
         messages=messages,

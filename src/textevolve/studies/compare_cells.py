@@ -69,7 +69,7 @@ from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajecto
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
-TIME_IS_UP = "the time limit is reached; resume the run to go on"
+TIME_IS_UP = "the time limit is reached; resume the run to continue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,9 @@ async def _grade_turns(
     all answers pass."""
     replies = [(before, reply) for before, reply in replies_of(chat) if before]
     if not replies:
-        reason = "--each-turn needs a chat, a list of messages with roles, with an answer"
+        reason = (
+            "--each-turn needs a conversation: a list of messages with roles, and an answer in it"
+        )
         return replace(output, failure=Failure("failed", reason))
     labels = read_texts(output.reference)
     turns, used = list[ConversationTurn](), output.judging
@@ -403,7 +405,7 @@ async def _judge_together(name: str, judge: Evaluator, outputs: Sequence[Output]
     if not present:
         return list(outputs)
     if len(present) < 2:
-        alone = Grade(failure=Failure("failed", "no other output of this row to compare it with"))
+        alone = Grade(failure=Failure("failed", "this row has no other output to compare with"))
         return [_with_grade(o, name, alone) if o is present[0] else o for o in outputs]
     texts = tuple(output.text for output in present)
     results, used = await _judge(judge, present[0], texts)
@@ -497,7 +499,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
         if spec.label is not None and label is None:
-            raise InputError(f"{where}: the label '{spec.label}' is missing")
+            raise InputError(f"{where}: the label column '{spec.label}' is missing or empty")
         images: tuple[str, ...] = row.get(IMAGES, ())
         image_names = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))
         visible_row: Mapping[str, Any] = {**row, IMAGES: image_names} if IMAGES in row else row

@@ -35,15 +35,19 @@ class CompareQuantsSpec(CompareSpec):
     kind: ClassVar[str] = "compare-quants"
 
     original: str = option(
-        description="The model that the others were made of: a GGUF file, or a model's name.",
+        description="The original model: a GGUF file, or a model's name.",
         argument=True,
     )
     quants: Several = option(
-        description="The models to compare with it.", argument=True, min_length=1
+        description="The quantised models to compare with the original.",
+        argument=True,
+        min_length=1,
     )
-    models: Several = option((), "The original and the quants.", hidden=True)
+    models: Several = option(
+        (), "The models that answer: the original and the quantised ones.", hidden=True
+    )
     baseline: str | None = option(None, "The original.", hidden=True)
-    sizes: Mapping[str, int] = option({}, "The bytes of each file.", hidden=True)
+    sizes: Mapping[str, int] = option({}, "The size of each file, in bytes.", hidden=True)
 
     @model_validator(mode="before")
     @classmethod

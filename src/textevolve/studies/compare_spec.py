@@ -202,16 +202,21 @@ class CompareSpec(MappedSpec):
     )
     user_model: str | None = option(
         None,
-        "The model that plays the user of a conversation, by each row's goal and persona.",
+        "The model that simulates the user of a conversation, with the goal and persona of each"
+        " row.",
         group="Variants",
         metavar="MODEL",
     )
     max_turns: int = option(
-        10, "The most messages of a simulated user.", group="Advanced", ge=1, le=100
+        10,
+        "The most messages of a simulated user in a conversation.",
+        group="Advanced",
+        ge=1,
+        le=100,
     )
     targets: tuple[NamedTarget, ...] = option(
         (),
-        f"Your application: {FORMS}. Repeatable.",
+        f"Your application that gives outputs: {FORMS}. Repeatable.",
         flag="--target",
         group="Variants",
         metavar="TARGET",
@@ -219,15 +224,20 @@ class CompareSpec(MappedSpec):
     )
     target_version: str = option("", VERSION_HELP, group="Advanced", identity=False)
     outputs: Several = option(
-        (), "A column with existing outputs. Repeatable.", group="Variants", metavar="COLUMN"
+        (),
+        "A column of the rows with existing outputs. Repeatable.",
+        group="Variants",
+        metavar="COLUMN",
     )
-    baseline: str | None = option(None, "The variant to compare with; the first.", group="Variants")
+    baseline: str | None = option(
+        None, "The variant that others are compared with; default: the first.", group="Variants"
+    )
     system: str = option(
         "", "A system message for prompts without one.", group="Advanced", text="argument"
     )
     data: str = option(
         "",
-        "Rows as JSONL, JSON, CSV or Parquet.",
+        "A file of rows as JSONL, JSON, CSV or Parquet.",
         short="-d",
         group="Data",
         identity=False,
@@ -237,11 +247,11 @@ class CompareSpec(MappedSpec):
         None, "The column with the right answer, for metrics and judges.", group="Data"
     )
     input: str | None = option(
-        None, "The column that judges see as the input.", group="Advanced", metavar="COLUMN"
+        None, "The column with the input that judges see.", group="Advanced", metavar="COLUMN"
     )
     context: str | None = option(
         None,
-        "The column with the texts that an output must keep to.",
+        "The column with the texts (context) that an output must be faithful to.",
         group="Advanced",
         metavar="COLUMN",
     )
@@ -259,17 +269,22 @@ class CompareSpec(MappedSpec):
     )
     each_turn: Several = option(
         (),
-        "A metric or judge that scores each answer of a conversation, not the whole. Repeatable.",
+        "A metric or judge that scores each answer of a conversation, not the whole"
+        " conversation. Repeatable.",
         group="Judging",
         metavar="NAME",
     )
     score_by: str | None = option(
-        None, "The metric or judge that decides; the first.", group="Advanced"
+        None,
+        "The metric or judge that decides which variant is better; default: the first.",
+        group="Advanced",
     )
     threshold: float | None = option(
         None, "The score from which an output passes.", group="Judging", ge=0, le=1
     )
-    side_by_side: bool = option(False, "Judge all outputs of a row together.", group="Advanced")
+    side_by_side: bool = option(
+        False, "Have judges compare all outputs of a row with each other.", group="Advanced"
+    )
     model: str | None = option(
         None,
         "The model for judges that name none.",
@@ -278,13 +293,15 @@ class CompareSpec(MappedSpec):
         identity=False,
     )
     samples: int = option(
-        1, "Outputs of each variant for each row.", group="Advanced", ge=1, le=100
+        1, "The number of outputs of each variant for each row.", group="Advanced", ge=1, le=100
     )
     temperature: float | None = option(
-        0.0, "Sampling temperature of the outputs.", group="Advanced", ge=0, le=2
+        0.0, "The temperature of the outputs.", group="Advanced", ge=0, le=2
     )
     max_output_tokens: int = option(512, "The most tokens of an output.", group="Advanced", ge=1)
-    seed: int = option(0, "Seed of the outputs and of the tests.", group="Advanced")
+    seed: int = option(
+        0, "The seed of the outputs and of the significance tests.", group="Advanced"
+    )
 
     @field_validator("prompts", mode="before")
     @classmethod
@@ -294,26 +311,26 @@ class CompareSpec(MappedSpec):
     @model_validator(mode="after")
     def _usable(self) -> CompareSpec:
         if self.prompts and all(prompt.is_blank for prompt in self.prompts):
-            raise InputError(f"prompt {self.prompts[0].name}: is blank: nothing can be asked")
+            raise InputError(f"prompt {self.prompts[0].name}: is blank; give a template with text")
         chains = chains_among(*self.models)
         if self.prompts and chains and len(chains) == len(self.models):
             raise InputError(
-                "a chain takes columns and no prompt: name a model for the prompts, too, or leave"
-                " them out"
+                "a chain answers rows without a prompt: name also a model for the prompts, or"
+                " leave the prompts out"
             )
         if not (self.prompts or self.outputs or chains or self.targets):
             raise InputError(
-                "--prompt is missing: name a file with a prompt template, with --target an"
-                " application, or with --outputs a column of outputs"
+                "nothing to compare: name a prompt template with --prompt, an application with"
+                " --target, or a column of outputs with --outputs"
             )
         for noun in ("metric", "judge"):
             scorers = getattr(self, noun)
             if len(set(scorers)) < len(scorers):
-                raise InputError(f"a {noun} is named twice")
+                raise InputError(f"the same {noun} is named twice; name each once")
         names = [prompt.name for prompt in self.prompts]
         for values, noun in ((names, "prompts"), (self.models, "models")):
             if len(set(values)) < len(values):
-                raise InputError(f"two {noun} have the same name; names must differ")
+                raise InputError(f"two {noun} have the same name; give each a different name")
         baseline_of(self, variants_of(self))
         _check_scorers(self)
         return self
@@ -324,9 +341,7 @@ def _check_scorers(spec: CompareSpec) -> None:
         if not metric.startswith(OWN):
             open_metric(metric)
             if needs_label(metric) and spec.label is None:
-                raise InputError(
-                    f"metric {metric} compares with a label: name its column with --label"
-                )
+                raise InputError(f"metric {metric} needs a label: name its column with --label")
     for judge in judges_of(spec):
         if judge not in together_of(spec):
             _require_absolute(judge)
@@ -334,10 +349,13 @@ def _check_scorers(spec: CompareSpec) -> None:
     for name in (*spec.each_turn, *filter(None, [spec.score_by])):
         if name not in names:
             raise InputError(
-                f"no metric or judge named here is '{name}'; there are: {', '.join(names)}"
+                f"no metric or judge of this study is '{name}'; there are: {', '.join(names)}"
             )
     if compared := next((name for name in spec.each_turn if name in together_of(spec)), None):
-        raise InputError(f"--each-turn {compared}: with --side-by-side it compares whole outputs")
+        raise InputError(
+            f"--each-turn {compared}: this judge compares whole outputs with --side-by-side, and"
+            " cannot score single turns"
+        )
 
 
 def _require_absolute(judge: str) -> None:

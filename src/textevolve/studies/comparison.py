@@ -78,7 +78,7 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     if not shared:
         several = len(before) > 1 or len(after) > 1
         missing = "no case of a variant of one name" if several else "no case"
-        raise InputError(f"the runs share {missing} with a score, so there is nothing to compare")
+        raise InputError(f"the runs cannot be compared: they share {missing} with a score")
     sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
     pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
     scores = dict(zip(shared, compare_pairs(pairs), strict=True))

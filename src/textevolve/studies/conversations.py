@@ -80,23 +80,26 @@ def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
     needs = f"a column '{TURNS}' with a list of the user's messages, or 'goal' with --user-model"
     if not any(user for _, _, user in users):
         if spec.user_model is not None or (spec.each_turn and not spec.outputs):
-            raise InputError(f"no row is a conversation, which has {needs}")
+            raise InputError(f"no row is a conversation, which needs {needs}")
         return False
     if chains := chains_among(*spec.models):
-        raise InputError(f"{chains[0]}: a chain takes columns, and holds no conversation")
+        raise InputError(
+            f"{chains[0]}: a chain takes the columns of a row and cannot hold a conversation"
+        )
     for prompt in spec.prompts:
         if prompt.messages and prompt.messages[-1].role == "user":
             raise InputError(
-                f"prompt {prompt.name}: ends with a message of the user, where the conversation"
-                " begins: end with the system or the assistant"
+                f"prompt {prompt.name}: ends with a message of the user, but the rows have the"
+                " user's messages: end it with the system or the assistant"
             )
         if spec.system and not prompt.messages:
             raise InputError(
-                f"prompt {prompt.name}: is the system message of a conversation: leave out --system"
+                f"prompt {prompt.name}: becomes the system message of the conversation: leave out"
+                " --system"
             )
     for where, row, user in users:
         if not user:
-            raise InputError(f"{where}: is no conversation, as other rows are: give it {needs}")
+            raise InputError(f"{where}: is not a conversation, as other rows are: give it {needs}")
         script = user if isinstance(user, tuple) else ()
         for number, text in enumerate(script, 1):
             check_text(f"{where}: turn {number}", text)

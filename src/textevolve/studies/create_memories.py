@@ -125,7 +125,7 @@ class _Work:
         if not dialogue.turns or start.applied is not None:
             return _Read(position, dialogue, start, ())
         if self.bench.mode == "replay":
-            return _Read(position, dialogue, start, Failure("skipped", "not taken in yet"))
+            return _Read(position, dialogue, start, Failure("skipped", "not read yet"))
         if self.bench.seconds_left == 0:
             return _Read(position, dialogue, start, Failure("skipped", "the time limit is reached"))
         meter, at_once = UsageMeter(ground.model), self.bench.calls_per_case

@@ -72,7 +72,7 @@ def read_dialogues(path: str) -> Iterator[GivenDialogue]:
         if messages:
             yield from _take_row({"id": Path(name).stem, CHATS[0]: messages}, name, "", seen)
     if not seen:
-        raise InputError(f"{path}: holds no dialogues")
+        raise InputError(f"{path}: has no dialogues")
 
 
 def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[GivenDialogue]:
@@ -104,9 +104,9 @@ def _take_row(
         messages = list_messages(_find_chat(part))
         if messages is None:
             raise InputError(
-                f"{where}: is no dialogue: needs a list of messages, each with role and content, or"
-                f" from and value, in one of the columns {', '.join(CHAT_COLUMNS)}; saw"
-                f" {list_names(row)}"
+                f"{where}: is not a dialogue: it needs a list of messages, each with role and"
+                f" content, or from and value, in one of the columns {', '.join(CHAT_COLUMNS)};"
+                f" saw {list_names(row)}"
             )
         if name in seen:
             raise InputError(f"{where}: the id '{name[:80]}' is there twice")

@@ -60,17 +60,20 @@ def check_spread(
     if settings.on in (None, "none"):
         return
     if not study.independent(spec):
-        message = f"{study.kind} runs in this process: its cases are not worked on one by one"
+        message = (
+            f"{study.kind} cannot run on a cluster: it does not process its cases one by one;"
+            " leave --on out"
+        )
         logging.getLogger("textevolve").info(message, extra={"shown": message})
         return
     local = [name for name in models if name.startswith("local/") and not embedder_of(name)]
     if local:
         raise CapabilityError(
-            f"{local[0]} runs inside one process, and --on ray has many: serve it with `textevolve"
-            " serve` and name that endpoint, or leave --on out"
+            f"{local[0]} runs inside one process, and --on ray uses many: serve it with"
+            " `textevolve serve` and name that endpoint, or leave --on out"
         )
     if settings.batch:
-        raise CapabilityError("batch jobs are gathered by one machine: leave out --batch or --on")
+        raise CapabilityError("batch jobs are collected by one machine: leave out --batch or --on")
     memories = settings.memory_location
     if described.get("collections") and not isinstance(memories, StoreAddress):
         raise CapabilityError(
@@ -226,7 +229,8 @@ async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenera
     """
     if run.version != __version__:
         raise MismatchError(
-            f"a node has TextEvolve {__version__}, and this machine {run.version}: install the same"
+            f"a node has TextEvolve {__version__}, and this machine has {run.version}: install"
+            " the same version"
         )
     study, objects = find_study(run.spec.kind), ray.unpickled(run.objects)
     run.check(objects)

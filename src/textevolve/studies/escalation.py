@@ -62,25 +62,25 @@ class EscalationSpec(OrdersSpec):
 
     first: str | None = option(
         None,
-        "The cheap judge, which decides if it is certain, such as probe+rules. Unset: the first"
-        " round of the expensive judge, which is a debate.",
+        "The cheap judge, which decides if it is certain, such as probe+rules; default: the"
+        " first round of the expensive judge, which must be a debate.",
         group="Judging",
     )
     then: str = option(
         "debate+protocol=blind-first+convergence=none",
-        "The expensive judge, which decides if the first is uncertain, such as debate:general.",
+        "The expensive judge, which decides if the cheap one is uncertain, such as debate:general.",
         group="Judging",
     )
     agreement: float = option(
         0.9,
-        "How often a first judgement that may stand is to agree with people, from 0 to 1.",
+        "The least share of the cheap judge's decisions that must agree with people, from 0 to 1.",
         group="Statistics",
         gt=0,
         lt=1,
     )
     confidence: float = option(
         0.9,
-        "The probability with which that is to hold for new items, from 0 to 1.",
+        "The probability with which that share must hold for new items, from 0 to 1.",
         group="Statistics",
         gt=0,
         lt=1,

@@ -182,7 +182,7 @@ def _rows(evaluations: Evaluations, columns: int) -> Iterator[MatrixRow]:
 OF_ANY_JUDGE = ("seed", "threshold")
 """The parameters of debates that judges of other kinds have, too."""
 
-TIME_IS_UP = "the time limit is reached; resume the run to go on"
+TIME_IS_UP = "the time limit is reached; resume the run to continue"
 
 
 def debates(spec: EvaluateSpec) -> bool:
@@ -194,7 +194,7 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     """Return the specification with the complete profile of its debate, overridden by the
     parameters and the rubric."""
     if spec.judge is not None and spec.profile is not None:
-        raise InputError("judge and profile both say who judges: write --judge debate:PROFILE")
+        raise InputError("--judge and --profile exclude each other: write --judge debate:PROFILE")
     parameters = explicit_parameters(spec)
     if not debates(spec):
         _reject_debate_options(spec, parameters)
@@ -223,8 +223,9 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
     )
     if debate_options:
         raise InputError(
-            f"{debate_options[0]} is an option of debates, and the judge '{spec.judge}' is none:"
-            " leave it out; a judge's own options stand in its name, such as probe+rules"
+            f"{debate_options[0]} is an option of debates, and the judge '{spec.judge}' is not a"
+            " debate: leave it out; options of this judge are written in its name, such as"
+            " probe+rules"
         )
     Options().overridden(judge_options)
 
@@ -292,14 +293,14 @@ def _read_case(spec: EvaluateSpec) -> Case:
     if len(texts) < 2:
         first_text = texts[0] if texts else ""
         raise InputError(
-            "no candidates: give the input and one candidate or more, or a file of cases"
+            "no candidates: give the input and one or more candidates, or a file of cases"
             f" ({', '.join(SUFFIXES)})"
             + (f"; '{first_text[:40]}' is neither" if first_text else "")
         )
     if Path(texts[0]).suffix.lower() in SUFFIXES and is_file(texts[0]):
         raise InputError(
-            f"'{texts[0]}' is a file of cases, which stands alone, and '{texts[1][:40]}' is one"
-            " argument too many; a text out of a file is written @FILE"
+            f"'{texts[0]}' is a file of cases, which must be the only argument; '{texts[1][:40]}'"
+            " is one too many. To read a text from a file write @FILE"
         )
     if texts.count("-") > 1:
         raise InputError("only one of the texts can come from standard input")

@@ -53,7 +53,7 @@ def _read_weights(source: object) -> object:
     for part in source.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
         if name in weights:
-            raise InputError(f"weights: '{name}' is there twice; give each component one weight")
+            raise InputError(f"weights: '{name}' is given twice; give each component one weight")
         try:
             weights[name] = read_number(value)
         except ValueError:
@@ -87,32 +87,37 @@ class DebateParameters(Frozen):
     rounds: Plain[int] | None = option(None, "The most rounds of the debate.", group=GROUP)
     convergence: NumberOrNone | None = option(
         None,
-        "End early below this coefficient of variation.",
+        "End the debate early if the agents' scores have a coefficient of variation below this.",
         group="Advanced",
         metavar="NUMBER|none",
     )
     convergence_mode: ConvergenceMode | None = option(
         None,
-        "Measure that difference between agents, or over all of a round's scores.",
+        "Compute that coefficient of variation between agents, or over all scores of a round.",
         hidden=True,
     )
     history_rounds: NumberOrNone | None = option(
-        None, "How many past rounds a turn sees; 'none': all.", metavar="INTEGER|none", hidden=True
+        None,
+        "The number of past rounds that an agent sees; 'none': all.",
+        metavar="INTEGER|none",
+        hidden=True,
     )
     protocol: Protocol | None = option(
         None,
-        "Who speaks when: sequential, blind-first, escalation, simultaneous,"
+        "The order in which agents speak: sequential, blind-first, escalation, simultaneous,"
         " simultaneous-summary or independent.",
         group=GROUP,
         metavar="NAME",
     )
     escalate_below: Plain[float] | None = option(
-        None, "With --protocol escalation: the certainty below which to debate.", group="Advanced"
+        None,
+        "The certainty below which the agents debate, with --protocol escalation.",
+        group="Advanced",
     )
     readout: Readout | None = option(
         None,
-        "How scores are read: pointwise or after-argument (P(yes)), verbalized (as stated),"
-        " logprob-weighted, decide (typed questions), or auto.",
+        "The way in which scores are read: pointwise or after-argument (P(yes)), verbalized (as"
+        " stated), logprob-weighted, decide (typed questions), or auto.",
         group=GROUP,
         metavar="NAME",
     )
@@ -124,8 +129,8 @@ class DebateParameters(Frozen):
     )
     argument_words: NumberOrNone | None = option(
         None,
-        "Have an agent say one argument of at most so many words, without remarks on each response;"
-        " 'none': in full.",
+        "The most words of an agent's argument, which then has no remarks on each response;"
+        " 'none': no limit.",
         metavar="INTEGER|none",
         hidden=True,
     )
@@ -148,14 +153,17 @@ class DebateParameters(Frozen):
         metavar="NAME",
     )
     select: Selection | None = option(
-        None, "The winner: argmax or sample.", group="Advanced", metavar="NAME"
+        None,
+        "How the winner is chosen: argmax (the highest score) or sample (at random by scores).",
+        group="Advanced",
+        metavar="NAME",
     )
     temperature: Plain[float] | None = option(
-        None, "Temperature of the softmax over the candidates' scores.", group="Advanced"
+        None, "The temperature of the softmax over the candidates' scores.", group="Advanced"
     )
     sampling_temperature: NumberOrNone | None = option(
         None,
-        "Temperature of the model, from 0 to 2; 'none': its own default.",
+        "The temperature of the model, from 0 to 2; 'none': the model's default.",
         metavar="NUMBER|none",
         hidden=True,
     )
@@ -166,7 +174,7 @@ class DebateParameters(Frozen):
         None, "The score from 0 to 1 from which a candidate passes.", group=GROUP
     )
     seed: Plain[int] | None = option(
-        None, "Another seed gives other samples, and is another run.", group=GROUP
+        None, "The seed of the model's answers; another seed makes another run.", group=GROUP
     )
 
 
@@ -245,10 +253,16 @@ class EvaluateSpec(DebateParameters, MappedSpec):
     )
     target_version: str = option("", VERSION_HELP, group="Advanced", identity=False)
     each_reply: bool = option(
-        False, "Judge each reply of a chat, not the last alone.", group="Advanced", identity=False
+        False,
+        "Judge each reply of a chat, not only the last one.",
+        group="Advanced",
+        identity=False,
     )
     profile: WholeProfile | None = option(
-        None, "Who debates, as a shipped profile or a YAML file.", short="-p", group="Judging"
+        None,
+        "The profile of the debate: a shipped one, or a YAML file.",
+        short="-p",
+        group="Judging",
     )
     judge: str | None = option(
         None,
@@ -259,7 +273,8 @@ class EvaluateSpec(DebateParameters, MappedSpec):
     )
     rubric: str | None = option(
         None,
-        "The rubric: a text, @FILE, or a shipped one (`textevolve judges rubrics list`).",
+        "The rubric that judges apply: a text, @FILE, or a shipped one (`textevolve judges"
+        " rubrics list`).",
         group="Judging",
         text="argument",
     )

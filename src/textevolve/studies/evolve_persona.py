@@ -63,7 +63,7 @@ class EvolvePersonaSpec(PersonaPlan, StudySpec):
         description="The agent, as NAME or NAMESPACE/NAME.", argument=True, min_length=1
     )
     propose: bool = option(
-        False, "Only show the changes, and write them to files; the agent stays unchanged."
+        False, "Only propose changes, in the report and its files; the agent stays unchanged."
     )
 
 

@@ -82,9 +82,11 @@ def take_content(
     head = parse_row(header, where, "line")
     other = KINDS.get(str(head.get("kind")))
     if head.get(FORMAT) is None or other is None:
-        raise InputError(f"{where}: is not what textevolve {kind.command_path} export writes")
+        raise InputError(f"{where}: is not a file of textevolve {kind.command_path} export")
     if head[FORMAT] != VERSION:
-        raise InputError(f"{where}: has version {head[FORMAT]}, and this program reads {VERSION}")
+        raise InputError(
+            f"{where}: has version {head[FORMAT]} of the format, and this program reads {VERSION}"
+        )
     if other is not kind:
         mismatch = f"holds {other.command}; read it with: textevolve {other.command_path} import"
         raise InputError(f"{where}: {mismatch}")
@@ -109,7 +111,7 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
             resources.append(Exported(kind, stored, kinds.spec_of(kind, stored)))
             return
     if "memory" not in row or not resources or resources[-1].kind is not COLLECTIONS:
-        raise InputError("is no line of such a file, or a memory without its collection")
+        raise InputError("is not a line of an exported file, or is a memory before any collection")
     memory = _MEMORY.validate_python(row["memory"])
     check_text("the text", memory.text)
     resources[-1].memories.append(memory)

@@ -126,35 +126,42 @@ class FitSpec(OrdersSpec):
 
     signals: str = option(
         "",
-        "The signals, with commas between them: judges such as probe or pairwise+rules, and length."
-        f"  [default: {DEFAULT_SIGNALS}]",
+        "The signals to combine, separated by commas: judges such as probe or pairwise+rules,"
+        f" and length.  [default: {DEFAULT_SIGNALS}]",
         group="Judging",
     )
     precision: float = option(
         0.9,
-        "How often the judge is to be right from its threshold on, from 0 to 1.",
+        "The share of cases, from 0 to 1, in which the judge must be right from its threshold on.",
         group="Statistics",
         gt=0,
         lt=1,
     )
     confidence: float = option(
         0.95,
-        "The probability with which that is to hold for new items, from 0 to 1.",
+        "The probability with which that share must hold for new items, from 0 to 1.",
         group="Statistics",
         gt=0,
         lt=1,
     )
-    seed: int = option(0, "Seed of the folds and of the bootstrap.", group="Statistics", ge=0)
+    seed: int = option(
+        0,
+        "The seed of the folds of cross-validation and of the bootstrap.",
+        group="Statistics",
+        ge=0,
+    )
 
     @model_validator(mode="after")
     def _usable(self) -> FitSpec:
         names = names_of(self)
         for name in names:
             if name.startswith(OWN) or ENDING in name:
-                raise InputError(f"signal '{name}': must be a judge that a file can name again")
+                raise InputError(
+                    f"signal '{name}': cannot be stored in a file; name a shipped judge"
+                )
             judges_in(name)
         if len(set(names)) < len(names):
-            raise InputError("name each signal once")
+            raise InputError("a signal is named twice; name each signal once")
         return self
 
 

@@ -35,44 +35,53 @@ class Gates(Frozen):
     that `no_worse_than` names."""
 
     min_pass_rate: float | None = option(
-        None, "The least share of records that must pass.", group=GROUP, ge=0, le=1
+        None, "The least share of records that must pass, from 0 to 1.", group=GROUP, ge=0, le=1
     )
-    min_mean: float | None = option(None, "The least mean score.", group=GROUP, ge=0, le=1)
+    min_mean: float | None = option(
+        None, "The least mean score, from 0 to 1.", group=GROUP, ge=0, le=1
+    )
     no_worse_than: str | None = option(
         None,
-        "A run or variant; the mean may not be worse than its mean by more than the margin.",
+        "A run or variant whose mean score is the baseline: the mean may be lower by at most"
+        " --margin.",
         group=GROUP,
         metavar="RUN",
         min_length=1,
     )
     margin: float | None = option(
         None,
-        f"How much worse the mean may be.  [default: {MARGIN}]",
+        "The most by which the mean score may be below that of --no-worse-than.  [default:"
+        f" {MARGIN}]",
         group=GROUP,
         ge=0,
         le=1,
     )
     max_regressions: int | None = option(
-        None, "Records that passed in --no-worse-than and fail.", group="Advanced", ge=0
+        None,
+        "The most records that passed in --no-worse-than and fail now.",
+        group="Advanced",
+        ge=0,
     )
     max_failed: float | None = option(
         None,
-        "Records that may lack a score: 3, or as a share 0.02. Without it none may.",
+        "The most records without a score, as a number such as 3 or a share such as 0.02;"
+        " default: 0.",
         group=GROUP,
         metavar="NUMBER|SHARE",
         ge=0,
     )
     min_agreement: float | None = option(
         None,
-        "The least share of labels that each judge agrees with, in --measured-on: the lower end of"
-        " its 95 % interval. A judge that fails is not asked.",
+        "The least share of labels that each judge agrees with, in --measured-on: the lower end"
+        " of its 95 % interval. A judge below it makes no calls.",
         group=GROUP,
         ge=0,
         le=1,
     )
     measured_on: str | None = option(
         None,
-        "A run of `bench agreement`, by name or id, or the labels that it read.",
+        "The run of `bench agreement` that measured the judges, by name or id, or its file of"
+        " labels.",
         group=GROUP,
         metavar="RUN|FILE",
         min_length=1,
@@ -84,9 +93,9 @@ class Gates(Frozen):
     @model_validator(mode="after")
     def _usable(self) -> Gates:
         if self.margin is not None and self.no_worse_than is None:
-            raise InputError("--margin: belongs to --no-worse-than, which is missing")
+            raise InputError("--margin: needs --no-worse-than, which is missing")
         if self.max_regressions is not None and self.no_worse_than is None:
-            raise InputError("--max-regressions: belongs to --no-worse-than, which is missing")
+            raise InputError("--max-regressions: needs --no-worse-than, which is missing")
         if (self.min_agreement is None) != (self.measured_on is None):
             raise InputError("--min-agreement and --measured-on belong together: one is missing")
         return self

@@ -65,14 +65,14 @@ class GuideSpec(GuidancePlan, StudySpec):
     )
     candidates: tuple[str, ...] = option(
         (),
-        "Answers to be debated, each a text or @FILE; without any, some are sampled.",
+        "The answers to debate, each a text or @FILE; default: the model writes some.",
         argument=True,
         text="argument",
         identity=False,
     )
     profile: str | None = option(
         None,
-        "Who debates: a shipped profile, or a YAML file; by default that of the settings.",
+        "The profile of the debate: a shipped one, or a YAML file; default: that of the settings.",
         short="-p",
         group="Debate",
     )
@@ -84,7 +84,9 @@ class GuideSpec(GuidancePlan, StudySpec):
         metavar="NAME,...",
     )
     debate: Mapping[str, Any] = option(
-        {}, "Another value of the profile's parameter: rounds=1.", group="Advanced"
+        {},
+        "A parameter of the profile with another value, such as rounds=1. Repeatable.",
+        group="Advanced",
     )
     recall: str | None = option(
         None, "The memories that the agents recall from, in Python.", hidden=True

@@ -78,7 +78,9 @@ class InnovateSpec(InnovationPlan, StudySpec):
         "debate", "The judge of the outputs, such as probe+rules.", short="-j", group="Judging"
     )
     judge_model: str | None = option(
-        None, "The model for a judge that names none.", group="Advanced"
+        None,
+        "The model of a judge that names none; default: the model of the study.",
+        group="Advanced",
     )
 
     @model_validator(mode="after")

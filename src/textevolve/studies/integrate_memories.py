@@ -118,8 +118,8 @@ async def describe(
         for collection in collections:
             if collection.namespace != target.namespace:
                 raise InputError(
-                    f"{target.full_name} cannot rest on {collection.full_name}: insights cite"
-                    " memories of their own namespace"
+                    f"the insights of {target.full_name} cannot cite memories of"
+                    f" {collection.full_name}, which is in another namespace"
                 )
         since, insights_version = _read_marks(
             resources.read(list_source_labels, target, MARK), collections

@@ -52,11 +52,16 @@ class LabelledItemsSpec(MappedSpec):
         reads=True,
     )
     limit: int | None = option(
-        None, "Take only the first so many items.", group="Items", identity=False, ge=1
+        None,
+        "The most items to take, the first ones; default: all.",
+        group="Items",
+        identity=False,
+        ge=1,
     )
     half: Literal["tune", "report"] | None = option(
         None,
-        "Take only one half of the items: the one to choose on, or the one to report on.",
+        "Take only one half of the items: tune (to choose a judge or a threshold), or report (to"
+        " measure it).",
         group="Items",
         identity=False,
     )
@@ -75,11 +80,14 @@ class OneProfileSpec(LabelledItemsSpec):
     """The base of specifications in which the agents of one profile judge in several ways."""
 
     profile: str = option(
-        "general", "Who debates: a shipped profile, or a YAML file.", short="-p", group="Judging"
+        "general",
+        "The profile of debates: a shipped one, or a YAML file.",
+        short="-p",
+        group="Judging",
     )
     judge_option: Several = option(
         (),
-        "An option that every judge gets: rules, or a parameter of the profile such as"
+        "An option for all judges: rules, or a parameter of the profile such as"
         " readout=verbalized. Repeatable.",
         group="Judging",
     )
@@ -90,7 +98,7 @@ class OrdersSpec(LabelledItemsSpec):
 
     orders: Orders = option(
         "both",
-        "Ask about each item in both orders of its texts, or only as given.",
+        "Judge each item in both orders of its texts, or only in the given order.",
         group="Judging",
     )
 
@@ -100,10 +108,10 @@ class RepeatsSpec(OrdersSpec):
 
     equal_tokens: bool = option(
         False,
-        "Ask cheaper judges again until each has used the tokens of the dearest.",
+        "Repeat cheaper judges until each has used as many tokens as the dearest.",
         group="Judging",
     )
-    seed: int = option(0, "Seed of the bootstrap.", group="Statistics", ge=0)
+    seed: int = option(0, "The seed of the bootstrap intervals.", group="Statistics", ge=0)
 
 
 def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
@@ -115,7 +123,7 @@ def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
 
 def read_cases(spec: LabelledItemsSpec) -> Iterator[Case]:
     if not spec.items:
-        raise InputError("items are missing: name the files that hold them")
+        raise InputError("no items: name the files of labelled items")
     items = read_items(
         spec.items,
         half=spec.half,

@@ -72,8 +72,8 @@ class LabellingSpec(Frozen):
         "", "Instructions for the annotators; @FILE reads them from a file.", text="argument"
     )
     variant: Several = option((), "For a run: only texts of this variant. Repeatable.")
-    sample: int | None = option(None, "Take only so many items, drawn at random.", ge=1)
-    seed: int = option(0, "Seed of what is drawn at random.", ge=0)
+    sample: int | None = option(None, "The number of items to draw at random; default: all.", ge=1)
+    seed: int = option(0, "The seed of the random choice of items.", ge=0)
 
 
 def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
@@ -96,11 +96,11 @@ def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, li
         InputError: there is nothing to label.
     """
     if any(case.images or case.candidate_images for case in cases):
-        raise InputError("there are images, and people label texts alone here")
+        raise InputError("the cases have images, and only texts can be labelled")
     several = any(len(case.candidates) > 1 for case in cases)
     kind = spec.kind or ("pairs" if several and spec.scale is None else "single")
     if kind == "pairs" and spec.scale is not None:
-        raise InputError("scale is about single texts: give kind single with it")
+        raise InputError("--scale needs single texts: set --kind single")
     items = [
         _make_item(case, chosen)
         for case in cases
@@ -147,7 +147,7 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
     cases += [_compared_case(outputs) for outputs in rows.values()]
     if not cases:
         whose = f" of the variant {' or '.join(spec.variant)}" if spec.variant else ""
-        raise InputError(f"run {record.id}: has no texts{whose} that people could label")
+        raise InputError(f"run {record.id}: has no texts{whose} to label")
     return cases
 
 

@@ -122,15 +122,26 @@ class MemoryEvaluationSpec(StudySpec):
         group="Models",
     )
     users: int | None = option(
-        None, "Measure only the first so many users.", group="Data", ge=1, identity=False
+        None,
+        "The most users to measure, the first ones; default: all.",
+        group="Data",
+        ge=1,
+        identity=False,
     )
     sessions: int | None = option(
-        None, "Take only the first so many sessions of each user.", group="Data", ge=1
+        None,
+        "The most sessions of each user, the first ones; default: all.",
+        group="Data",
+        ge=1,
     )
     seed: int = option(
         0, "Seed of the model's judgements and answers, and of the bootstrap.", group="Judging"
     )
-    fresh: str = option("", "Any text. Another text repeats all calls and feeding in a new run.")
+    fresh: str = option(
+        "",
+        "Any text; another text makes a new run, which feeds all sessions again and repeats all"
+        " calls.",
+    )
 
     def salt(self, described: Mapping[str, Any]) -> str:
         return self.fresh
@@ -213,7 +224,8 @@ def _users(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Iterator[tu
         user = next((user for user in users if user.id == name), None)
         if user is None or user.sha256 != sha256:
             raise InputError(
-                f"{spec.data}: has changed since the run was started; give its command again"
+                f"{spec.data}: has changed since the run was started; start a new run with the"
+                " same command"
             )
         yield number, user
 

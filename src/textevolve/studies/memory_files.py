@@ -53,7 +53,8 @@ def read_memory(where: str, row: Row) -> MemorySpec:
     """
     if any(name in row for name in CHATS):
         raise InputError(
-            f"{where}: is a chat; memories are made of it with: textevolve memories create"
+            f"{where}: is a chat, not a memory; create memories from it with: textevolve memories"
+            " create"
         )
     fields = {name: value for name, value in row.items() if name not in KEPT and value is not None}
     try:
@@ -65,7 +66,9 @@ def read_memory(where: str, row: Row) -> MemorySpec:
 def _rows(path: str) -> Iterator[Placed]:
     ending = Path(path).suffix.lower()
     if path != STANDARD_INPUT and ending in (".txt", ".md", ".html", ".pdf", ".docx", ".rst"):
-        raise InputError(f"{path}: a document is read with: textevolve memories read")
+        raise InputError(
+            f"{path}: is a document, not a file of memories; read it with: textevolve memories read"
+        )
     for where, row in read_rows(path, "memory", lambda column: column in TEXTS):
         yield where, {name: _value(name, value) for name, value in row.items()}
 

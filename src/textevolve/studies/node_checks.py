@@ -32,12 +32,14 @@ class NodeChecks(Frozen):
 
     threshold: Several = option(
         (),
-        "A number in the output, or among the attributes, that must be reached, as KEY=NUMBER."
+        "The least value of a number in the output or the attributes of a node, as KEY=NUMBER."
         " Repeatable.",
         group="Judging",
     )
-    latency: float | None = option(None, "How many seconds a node may take.", group="Judging", gt=0)
-    tokens: int | None = option(None, "How many tokens a node may use.", group="Judging", gt=0)
+    latency: float | None = option(
+        None, "The most seconds that a node may take.", group="Judging", gt=0
+    )
+    tokens: int | None = option(None, "The most tokens that a node may use.", group="Judging", gt=0)
     consistency: bool = option(
         False, "Compare the output with those of earlier nodes of the same name.", group="Judging"
     )
@@ -46,12 +48,16 @@ class NodeChecks(Frozen):
     )
     input_key: str | None = option(
         None,
-        "The field of the input that is judged, or a path such as messages.-1.content.",
+        "The field of a node's input that judges see, or a path such as messages.-1.content;"
+        " default: the whole input.",
         group="Judging",
         min_length=1,
     )
     output_key: str | None = option(
-        None, "The field of the output that is judged.", group="Judging", min_length=1
+        None,
+        "The field of a node's output that is judged, or a path; default: the whole output.",
+        group="Judging",
+        min_length=1,
     )
 
     @field_validator("only")

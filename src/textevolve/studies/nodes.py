@@ -81,7 +81,7 @@ class NodesSpec(NodeChecks, StudySpec):
     )
     instruction: Several = option(
         (),
-        "The type of nodes of a name, as NAME=TYPE, such as plan=DECOMPOSE. Repeatable.",
+        "The type of the nodes of one name, such as plan=DECOMPOSE. Repeatable.",
         group="Data",
         identity=False,
     )
@@ -92,7 +92,9 @@ class NodesSpec(NodeChecks, StudySpec):
             check_absolute(judge)
         names = [*(check.name for check in open_checks(self)), *self.judge]
         if double := {name for name in names if names.count(name) > 1}:
-            raise InputError(f"two evaluators have the name '{min(double)}'; names must differ")
+            raise InputError(
+                f"two evaluators have the name '{min(double)}'; give them different names"
+            )
         types_of(self)
         return self
 
@@ -120,7 +122,7 @@ def read_cases(spec: NodesSpec) -> Iterator[Case]:
 
 def read_trace(spec: NodesSpec, reading: Reading) -> Iterator[Episode]:
     if not spec.trace:
-        raise InputError("name a trace")
+        raise InputError("no trace: name the file of a trace")
     return read_episodes(spec.trace, reading, types_of(spec))
 
 
@@ -159,7 +161,7 @@ def ask(spec: NodesSpec) -> Asks:
         InputError: there is a trace, but neither a judge nor a check.
     """
     if spec.trace and not (spec.judge or open_checks(spec)):
-        raise InputError("nothing to judge by: give --judge, --threshold or another")
+        raise InputError("no checks: give --judge, --threshold or another check")
     if not spec.judge:
         return Asks()
     decides = any(map(reads_decisions, spec.judge))

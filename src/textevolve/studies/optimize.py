@@ -75,22 +75,32 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
     kind: ClassVar[str] = "optimize"
 
     task: str = option(
-        description="The task, @FILE or -; or a file of rows with the column task.",
+        description="The task as a text, @FILE or - (standard input); or a file of rows with the"
+        " column task.",
         argument=True,
         text="rows",
         identity=False,
     )
     judge: str = option(
-        DEFAULT_JUDGE, "The judge, such as probe+rules.", short="-j", group="Judging"
+        DEFAULT_JUDGE,
+        "The judge that scores attempts, such as probe+rules.",
+        short="-j",
+        group="Judging",
     )
     second_judge: str | None = option(
-        None, "A judge that scores too, without influence on the loop.", group="Advanced"
+        None,
+        "A second judge, whose scores are reported and do not influence the loop.",
+        group="Advanced",
     )
-    judge_model: str | None = option(None, "The model for judges that name none.", group="Advanced")
+    judge_model: str | None = option(
+        None,
+        "The model of judges that name none; default: the model of the study.",
+        group="Advanced",
+    )
     step_judge: Mapping[str, str] = option(
         {},
-        "A judge for a step of the chain that --model names; a step that fails is revised before"
-        " the next: draft=probe+rules.",
+        "A judge for a step of the chain in --model, such as draft=probe+rules; an output that"
+        " fails is revised before the next step. Repeatable.",
         group="Judging",
         metavar="STEP=JUDGE",
     )
@@ -108,9 +118,9 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
         for judge in (*judges_of(self), *step_judges(self).values()):
             check_absolute(judge)
         if self.step_judge and not chains_among(self.model):
-            raise InputError("--step-judge: --model names no chain, whose steps could be judged")
+            raise InputError("--step-judge: needs a chain as --model, since it judges its steps")
         if self.split and not self.step_judge:
-            raise InputError("--split: only steps with a judge are split: --step-judge STEP=JUDGE")
+            raise InputError("--split: needs a step with a judge: --step-judge STEP=JUDGE")
         if self.generator is not None and not self.generator.startswith(OWN):
             load_function(self.generator, Path())
         return self
@@ -155,7 +165,7 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
             row.get("id"),
         )
         if not isinstance(text, str):
-            raise InputError(f"{where}: 'task' must be there, and a text")
+            raise InputError(f"{where}: the column 'task' is missing or not a text")
         id = str(len(ids) + 1 if row_id in (None, "") else row_id)
         if id in ids:
             raise InputError(f"{spec.task}: two tasks have the id '{id}'; ids must differ")

@@ -251,7 +251,7 @@ def open_program(
     if isinstance(program, Chain):
         return _open_chain(program, step, text, bench)
     if step is not None:
-        raise InputError(f"--step {step}: {name} is no chain")
+        raise InputError(f"--step {step}: {name} is not a chain, so it has no steps")
     texts = read_prompts(text, "templates") if text.strip() else {}
     called = name.removeprefix(OWN).rpartition(":")[2] or name
     called = called.rpartition(".")[2]
@@ -260,8 +260,8 @@ def open_program(
         return CodeProgram(called, _begin(templates, texts, called), run, bench, answer, hidden)
     if not texts:
         raise InputError(
-            f"program '{called}': name its templates: a YAML file of them by name, or from Python"
-            " templates={...}"
+            f"program '{called}': its templates are missing: name a YAML file of templates by"
+            " name, or pass templates={...} in Python"
         )
     run = run_graph(program) if is_runnable(program) else run_function(program, called, texts)
     return CodeProgram(called, Templates(tuple(texts.items())), run, bench, answer, hidden)
@@ -290,7 +290,7 @@ def _open_chain(chain: Chain, step: str | None, text: str, bench: Workbench | No
     ]
     steps = [step] if is_plain else asking
     if not steps:
-        raise InputError(f"chain '{chain.name}': no step of it asks a model by a template")
+        raise InputError(f"chain '{chain.name}': none of its steps sends a template to a model")
     names = tuple(chain.template_of(name)[0] for name in steps)
     program = ChainProgram(chain, names, is_plain, bench)
     if not text.strip():

@@ -55,13 +55,14 @@ class RatesSpec(StudySpec):
         reads=True,
     )
     labelled: str = option(
-        description="Some such texts with people's verdicts, as human or label, and judged.",
+        description="Labelled texts of the same kind: rows with people's verdict as human or"
+        " label, and the judge's verdict as judged or the id of a row with it.",
         argument=True,
         identity=False,
         reads=True,
     )
     field: str | None = option(
-        None, "The field with the judge's verdicts, such as score. Unset: judged, or else passed."
+        None, "The field with the judge's verdicts, such as score; default: judged, else passed."
     )
 
 
@@ -79,12 +80,14 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
             continue
         key = _key_of(row, where)
         if key in moved:
-            raise InputError(f"{where}: '{key[0]}' is labelled twice")
+            raise InputError(f"{where}: the text '{key[0]}' is labelled twice; keep one row")
         if key in verdicts:
             moved.add(key)
             judged = verdicts[key] if judged is None else judged
         elif field not in row:
-            raise InputError(f"{where}: '{field}' is missing, and the other file has no such text")
+            raise InputError(
+                f"{where}: '{field}' is missing, and the file of verdicts has no text with this id"
+            )
         labelled.append((judged, human))
     if not labelled:
         raise InputError(f"{spec.labelled}: no row has '{HUMAN}' or a '{LABEL}' by a person")
@@ -107,7 +110,7 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
             break
         key = _key_of(row, where)
         if key in verdicts:
-            raise InputError(f"{where}: '{key[0]}' is there already; ids must differ")
+            raise InputError(f"{where}: the id '{key[0]}' is used twice; give each text its own id")
         verdicts[key] = _take_verdict(row, [field], where)
     if field is None or all(verdict is None for verdict in verdicts.values()):
         raise InputError(

@@ -109,7 +109,7 @@ def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
     for path in spec.files:
         name = name_document(path)
         if name in seen:
-            raise InputError(f"{name}: is given twice")
+            raise InputError(f"{name}: is named twice; name each document once")
         seen.add(name)
         yield Case(_read_document(path, name), (), name)
 
@@ -123,10 +123,15 @@ def _read_document(path: str, name: str) -> str:
     if path != STANDARD_INPUT and Path(allowed_path(path)).is_dir():
         raise InputError(f"{name}: is a folder; name the files in it")
     if name.lower().endswith(MARKUP):
-        raise InputError(f"{name}: make Markdown of it first, as with pandoc")
+        raise InputError(
+            f"{name}: this format cannot be read; convert the file to Markdown first, as with"
+            " pandoc"
+        )
     text = read_text(path)
     if "\0" in text:
-        raise InputError(f"{name}: is no text: it has a NUL character at {text.index(chr(0))}")
+        raise InputError(
+            f"{name}: is not a text file: it has a NUL character at {text.index(chr(0))}"
+        )
     if not text.strip():
         raise InputError(f"{name}: is empty")
     return text

@@ -96,7 +96,7 @@ async def forecast(
             rehearsed = await rehearse(study, stored, chosen, settings, draw)
         except ValueError as error:
             raise InputError(
-                f"the cost of this run cannot be estimated: with made-up answers it ends with:"
+                "the cost of this run cannot be estimated, since it fails on made-up answers:"
                 f" {error}"
             ) from error
         draws.append(_scale(rehearsed.usage, share))

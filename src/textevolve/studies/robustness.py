@@ -66,11 +66,13 @@ class RobustnessSpec(StudySpec):
     )
     cases: str | None = option(
         None,
-        "A YAML file with your own cases, instead of those in the package.",
+        "A YAML file with your own cases, instead of the shipped ones.",
         identity=False,
         reads=True,
     )
-    seeds: int = option(SEEDS, "Samples of each case of self-consistency.", ge=2)
+    seeds: int = option(
+        SEEDS, "The number of samples of each case that measures self-consistency.", ge=2
+    )
 
 
 def read_cases(spec: RobustnessSpec) -> Iterator[Case]:

@@ -28,7 +28,7 @@ from textevolve.studies.chained import ask_chain, open_chain_named
 from textevolve.studies.study import Asks, Row, Study, json_decoder, row_of
 from textevolve.wiring import Workbench
 
-TIME_IS_UP = "the time limit is reached; resume the run to go on"
+TIME_IS_UP = "the time limit is reached; resume the run to continue"
 
 
 class ChainSpec(MappedSpec):
@@ -40,11 +40,15 @@ class ChainSpec(MappedSpec):
         description="A chain: FILE.yaml, MODULE:NAME or FILE.py:NAME.", argument=True, min_length=1
     )
     input: Mapping[str, str] = option(
-        {}, "The value of an input. Repeatable.", short="-i", group="Data", identity=False
+        {},
+        "The value of an input of the chain, as NAME=VALUE. Repeatable.",
+        short="-i",
+        group="Data",
+        identity=False,
     )
     data: str = option(
         "",
-        "Rows as JSONL, JSON, CSV or Parquet, with a column for each input.",
+        "A file of rows as JSONL, JSON, CSV or Parquet, with a column for each input.",
         short="-d",
         group="Data",
         identity=False,
@@ -105,7 +109,7 @@ def ask(spec: ChainSpec) -> Asks:
 
 def read_cases(spec: ChainSpec) -> Iterator[Case]:
     if spec.data and spec.input:
-        raise InputError("give --input or --data, and not both")
+        raise InputError("give either --input or --data")
     if spec.data:
         return chain_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
     return chain_cases(spec, [("input", spec.input)])
@@ -131,12 +135,12 @@ def chain_cases(
         try:
             values = json.dumps(to_jsonable_python(inputs), ensure_ascii=False)
         except ValueError as error:
-            raise InputError(f"{where}: a value cannot be kept: {error}") from None
+            raise InputError(f"{where}: a value cannot be stored: {error}") from None
         id = str(row.get("id", number))
         seen[id] = seen.get(id, 0) + 1
         yield Case(values, (), id if seen[id] == 1 else f"{id} ({seen[id]})")
     if not seen:
-        raise InputError("no data: there is no row")
+        raise InputError("the data has no rows")
 
 
 def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:

@@ -125,15 +125,15 @@ def read_stored(run: RunRecord) -> StoredSpec:
     except ValidationError:
         if (kind := run.spec.get("kind")) in STANDING:
             raise MismatchError(
-                f"run {run.id}: holds what a {kind} asked, and no results of its own; what is asked"
-                " again finds its answers there"
+                f"run {run.id}: has the calls of a {kind} and no results of its own; the same"
+                " calls are answered from it"
             ) from None
         day = run.spec.get("today") or time.strftime("%Y-%m-%d", time.localtime(run.created))
         raise MismatchError(
-            f"run {run.id}: was made by an earlier version of TextEvolve, which kept no records,"
-            " but its calls are kept; give its command again with the date that its prompts name:"
-            f" TEXTEVOLVE_TODAY={day} textevolve {kind or 'evaluate'} ...; what has the same"
-            " prompts as then is not asked again"
+            f"run {run.id}: was made by an earlier version of TextEvolve, which stored calls but"
+            " no records; give its command again with the date in its prompts:"
+            f" TEXTEVOLVE_TODAY={day} textevolve {kind or 'evaluate'} ...; calls with the same"
+            " prompts are not repeated"
         ) from None
     if stored.version > VERSION:
         raise MismatchError(f"run {run.id}: was made by a later version of TextEvolve; update it")
@@ -225,6 +225,6 @@ def decode_record(study: AnyStudy, run_id: str, record: Kept) -> Any:
         return study.decode(record.body)
     except (ValueError, InputError):
         raise StoreError(
-            f"run {run_id}: its record '{record.key}' cannot be read: it is damaged, or of another"
-            f" version; `textevolve runs resume {run_id}` makes it anew"
+            f"run {run_id}: its record '{record.key}' cannot be read: it is damaged, or of"
+            f" another version; `textevolve runs resume {run_id}` makes it again"
         ) from None

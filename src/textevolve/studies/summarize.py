@@ -51,21 +51,23 @@ class SummarizeSpec(StudySpec):
     )
     budget: int = option(
         400,
-        "The length of the summary, in tokens of 4 characters.",
+        "The most tokens (of 4 characters) of the summary.",
         short="-b",
         group="Summary",
         ge=SMALLEST_BUDGET,
     )
     focus: str = option(
-        "", "The purpose of the summary: information about it has priority.", group="Summary"
+        "",
+        "The topic or question of the summary; information about it has priority.",
+        group="Summary",
     )
     context: int = option(
         CONTEXT,
-        "Tokens of the model's context. A larger one takes fewer and larger parts.",
+        "The model's context in tokens. A larger context reads fewer and larger parts.",
         group="Summary",
         ge=1024,
     )
-    seed: int = option(0, "Seed of the answers: another seed may give another summary.")
+    seed: int = option(0, "The seed of the answers; another seed may give another summary.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +132,10 @@ def as_cases(texts: Iterable[str], names: Sequence[str] = ()) -> Iterator[Case]:
     for number, text in enumerate(texts, 1):
         name = name_of(names[number - 1]) if names else f"text {number}"
         if not text.strip():
-            raise InputError(f"{name}: holds no text")
+            raise InputError(f"{name}: has no text")
         yield Case(text, (), f"{number} {name}")
     if not number:
-        raise InputError("there is no text to summarize")
+        raise InputError("the files have no text to summarize")
 
 
 async def run(

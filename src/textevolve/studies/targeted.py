@@ -122,8 +122,8 @@ async def answer_case(model: Model, target: Target, version: str, case: Case) ->
     context; raises the errors of `ask_target`."""
     if case.candidates:
         raise InputError(
-            "the row has an output, and the target is to give one: leave the column out, or call it"
-            " the expected answer, --map reference=COLUMN"
+            "the row has an output, but the target gives the outputs: leave the column out, or"
+            " read it as the expected answer with --map reference=COLUMN"
         )
     request = write_request(target, {"input": case.input}, version)
     answer = await ask_target(model, target, request)

@@ -175,6 +175,6 @@ def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
         missing, other = "reference", "probe+rules+reference"
     if other:
         raise InputError(
-            f"judge '{judge}' does not look at the {missing}: take one that does, such as {other}"
+            f"judge '{judge}' does not use the {missing}: use a judge that does, such as {other}"
         )
     return judge

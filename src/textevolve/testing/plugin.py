@@ -19,11 +19,11 @@ from textevolve.errors import TextEvolveError
 from textevolve.testing.session import JudgingSession, SessionOptions, find_session, sessions
 
 OPTIONS = {
-    "judge": "The judge of texts where a test names none, such as probe+rules.",
-    "model": "The model that judges ask, such as openai/gpt-6-luna.",
-    "min-score": "From which score a text passes where a test does not say it, from 0 to 1.",
-    "max-cost": "Most US dollars that the judges of the session may spend.",
-    "store": "The file, or the postgresql:// address, that keeps what was asked and answered.",
+    "judge": "The judge of tests that name none, such as probe+rules.",
+    "model": "The model of the judges, such as openai/gpt-6-luna.",
+    "min-score": "The score, from 0 to 1, from which a text passes in tests that set none.",
+    "max-cost": "The most US dollars that the judges of the session may spend.",
+    "store": "The store of all calls: a file, or a postgresql:// address.",
 }
 
 _SESSION = pytest.StashKey[JudgingSession]()

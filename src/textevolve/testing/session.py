@@ -114,7 +114,7 @@ def find_session() -> JudgingSession:
     """
     if not sessions:
         raise InputError(
-            "texts are asserted in a session of pytest, and none is under way; elsewhere judge them"
-            " with textevolve.evaluate(input, output, judge=...)"
+            "assertions of texts need a running session of pytest; elsewhere judge texts with"
+            " textevolve.evaluate(input, output, judge=...)"
         )
     return sessions[-1]

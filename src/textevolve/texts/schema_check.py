@@ -66,7 +66,7 @@ def check_schema(schema: object, where: str = "the schema") -> None:
         return
     node = cast(Schema, schema)
     if unknown := sorted(set(map(str, node)) - set(validator.VALIDATORS) - _UNCHECKED):
-        raise InputError(f"{where}: the keyword '{unknown[0]}' is not checked here; leave it out")
+        raise InputError(f"{where}: the keyword '{unknown[0]}' cannot be checked; leave it out")
     for pattern in [node["pattern"]] if "pattern" in node else []:
         compile_pattern(pattern)
     for pattern in node.get("patternProperties", ()):
@@ -101,7 +101,9 @@ def find_data_faults(data: object, schema: Schema) -> list[str]:
     try:
         return [_describe(error) for error in islice(validator.iter_errors(data), MOST_FAULTS)]
     except Unresolvable as error:
-        raise InputError(f"the schema has nothing at '{error.ref}'; give it under $defs") from None
+        raise InputError(
+            f"the schema has no definition at '{error.ref}'; add it under $defs"
+        ) from None
     except RecursionError:
         return ["The JSON is nested too deeply."]
 

@@ -75,7 +75,7 @@ def _open_tracer(destination: str, reason: str) -> Tracer | None:
         if destination:
             missing = f"{reason}: needs OpenTelemetry; install textevolve[traces]"
             raise SettingsError(missing) from None
-        missing = "%s is set, and nothing is traced: install textevolve[traces]"
+        missing = "%s is set, but tracing is off: install textevolve[traces]"
         logging.getLogger(NAME).warning(missing, reason)
         return None
     return open_tracer(NAME, destination, os.environ.get(reason, destination))

@@ -88,7 +88,7 @@ class LossReport(logging.Filter):
 
     def hear(self, answer: requests.Response, **_: object) -> None:
         if answer.status_code // 100 == 4 and answer.status_code not in RETRIED:
-            cause = f"it answers {answer.status_code}: {answer.text}"
+            cause = f"the collector answers {answer.status_code}: {answer.text}"
             self._report(_place_of(str(answer.url)), cause)
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -100,7 +100,7 @@ class LossReport(logging.Filter):
         if place not in self._reported:
             self._reported.add(place)
             cause = " ".join(cause.split())[:REPORTED]
-            _log.warning("spans are lost, and the run goes on: %s: %s", place, cause)
+            _log.warning("spans are lost, but the run continues: %s: %s", place, cause)
 
 
 _losses = LossReport()

@@ -261,7 +261,9 @@ class DecidingJudge:
         )
         for name in self.needs:
             if getattr(case, name) is None:
-                raise InputError(f"the judge needs a {name} in the state, and there is none")
+                raise InputError(
+                    f"the judge needs the field {name} in the state, and it is missing"
+                )
         judge = self.open(rubric if self.takes_rubric else "")
         (result,) = (await judge(case)).result
         if isinstance(result, Failure):

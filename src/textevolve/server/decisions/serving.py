@@ -106,7 +106,7 @@ class Serving:
                         raise no_model(name)
                     decision = await decider(state, questions)
             except asyncio.CancelledError:
-                raise ApiError(503, "server_unavailable", "the server is ending") from None
+                raise ApiError(503, "server_unavailable", "the server is shutting down") from None
             except TextEvolveError as error:
                 raise as_api_error(error) from error
         return Answered(self.aliases.get(name, name), decision, spent)

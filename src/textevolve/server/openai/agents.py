@@ -88,7 +88,7 @@ def read_chat_request(name: str, body: OwnRequest) -> ChatRequest:
         (message.role, text) for message, text in messages[: asking + 1] if _speaks(message, text)
     ]
     if not turns or turns[-1][0] != "user" or not turns[-1][1].strip() or exchange is None:
-        problem = "the last message must be the user's, or the result of a tool"
+        problem = "the last message must have the role user, or be the result of a tool"
         raise ApiError(400, INVALID, problem, param="messages")
     metadata = body.metadata or {}
     session = metadata.get(SESSION) or None
@@ -176,7 +176,7 @@ def _read_recall(metadata: Mapping[str, str]) -> dict[str, str]:
 def _read_use(metadata: Mapping[str, str]) -> MemoryUse:
     mode = metadata.get(MEMORY, "on")
     if mode not in USES:
-        message = f"memory is {', '.join(USES)}, and not '{mode}'"
+        message = f"memory must be one of {', '.join(USES)}, not '{mode}'"
         raise ApiError(400, INVALID, message, param="metadata.memory")
     return USES[mode]
 
@@ -193,7 +193,10 @@ async def _answer(
                 if isinstance(event, AnswerPiece):
                     now = event.text if event.anew else now + event.text
                     if not (now.startswith(sent) or sent.startswith(now)):
-                        message = "the answer broke off and was begun in another way; ask again"
+                        message = (
+                            "the answer broke off, and the second attempt began with other"
+                            " words; send the request again"
+                        )
                         raise ApiError(503, "upstream_unavailable", message)
                     if len(now) > len(sent):
                         yield now[len(sent) :]

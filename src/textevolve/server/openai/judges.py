@@ -45,7 +45,7 @@ def read_case(request: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
         case, asks = _read_exchange(turns)
         rubric = rubric or asks
     if rubric and not judge.takes_rubric:
-        problem = "this judge takes no rubric: end the messages with the reply"
+        problem = "this judge takes no rubric: the last message must be the reply that it judges"
         raise ApiError(400, INVALID, problem, param="messages")
     for name in judge.needs:
         if getattr(case, name) is None:

@@ -159,9 +159,11 @@ def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) 
     """
     message, where = messages[place], f"messages.{place}"
     if message.role == "function" or (message.role == "tool" and not tools):
-        raise ApiError(400, INVALID, "messages of this role are not read", param=f"{where}.role")
+        raise ApiError(
+            400, INVALID, "messages with this role cannot be read", param=f"{where}.role"
+        )
     if message.role == "tool" and not message.tool_call_id:
-        problem = "the result of a tool must name its call"
+        problem = "the result of a tool must have the id of its call"
         raise ApiError(400, INVALID, problem, param=f"{where}.tool_call_id")
     if not isinstance(message.content, list):
         return message.content or ""

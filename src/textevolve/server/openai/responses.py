@@ -58,7 +58,7 @@ def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
     """
     for field in STATEFUL:
         if body.get(field):
-            message = f"'{field}' needs responses that are kept, and none are kept here; send the"
+            message = f"'{field}' needs stored responses, and this server stores none; send the"
             message += (
                 " whole conversation as input (OpenAI Agents: auto_previous_response_id=False,"
             )
@@ -156,7 +156,9 @@ def _read_format(shape: object) -> JsonObject | None:
 
 
 def _unsupported(feature: str, where: str) -> ApiError:
-    return ApiError(400, INVALID, f"{feature} are not answered here", param=where)
+    return ApiError(
+        400, INVALID, f"this server does not answer requests with {feature}", param=where
+    )
 
 
 class ResponseWriter:

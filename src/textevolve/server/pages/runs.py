@@ -440,7 +440,7 @@ def show_comparison(
     if run:
         return RedirectResponse(f"/compare?{urlencode({'a': run[1], 'b': run[0]})}")
     if not a or not b:
-        raise InputError("name two runs: /compare?a=RUN&b=RUN")
+        raise InputError("name two runs in the address: /compare?a=RUN&b=RUN")
     state = server_of(request)
     opened = [open_run(state, caller, run_ref) for run_ref in (a, b)]
     reason, report = next((side.reason for side in opened if side.study is None), ""), None

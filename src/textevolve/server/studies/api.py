@@ -289,7 +289,7 @@ async def watch_study(request: Request, caller: StudyReader, seen: SeenRun) -> R
     """Stream the events of a run as server-sent events; resumes after `Last-Event-ID`."""
     server, after = server_of(request), request.headers.get("last-event-id", "").strip() or "0"
     if not (after.isascii() and after.isdigit() and int(after[:20]) <= LARGEST_REVISION):
-        raise InputError("Last-Event-ID: is the id of no event")
+        raise InputError("Last-Event-ID: is not the id of an event")
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
     with server.limits.stream_place(caller):  # else it is refused before the stream begins
         stream = _watch(server, caller, seen.run.id, int(after))
@@ -313,7 +313,11 @@ async def cancel_study(request: Request, caller: Runs, seen: OwnRun) -> Response
     server, run_id = server_of(request), seen.run.id
     if not server.runner.works_on(run_id):
         if seen.served is None and seen.run.status == "running":
-            raise ApiError(409, "in_work", f"run {run_id} is run by a command; stop that")
+            raise ApiError(
+                409,
+                "in_work",
+                f"run {run_id} was started by a command, not by this server; stop that command",
+            )
         if seen.run.status == "finished":
             raise ApiError(409, "finished", f"run {run_id} is finished")
     await server.runner.cancel(run_id)

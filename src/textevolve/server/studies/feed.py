@@ -74,7 +74,7 @@ class Feed:
                     news["progress"] = await asyncio.to_thread(self._sum_up, run_id)
                     sum_at = now + SPARING * (time.monotonic() - now)
             except TextEvolveError as error:
-                log.warning("run %s cannot be watched: %s", run_id, error)
+                log.warning("the progress of run %s cannot be read: %s", run_id, error)
                 return
             parts = [event for name, event in news.items() if last.get(name) != event]
             parts += map(encode_record, records)

@@ -182,7 +182,7 @@ def read_cursor(cursor: str, place: TypeAdapter[P]) -> P | None:
         raw = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
         return place.validate_json(raw, strict=True)
     except ValueError:
-        raise InputError("cursor: is none that a page ended with") from None
+        raise InputError("cursor: is not the cursor of an earlier page") from None
 
 
 def write_report(server: ServerState, seen: Seen, format: ReportFormat) -> IO[bytes]:

@@ -80,7 +80,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 LONGEST_WAIT = 5.0
 """The most seconds between two checks whether a study that waits for its key's next minute may
 continue."""
-GONE = "the key that began it is no longer valid; resume it with another one"
+GONE = "the key that started the run is no longer valid; resume the run with another key"
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class Runner:
                         await self._end(run_id)
                 abandoned = set(await asyncio.to_thread(self._find_left))
             except StoreError as error:
-                log.warning("runs cannot be looked after now: %s", error)
+                log.warning("the server cannot read its runs from the store now: %s", error)
                 continue
             for run_id in abandoned & free:
                 self.submit(run_id)

@@ -107,11 +107,12 @@ def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
         path = stored_name(name)
         if not path.parts or len(name.encode()) > LONGEST_NAME or path in placed:
             raise InputError(
-                f"run.files: '{name:.60}': give a name of at most {LONGEST_NAME} bytes, each once"
+                f"run.files: '{name:.60}': the name is too long or is given twice; give each file"
+                f" a name of at most {LONGEST_NAME} bytes"
             )
         placed[path] = content
     if nested := [path for path in placed if not placed.keys().isdisjoint(path.parents)]:
-        raise InputError(f"run.files: '{nested[0]}' lies within another file")
+        raise InputError(f"run.files: '{nested[0]}' uses the name of another file as its folder")
     return placed
 
 
