@@ -20,7 +20,7 @@ BAD = {
     "two from standard input": (["-", "-"], "only one of the texts can come from standard input"),
     "weight twice": (
         [*CASE, "--weights", "accuracy=1,relevance=1, accuracy=0.1"],
-        "weights: 'accuracy' is there twice",
+        "weights: 'accuracy' is given twice",
     ),
     "limit nan": ([*CASE, "--max-cost", "nan"], "limit of cost must be a finite number"),
     "deeply nested": (["deep.jsonl"], "deep.jsonl:1: not a case: nested too deeply"),

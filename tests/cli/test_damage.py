@@ -235,7 +235,7 @@ def test_a_new_store_is_never_written_over_another_file(store, cli, home):
     (home / "there.db").write_text("mine")
     ended = cli("config", "store", "check", "--salvage", "there.db")
     assert ended.code == 1
-    assert re.fullmatch(r"error: store .*there.db: is there already; [^\n]+\n", ended.err)
+    assert re.fullmatch(r"error: store .*there.db: exists already; [^\n]+\n", ended.err)
     assert (home / "there.db").read_text() == "mine"
     gone = cli("config", "store", "check", "--store", "nothing.db")
     assert (gone.code, "there is no such file" in gone.err) == (1, True)

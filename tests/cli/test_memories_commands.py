@@ -53,7 +53,10 @@ def test_a_foreign_id_is_not_found(cli, notes):
 
 
 FILES = {
-    "chat.jsonl": ('{"messages": []}', "chat.jsonl:1: is a chat; memories are made of it with:"),
+    "chat.jsonl": (
+        '{"messages": []}',
+        "chat.jsonl:1: is a chat, not a memory; create memories from it with:",
+    ),
     "bad.jsonl": ('{"text": "a"}\n{"text": "b", "trust": 7}', "bad.jsonl:2: trust must be"),
 }
 

@@ -13,7 +13,7 @@ def asked(model, *more):
     ("more", "reason"),
     [
         (("twice.jsonl",), "two tasks have the id 'a'"),
-        (("bare.jsonl",), "bare.jsonl:1: 'task' must be there"),
+        (("bare.jsonl",), "bare.jsonl:1: the column 'task' is missing"),
     ],
 )
 def test_bad_input_is_one_line_and_asks_nothing(home, cli, server, model, more, reason):

@@ -28,7 +28,7 @@ def test_deleting_asks_and_says_who_needs_it(cli, embedded):
     refused = cli("memories", "collections", "delete", "notes", stdin=b"n\n")
     assert refused.code == 1
     assert "all its memories" in refused.out + refused.err
-    assert "is named by ann" in cli("memories", "collections", "delete", "notes", "--yes").err
+    assert "is used by ann" in cli("memories", "collections", "delete", "notes", "--yes").err
     assert cli("memories", "collections", "delete", "notes", "--yes", "--force").code == 0
     cli("agents", "namespaces", "create", "acme")
     assert (

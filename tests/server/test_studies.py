@@ -109,7 +109,7 @@ def test_what_is_wrong_with_a_study_is_said(serve, ask):
     url = serve()
     for changed, said in (
         ({"wrong": 1}, "unknown field 'wrong'"),
-        ({"model": "nobody/gpt"}, "nobody/gpt: there is no such model here"),
+        ({"model": "nobody/gpt"}, "nobody/gpt: the server has no such model"),
         ({"run": {"wrong": 1}}, "run: unknown field 'wrong'"),
         ({"run": {"files": {"a": {"base64": "?"}}}}, "Base64"),
         ({"run": {"files": {"a": "", "a/b": ""}}}, "uses the name of another file as its folder"),

@@ -255,7 +255,7 @@ async def test_a_collection_moves_to_another_embedder_as_a_whole(store):
     ids = (await store.apply("chats", [Add(new("a")), Add(new("b"))])).ids
     await store.apply("chats", [Forget(ids[0])])
     vectors = {ids[0]: toward(1)[:2], ids[1]: toward(0, 1)[:2]}
-    with pytest.raises(ConflictError, match="version 2 by now, not 1"):
+    with pytest.raises(ConflictError, match="version 2 now, not 1"):
         await store.replace_embeddings("chats", 1, "new/model", 2, vectors)
     with pytest.raises(InputError, match="no vector for"):
         await store.replace_embeddings("chats", 2, "new/model", 2, {ids[0]: toward(1)[:2]})

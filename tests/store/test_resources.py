@@ -173,7 +173,7 @@ def test_a_collection_that_agents_name_is_kept(resources):
         "acme",
         AgentSpec(name="bot", persona="A bot.", memories="notes"),
     )
-    with pytest.raises(InputError, match="is named by bot"):
+    with pytest.raises(InputError, match="is used by bot"):
         resources.write(kinds.delete, kinds.COLLECTIONS, "acme", "notes")
     resources.write(kinds.delete, kinds.COLLECTIONS, "acme", "notes", force=True)
     assert resources.read(kinds.list_all, kinds.COLLECTIONS, "acme") == []

@@ -136,7 +136,7 @@ def test_a_user_that_cannot_be_played_fails_its_conversation_alone(cli, files, s
 @pytest.mark.parametrize(
     ("rows", "more", "said"),
     [
-        ([{"turns": ["a"]}, {"turns": "b"}], (), "rows.jsonl:2: is no conversation"),
+        ([{"turns": ["a"]}, {"turns": "b"}], (), "rows.jsonl:2: is not a conversation"),
         ([{"turns": ["a", " "]}], (), "turn 2 is blank"),
         ([{"n": 1}], ("--each-turn", "probe"), "no row is a conversation"),
         ([{"n": 1}], ("--user-model", "local/qwen2.5-coder-1.5b"), "'goal' with --user-model"),

@@ -127,7 +127,9 @@ async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server
         with_recall = Launch(objects={name_object(recall): recall})
         assert await every(replay(store, run, settings, with_recall)) == first
         for work in (replay, perform):
-            with pytest.raises(InputError, match=r"recall is an object of the program that began"):
+            with pytest.raises(
+                InputError, match=r"recall is an object of the Python program that started"
+            ):
                 await every(work(store, run, settings))
     assert server.calls == calls
     assert len(await judge(model, settings, rounds=1)) == 4

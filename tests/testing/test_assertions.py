@@ -150,5 +150,5 @@ def test_a_mistake_in_a_test_is_said_in_a_line(session, server):
     given = "'Q', 'A', judge='probe', reference='R'"
     ran = session(f"from textevolve.testing import *\ndef test(): assert_text({given})")
     ran.assert_outcomes(failed=1)
-    ran.stdout.fnmatch_lines(["E *InputError: *does not look at the reference*"])
+    ran.stdout.fnmatch_lines(["E *InputError: *does not use the reference*"])
     assert server.calls == 0
