@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures.thread  # noqa: F401 # pyright: ignore[reportUnusedImport]
 import functools
 import sys
 import threading
@@ -44,7 +45,11 @@ def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
 
 def new_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop for our own work: uvloop's if it is installed, since it takes less time
-    for each call. A program with a running loop keeps its own."""
+    for each call. A program with a running loop keeps its own.
+
+    uvloop imports `concurrent.futures.thread`, which cannot be loaded while a program ends: this
+    module has loaded it before.
+    """
     if find_spec("uvloop") is None:
         return asyncio.new_event_loop()
     return import_module("uvloop").new_event_loop()
