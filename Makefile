@@ -76,6 +76,7 @@ lint: $(READY)
 	$(BIN)/pyright --pythonplatform Windows $(SYSTEM)
 	$(BIN)/pyright --pythonplatform Darwin $(SYSTEM)
 	$(BIN)/lint-imports
+	$(BIN)/deptry src
 	$(BIN)/python tools/house.py --short
 
 bench: $(READY)
