@@ -1,4 +1,4 @@
-"""Hooks of the site's build: pages generated from the code in each build, and `llms.txt`."""
+"""Hooks of the site's build: pages and a schema, generated from the code, and `llms.txt`."""
 
 from __future__ import annotations
 
@@ -23,29 +23,41 @@ from textevolve.cli.app import app
 from textevolve.judges.shipped_rubrics import load_rubric, shipped_rubrics
 from textevolve.metrics import label_metrics
 from textevolve.settings import ENVIRONMENT
+from textevolve.studies.study_file import schema_of_all
 
 ROOT = Path(__file__).parent.parent
 OPENAPI = ROOT / "tests" / "guards" / "frozen" / "openapi.json"
 """The server's description of itself, which a test compares with that of a running server."""
 SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Example|Examples):$", re.MULTILINE)
+SCHEMA = "schema/study.json"
+"""The path by which files of studies name their schema; it stays the same."""
+OWNER = "OWNER/textevolve"
+SITE = "https://OWNER.github.io/textevolve/"
+"""The repository and the site in the texts, which a build replaces by its own."""
 WIDTH = 100
 PAGES: list[Any] = []
 Config = Mapping[str, Any]
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the generated pages."""
+    """Add the generated pages and the schema of studies."""
     pages = {"commands": write_commands, "names": write_names, "lists": write_lists}
     for name, write in pages.items():
         path = f"reference/{name}.md"
         files.append(File.generated(config, path, content="\n".join(write()) + "\n"))
+    schema = {"$id": f"{config['site_url'] or ''}{SCHEMA}", **schema_of_all()}
+    content = json.dumps(schema, indent=2, ensure_ascii=False)
+    files.append(File.generated(config, SCHEMA, content=f"{content}\n"))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Config, files: Files) -> str:
-    """Link files outside of `docs` in the repository, and keep the text for `llms.txt`."""
+    """Link files outside of `docs` in the repository, name its owner, and keep the text for
+    `llms.txt`."""
     repository = config["extra"]["social"][0]["link"]
     markdown = markdown.replace("](../", f"]({repository}/blob/main/")
+    owner = "/".join(repository.split("/")[-2:])
+    markdown = markdown.replace(OWNER, owner).replace(SITE, config["site_url"] or SITE)
     page.meta["text"] = markdown
     return markdown
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 import typer.main
+import yaml
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 import textevolve
@@ -37,6 +39,7 @@ from textevolve.settings import ENVIRONMENT, Settings
 from textevolve.studies.evaluate import unusable
 from textevolve.studies.evaluate_spec import DebateParameters, explicit_parameters
 from textevolve.studies.judged_report import candidate_rows
+from textevolve.studies.study_file import read_study, schema_of_all
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -310,6 +313,32 @@ def test_packages_of_the_site_are_pinned_as_all_others():
     assert {name: pins[name] for name in pins.keys() & others} == {
         name: others[name] for name in pins.keys() & others
     }
+
+
+PROMPTS = [
+    ["Hi {a}", {"file": "a.txt"}],
+    {"one": "Hi {a}"},
+    {"one": [{"role": "user", "content": "{a}"}]},
+]
+STUDIES = [
+    {"kind": "evaluate", "cases": ["input", "output"], "weights": "accuracy=1", "agents": ["Ann"]},
+    {"kind": "evaluate", "cases": "cases.csv", "weights": {"accuracy": 1}, "agents": "Ann,Bob"},
+    {"kind": "agreement", "items": "items.csv", "judge": "probe", "good": 1},
+    {"kind": "calibrate", "template": {"ask": "Hi {a}"}, "data": "rows.csv"},
+    *({"kind": "compare", "prompts": prompts, "data": "rows.csv"} for prompts in PROMPTS),
+]
+
+
+def test_the_schema_takes_what_a_study_file_may_have(home):
+    schema = Draft202012Validator(schema_of_all())
+    pages = [yaml.safe_load(code) for _, code in blocks("yaml") if re.search("^kind:", code, re.M)]
+    (home / "a.txt").write_text("Hi {a}")
+    assert len(pages) >= 2
+    for study in [*pages, *STUDIES]:
+        schema.validate(study)
+        read_study(study)
+    wrong = {"kind": "compare", "prompts": {"a": [{"role": "nobody", "content": "{a}"}]}}
+    assert not any(map(schema.is_valid, [wrong, {**STUDIES[0], "jugde": "probe"}, {"kind": "no"}]))
 
 
 def headings(text):

@@ -81,7 +81,9 @@ def _as_several(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Several: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
+Several: TypeAlias = Annotated[
+    tuple[str, ...], BeforeValidator(_as_several, json_schema_input_type=str | tuple[str, ...])
+]
 """One or more texts; a single text needs no brackets, as in a YAML file."""
 
 

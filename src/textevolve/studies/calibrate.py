@@ -149,7 +149,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         lt=1,
     )
 
-    @field_validator("template", mode="before")
+    @field_validator("template", mode="before", json_schema_input_type=str | dict[str, str])
     @classmethod
     def _write_templates(cls, template: Any) -> Any:
         if not isinstance(template, Mapping):

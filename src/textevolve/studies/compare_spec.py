@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
@@ -134,6 +134,12 @@ def read_chat(text: str, source: str) -> list[Any]:
     except (InputError, ValidationError) as error:
         reason = explain(error) if isinstance(error, ValidationError) else error
         raise InputError(f"{source}: {reason}") from None
+
+
+Prompts: TypeAlias = (
+    tuple[str | NamedPrompt | dict[str, str], ...] | dict[str, str | tuple[ChatMessage, ...]]
+)
+"""Prompts in a study file or in Python: a list, or a mapping from names to templates or chats."""
 
 
 def take_prompts(prompts: Any) -> Any:
@@ -303,7 +309,7 @@ class CompareSpec(MappedSpec):
         0, "The seed of the outputs and of the significance tests.", group="Advanced"
     )
 
-    @field_validator("prompts", mode="before")
+    @field_validator("prompts", mode="before", json_schema_input_type=Prompts)
     @classmethod
     def _take_prompts(cls, value: Any) -> Any:
         return take_prompts(value)

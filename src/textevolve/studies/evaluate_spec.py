@@ -63,14 +63,19 @@ def _read_weights(source: object) -> object:
     return weights
 
 
-WeightsOption: TypeAlias = Annotated[dict[str, float], BeforeValidator(_read_weights)]
+WeightsOption: TypeAlias = Annotated[
+    dict[str, float],
+    BeforeValidator(_read_weights, json_schema_input_type=str | dict[str, float]),
+]
 
 
 def _join_names(names: object) -> object:
     return ",".join(cast("Iterable[str]", names)) if isinstance(names, list | tuple) else names
 
 
-AgentNames: TypeAlias = Annotated[str, BeforeValidator(_join_names)]
+AgentNames: TypeAlias = Annotated[
+    str, BeforeValidator(_join_names, json_schema_input_type=str | tuple[str, ...])
+]
 """The names of stored agents, separated by commas; Python may pass them as a list."""
 
 

@@ -37,7 +37,7 @@ from textevolve.wiring import Workbench
 
 # Whether judges see the texts of a pair in both orders, or only as given.
 Orders = Literal["both", "given"]
-GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str)]
+GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str, json_schema_input_type=str | float)]
 """The label of single responses that means "good", or the least good grade, as a text."""
 
 

@@ -4,6 +4,7 @@ specification."""
 from __future__ import annotations
 
 import inspect
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -95,10 +96,12 @@ OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar
 
 def schema_of_all() -> dict[str, Any]:
     """Return the JSON schema of all study files."""
+    schemas = [schema_of(kind) for kind in kinds()]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A TextEvolve study",
-        "oneOf": [schema_of(kind) for kind in kinds()],
+        "oneOf": schemas,
+        "$defs": dict(ChainMap(*(schema.pop("$defs", {}) for schema in schemas))),
     }
 
 
