@@ -6,6 +6,7 @@ import pytest
 
 from flat_verbs import evaluate
 from textevolve import Agent, Profile, Settings
+from textevolve.debate.profile import load_profile
 from textevolve.errors import FatalModelError
 from textevolve.events import CallFinished
 from textevolve.llm.weights import fetch
@@ -66,14 +67,15 @@ def test_the_smallest_model_debates_and_is_probed(settings):
 
 @pytest.mark.slow
 def test_the_default_model_puts_the_answers_of_the_demo_in_their_order(settings):
-    """`make demo`: three agents, three candidates, one question, short arguments."""
+    """`make demo` with two of its three agents: three candidates, short arguments."""
     model = have("qwen2.5-coder-1.5b", settings)
     names = ("question", "first", "second", "third")
     question, *candidates = ((DEMO / f"{n}.txt").read_text(encoding="utf-8") for n in names)
-    profile = str(DEMO / "profile.yaml")
+    profile = load_profile(str(DEMO / "profile.yaml"))
+    profile = profile.model_copy(update={"agents": profile.agents[:2]})
     result = evaluate(question, candidates, model=model, settings=settings, profile=profile)
     assert result.coverage == 1
-    assert result.tensor.shape == (1, 3, 3, 1)
+    assert result.tensor.shape == (1, 2, 3, 1)
     good, poor, beside = result.scores
     assert good > poor + 1
     assert poor > beside + 1
