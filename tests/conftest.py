@@ -26,6 +26,7 @@ from postgres_server import PostgresServer, address_of
 from textevolve import Settings
 from textevolve.cli import main
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.store import Store
 
 # For the tests of our own plugin; pytest wants it named here.
 pytest_plugins = "pytester"
@@ -152,6 +153,13 @@ def postgres_name(postgres):
     name = postgres.create()
     yield name
     postgres.drop(name)
+
+
+@pytest.fixture
+def resources(home):
+    """The store of all commands, opened."""
+    with closing(Store(str(home / "store.db"))) as store:
+        yield store
 
 
 @pytest.fixture
@@ -308,3 +316,16 @@ def spawn(home):
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as started:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        opened = started.chromium.launch(executable_path=path, args=options)
+        yield opened
+        opened.close()

@@ -7,7 +7,6 @@ import pytest
 
 from textevolve.labelling.tasks import GivenLabel
 from textevolve.store import labelling as stored_labels
-from textevolve.store.repository import Store
 
 ROWS = [
     {"frage": f"What is {n} + {n}?", "gut": f"It is {2 * n}.", "schlecht": f"{2 * n + 1}", "nr": n}
@@ -23,30 +22,23 @@ def rows(home):
     return path
 
 
-@pytest.fixture
-def kept(home):
-    opened = Store(str(home / "store.db"))
-    yield opened
-    opened.close()
-
-
-def label_all(kept, name, answers, who="ann"):
+def label_all(resources, name, answers, who="ann"):
     """What a person says of each item; `answers` takes the item."""
-    task = kept.read(stored_labels.find_task, "default", name)
-    items, _ = kept.read(stored_labels.read_task, task.id)
+    task = resources.read(stored_labels.find_task, "default", name)
+    items, _ = resources.read(stored_labels.read_task, task.id)
     for position, item in enumerate(items):
-        kept.write(stored_labels.keep_label, task, GivenLabel(position, who, answers(item)))
+        resources.write(stored_labels.keep_label, task, GivenLabel(position, who, answers(item)))
     return items
 
 
-def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, kept, home):
+def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, resources, home):
     assert "no labelling tasks" in cli("labels", "list").out
     made = cli("labels", "create", "mine", rows, *MAPPED)
     assert "made default/mine: 12 pairs to label" in made.out
     assert "unread: nr" in made.err
     assert "Nobody has labelled anything yet" in cli("labels", "show", "mine").out
-    label_all(kept, "mine", lambda item: "first")
-    label_all(kept, "mine", lambda item: "tie" if item.place == 0 else "first", "bob")
+    label_all(resources, "mine", lambda item: "first")
+    label_all(resources, "mine", lambda item: "tie" if item.place == 0 else "first", "bob")
     assert "mine: pairs, 12 to label; ann 12, bob 12" in cli("labels", "list").out
     shown = cli("labels", "show", "mine").out
     assert "people differ on 1 of 12 items" in shown
@@ -62,10 +54,10 @@ def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, kep
     assert "no labelling task 'mine'" in cli("labels", "show", "mine").err
 
 
-def test_labels_are_what_a_judge_is_measured_on(cli, rows, kept, server, model):
+def test_labels_are_what_a_judge_is_measured_on(cli, rows, resources, server, model):
     cli("labels", "create", "mine", rows, *MAPPED)
     rng = random.Random(1)
-    label_all(kept, "mine", lambda item: rng.choice(["first", "second", "tie"]))
+    label_all(resources, "mine", lambda item: rng.choice(["first", "second", "tie"]))
     ended = cli("bench", "agreement", "labelling:mine", "--judge", "probe", "-m", model, "--json")
     assert ended.code == 0, ended.err
     (found,) = ended.rows

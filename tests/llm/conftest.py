@@ -1,12 +1,15 @@
 """What the tests of the model door share: a scripted server and a client of it."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from textevolve.errors import FatalModelError
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
-from textevolve.settings import Timeouts
+from textevolve.llm.weights import fetch
+from textevolve.settings import Timeouts, read_settings
 
 
 @pytest.fixture
@@ -26,6 +29,16 @@ async def hasty(server: ScriptedServer) -> AsyncIterator[OpenAIClient]:
     """For servers that never answer."""
     async with OpenAIClient(server.url, "scripted", timeouts=Timeouts(read=0.1)) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def smollm() -> Path:
+    """The real file, by the real way; kept where the user's weights are."""
+    settings = read_settings()
+    try:
+        return fetch("smollm2-135m", settings)
+    except FatalModelError as error:
+        pytest.skip(f"the smallest weights cannot be had here: {error}")
 
 
 @pytest.fixture(autouse=True)

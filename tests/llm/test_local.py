@@ -12,14 +12,13 @@ import gguf
 import pytest
 from pydantic import SecretStr
 
-from textevolve.errors import AccessError, FatalModelError, SettingsError, TooLongError
+from textevolve.errors import AccessError, SettingsError, TooLongError
 from textevolve.llm import hardware, local
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.gguf import read_header
 from textevolve.llm.local import LocalServer, serve
 from textevolve.llm.model import Message, Request, Response
-from textevolve.llm.weights import fetch
-from textevolve.settings import Local, read_settings
+from textevolve.settings import Local
 
 # One thread where much is computed: two on two cores that another test shares wait for each other,
 # which was measured to take six times as long.
@@ -33,16 +32,6 @@ SCHEMA = json.dumps(
         "additionalProperties": False,
     }
 )
-
-
-@pytest.fixture(scope="session")
-def smollm() -> Path:
-    """The real file, by the real way; kept where the user's weights are."""
-    settings = read_settings()
-    try:
-        return fetch("smollm2-135m", settings)
-    except FatalModelError as error:
-        pytest.skip(f"the smallest weights cannot be had here: {error}")
 
 
 @pytest.fixture(scope="module")

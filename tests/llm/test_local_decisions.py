@@ -12,13 +12,12 @@ from pathlib import Path
 import gguf
 import pytest
 
-from textevolve.errors import CapabilityError, FatalModelError, TooLongError
+from textevolve.errors import CapabilityError, TooLongError
 from textevolve.llm.decisions import choice, decide, predicate, score
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import resolve
-from textevolve.llm.weights import fetch
-from textevolve.settings import Local, Settings, read_settings
+from textevolve.settings import Local, Settings
 
 TEMPLATE = (
     "<|im_start|>user\n{{ state }}\n\n{{ instructions }}\n"
@@ -75,12 +74,8 @@ def test_a_file_of_ones_own_is_known_by_its_header(folder: Path, settings: Setti
 
 
 @pytest.mark.slow
-async def test_it_decides_and_does_not_chat(settings: Settings):
-    try:
-        weights = fetch("smollm2-135m", read_settings())
-    except FatalModelError as error:
-        pytest.skip(f"the smallest weights cannot be had here: {error}")
-    make_decider(weights, settings.weights_folder / "mine.gguf")
+async def test_it_decides_and_does_not_chat(settings: Settings, smollm: Path):
+    make_decider(smollm, settings.weights_folder / "mine.gguf")
     async with AsyncExitStack() as stack:
         client, _, _ = await open_client("local/mine", settings, stack)
         assert client.decision_wire == "systemone"

@@ -9,27 +9,16 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from textevolve.errors import FatalModelError
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.local import serve
 from textevolve.llm.model import Message, Request
 from textevolve.llm.quantize import quantize_file, quantized_name
-from textevolve.llm.weights import fetch
-from textevolve.settings import Local, read_settings
+from textevolve.settings import Local
 
 ASKED = Request(
     messages=(Message("user", ("What is the capital of France?",)),), max_tokens=8, temperature=0.0
 )
 FORCED = replace(ASKED, forced="The capital of France is Paris.", top_logprobs=1)
-
-
-@pytest.fixture(scope="module")
-def smollm() -> Path:
-    settings = read_settings()
-    try:
-        return fetch("smollm2-135m", settings)
-    except FatalModelError as error:
-        pytest.skip(f"the smallest weights cannot be had here: {error}")
 
 
 async def ask(path: Path) -> tuple[str, list[float]]:

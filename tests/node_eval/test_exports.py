@@ -1,6 +1,7 @@
 """Exports of Phoenix, MLflow and LangSmith give the nodes that the same run's OTLP gives.
 
-The files are in `fixtures/exports`; `fixtures/export.py` made them with the tools themselves.
+The tools themselves wrote the files in `fixtures/exports`; git keeps the script that did it, at
+e8f392a6: tests/node_eval/fixtures/export.py.
 """
 
 import json

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,26 +11,11 @@ import pytest
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Note, Report, Transcript, Utterance
 from textevolve.report.html import write_html
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
-]
+pytestmark = pytest.mark.slow
 
 Open = Callable[..., Any]
 SCORES = ((0.9, 0.2), (0.4, 0.4), (0.1, 0.8), (None, 0.5), (0.6, 0.65))
 """Of five rows those of two variants; the first of row 3 failed."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as started:
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

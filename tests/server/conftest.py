@@ -3,8 +3,6 @@ look at its pages."""
 
 import asyncio
 import json
-import os
-import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -119,7 +117,6 @@ def ask():
     return send
 
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 WIDTHS = (1280, 390)
 STRICT = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 """No page has script or style of its own within it."""
@@ -138,18 +135,6 @@ FOCUSED = """() => {
   return document.querySelectorAll("[data-seen='no']").length;
 }"""
 LEFT = "() => [...document.querySelectorAll(\"[data-seen='no']\")].map((e) => e.outerHTML)"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium: apt-get install chromium")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as started:
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

@@ -21,15 +21,8 @@ from textevolve.server.identity import Caller
 from textevolve.server.limits import UsageLimits
 from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.server.pages import runs
-from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeyLimits, KeySpec
-
-
-@pytest.fixture
-def resources(home):
-    with closing(Store(str(home / "store.db"))) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.agents.resources import AgentSpec, NamespaceSpec
-from textevolve.store import Store, kinds
+from textevolve.agents.resources import AgentSpec
+from textevolve.store import kinds
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -16,13 +16,11 @@ OURS = "http://127.0.0.1:8400"
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is in beta")
 @pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
-def test_examples_run(serve, code, capsys, home, model):
+def test_examples_run(serve, code, capsys, resources, model):
     pytest.importorskip(re.search(r"^from (\w+)", code)[1])
-    store = Store(str(home / "store.db"))
-    store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
+    resources.ensure_namespace("acme")
     agent = AgentSpec(name="guide", persona="You are a guide.")
-    store.write(kinds.create, kinds.AGENTS, "acme", agent)
-    store.close()
+    resources.write(kinds.create, kinds.AGENTS, "acme", agent)
     decides = "/v1" not in code
     code = code.replace(OURS, serve(judge="probe+rules")).replace("local/minilm", model)
     namespace = {"__name__": "docs"}

@@ -1,4 +1,4 @@
-"""Labelling by page: blind, in each person's order, kept before the next item."""
+"""Labelling by page: blind, in each person's order, resources before the next item."""
 
 import re
 
@@ -10,7 +10,6 @@ from textevolve.labelling.tasks import LabelItem, TaskSpec
 from textevolve.store import keys as stored_keys
 from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
-from textevolve.store.repository import Store
 
 PAIRS = TaskSpec(kind="pairs", source="secret-model.csv", instructions="Look for <b>facts</b>.")
 HIDDEN = ("secret-model", "llama-9")
@@ -29,16 +28,9 @@ def make_items(number):
 
 
 @pytest.fixture
-def kept(home):
-    opened = Store(str(home / "store.db"))
-    opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="default"))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def task(kept):
-    return kept.write(stored_labels.create_task, "default", "mine", PAIRS, make_items(5))
+def task(resources):
+    resources.ensure_namespace("default")
+    return resources.write(stored_labels.create_task, "default", "mine", PAIRS, make_items(5))
 
 
 class Person(Visitor):
@@ -75,7 +67,7 @@ class Person(Visitor):
         return ("first", "second")[shown.index("good")]
 
 
-def test_somebody_labels_is_led_on_and_comes_back(serve, kept, task):
+def test_somebody_labels_is_led_on_and_comes_back(serve, resources, task):
     url = serve()
     ann = Person(url)
     assert ann.get("/labelling") == 200
@@ -90,7 +82,7 @@ def test_somebody_labels_is_led_on_and_comes_back(serve, kept, task):
         ann.post(f"/labelling/{task.id}", item=ann.item, answer=ann.better, note="because\r\nyes")
     assert [item for item, _ in seen] == [0, 1, 2, 3, 4]
     assert {better for _, better in seen[:4]} == {"first", "second"}
-    labels = kept.read(stored_labels.read_labels, task.id, "Ann Lee")
+    labels = resources.read(stored_labels.read_labels, task.id, "Ann Lee")
     assert [one.answer for one in labels] == ["first"] * 5
     assert labels[0].note == "because\nyes"
     # Looking back shows what was said, and another answer takes its place.
@@ -102,7 +94,7 @@ def test_somebody_labels_is_led_on_and_comes_back(serve, kept, task):
     assert Person(url).get(f"/labelling/{task.id}") == 200
 
 
-def test_forms_that_cannot_be_used_are_refused(serve, kept, task):
+def test_forms_that_cannot_be_used_are_refused(serve, resources, task):
     ann = Person(serve())
     ann.begin(task, "ann")
     for path, fields, status, said in (
@@ -114,7 +106,7 @@ def test_forms_that_cannot_be_used_are_refused(serve, kept, task):
     ):
         assert ann.post(f"/labelling/{task.id}{path}", **fields) == status, fields
         assert said in ann.text, fields
-        assert kept.read(stored_labels.get_task, task.id).done == {}, fields
+        assert resources.read(stored_labels.get_task, task.id).done == {}, fields
 
 
 def test_names_are_shown_as_text_and_lead_nowhere_else(serve, task):
@@ -130,12 +122,12 @@ def test_names_are_shown_as_text_and_lead_nowhere_else(serve, task):
     assert ann.post("/labelling/name", name="a" * 61, then="") == 400
 
 
-def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, kept, task, ask):
+def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, resources, task, ask):
     keys = pytest.importorskip("textevolve.store.keys")
-    kept.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="other"))
+    resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="other"))
 
     def add(name, *scopes, namespaces=()):
-        return kept.write(
+        return resources.write(
             stored_keys.add_key, name, keys.KeySpec(scopes=scopes, namespaces=namespaces)
         )[1]
 
@@ -155,13 +147,13 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, ke
     assert "mine" not in send(other, f"{url}/labelling")[1]
     assert send("te_none", path)[0] == 401
     assert send(ann, path, [("item", 0), ("answer", "tie")])[0] == 303
-    assert kept.read(stored_labels.get_task, task.id).done == {"ann's key": 1}
+    assert resources.read(stored_labels.get_task, task.id).done == {"ann's key": 1}
 
 
 @pytest.mark.slow
-def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
+def test_a_task_is_labelled_by_keyboard_alone(serve, resources, page, check_page):
     items = make_items(6)
-    task = kept.write(stored_labels.create_task, "default", "mine", PAIRS, items)
+    task = resources.write(stored_labels.create_task, "default", "mine", PAIRS, items)
     url = serve()
     page.goto(f"{url}/labelling/{task.id}")
     page.locator("#name").focus()
@@ -195,7 +187,7 @@ def test_a_task_is_labelled_by_keyboard_alone(serve, kept, page, check_page):
     press("a", item=5)
     page.keyboard.press("2")
     page.wait_for_selector("h1:has-text('All labelled')")
-    labels = kept.read(stored_labels.read_labels, task.id, "ann")
+    labels = resources.read(stored_labels.read_labels, task.id, "ann")
     answers = [one.answer for one in labels]
     shown = ["first", "second", "tie", "tie", "first", "second"]
     turned = {"first": "second", "second": "first", "tie": "tie"}

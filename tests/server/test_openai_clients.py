@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from textevolve.agents.resources import AgentSpec, NamespaceSpec
+from textevolve.agents.resources import AgentSpec
 from textevolve.llm.testing import Answer
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
 
 HELLO = [{"role": "user", "content": "Hello?"}]
 CALL_ID = r"call_[0-9a-f]{12}"  # as the model gave it
@@ -36,12 +36,10 @@ def calls_tool(body, _number):
 
 
 @pytest.fixture
-def url(serve, home):
-    store = Store(str(home / "store.db"))
-    store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
+def url(serve, resources):
+    resources.ensure_namespace("acme")
     agent = AgentSpec(name="guide", persona="You are a guide.")
-    store.write(kinds.create, kinds.AGENTS, "acme", agent)
-    store.close()
+    resources.write(kinds.create, kinds.AGENTS, "acme", agent)
     return serve(judge="probe")
 
 

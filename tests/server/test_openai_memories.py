@@ -6,9 +6,9 @@ import json
 import pytest
 from plain_http import wait_for
 
-from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
+from textevolve.agents.resources import AgentSpec, CollectionSpec
 from textevolve.llm.testing import Answer
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
 
 OSLO = ["I live in Oslo."]
 BERGEN = [*OSLO, "Fine.", "I work in Bergen."]
@@ -47,15 +47,13 @@ def notes(server):
 
 
 @pytest.fixture
-def acme(home, model):
-    store = Store(str(home / "store.db"))
-    store.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
+def acme(resources, model):
+    resources.ensure_namespace("acme")
     chats = CollectionSpec(name="chats", embedder=model, dimension=32)
-    store.write(kinds.create, kinds.COLLECTIONS, "acme", chats)
+    resources.write(kinds.create, kinds.COLLECTIONS, "acme", chats)
     guide = AgentSpec(name="guide", persona="A guide.", memories="chats")
-    store.write(kinds.create, kinds.AGENTS, "acme", guide)
-    yield store
-    store.close()
+    resources.write(kinds.create, kinds.AGENTS, "acme", guide)
+    return resources
 
 
 @pytest.fixture

@@ -5,14 +5,11 @@ import contextlib
 import itertools
 import json
 import logging
-from contextlib import closing
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
-
-from textevolve.store import Store
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -39,10 +36,9 @@ SECRET = "the-operators-own-key-which-no-answer-holds"
 
 
 @pytest.mark.slow
-def test_no_request_makes_the_server_fail(serve, home, caplog):
+def test_no_request_makes_the_server_fail(serve, resources, caplog):
     caplog.set_level(logging.ERROR, "textevolve.server")
-    with closing(Store(str(home / "store.db"))) as resources:
-        resources.ensure_namespace("acme")
+    resources.ensure_namespace("acme")
     url = serve(SECRET, judge="probe")
     leave = {"Authorization": f"Bearer {SECRET}"}
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json", headers=leave)

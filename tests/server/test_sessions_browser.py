@@ -11,15 +11,8 @@ from plain_http import Visitor, fetch
 from textevolve.server import identity
 from textevolve.server.browser import csrf_token, make_cookie
 from textevolve.server.options import ServerOptions
-from textevolve.store import Store
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec
-
-
-@pytest.fixture
-def resources(home):
-    with closing(Store(str(home / "store.db"))) as opened:
-        yield opened
 
 
 @pytest.fixture

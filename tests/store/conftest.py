@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -76,29 +76,6 @@ def make_entry() -> Callable[..., JournalEntry]:
     return make
 
 
-@pytest.fixture
-def python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts Python processes on a script; those that still run at the end are killed."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(script: str, *arguments: str) -> subprocess.Popen[str]:
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-c", script, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
 @dataclass
 class MemoryPlace:
     """A database of memories, and how namespaces and collections get into it."""
@@ -139,6 +116,15 @@ def memory_location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         name = request.getfixturevalue("postgres_name")
         return request.getfixturevalue("postgres").address(name)
     return str(tmp_path / "memories.db")
+
+
+@pytest.fixture
+def resources(memory_location: str) -> Iterator[Store]:
+    """A store with two namespaces."""
+    with closing(Store(memory_location)) as opened:
+        for name in ("acme", "other"):
+            opened.ensure_namespace(name)
+        yield opened
 
 
 @pytest.fixture

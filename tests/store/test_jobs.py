@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import ConflictError, InputError
 from textevolve.spec import Frozen
 from textevolve.store import jobs as stored_jobs
-from textevolve.store import kinds
 from textevolve.store.jobs import database_time
 from textevolve.store.repository import Store
 
@@ -25,15 +23,6 @@ class Plan(Frozen):
     name: str
     study: Mapping[str, Any] = {}
     note: str = ""
-
-
-@pytest.fixture
-def resources(memory_location: str) -> Iterator[Store]:
-    opened = Store(memory_location)
-    for name in ("acme", "other"):
-        opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
-    yield opened
-    opened.close()
 
 
 def now_of(resources):

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import InputError
 from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
 from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
-from textevolve.store.repository import Store
 
 PAIRS = TaskSpec(kind="pairs", source="rows.csv")
 
@@ -20,15 +18,6 @@ def make_items(number, text="text"):
     return [
         LabelItem(n, f"id{n}", f"in {n}", (f"{text} {n} a", f"{text} b")) for n in range(number)
     ]
-
-
-@pytest.fixture
-def resources(memory_location):
-    opened = Store(memory_location)
-    for name in ("acme", "other"):
-        opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
-    yield opened
-    opened.close()
 
 
 def test_a_task_is_kept_with_its_items_and_what_each_person_said(resources):

@@ -77,11 +77,11 @@ def check_whole(location):
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_leaves_no_half_change(path, sqlite_place, python):
+def test_a_process_that_is_killed_leaves_no_half_change(path, sqlite_place, spawn):
     sqlite_place.resources.close()
     rng, before = random.Random(3), 0
     for _ in range(2):
-        process = python(WORK, str(path), "1000")
+        process = spawn(path, "1000", script=WORK)
         assert process.stdout.readline() == "ready\n"
         for _ in range(rng.randrange(before, before + 4)):
             process.stdout.readline()

@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
 from textevolve.errors import StoreError
 from textevolve.store import open_store, sqlite
 from textevolve.store.sqlite import sqlite3
-
-Python = Callable[..., Popen[str]]
 
 
 def execute(path: Path, *statements: str) -> list[tuple[object, ...]]:
@@ -81,14 +77,14 @@ except StoreError as error:
 """
 
 
-def test_a_place_that_may_not_be_written_is_named_so(python: Python) -> None:
+def test_a_place_that_may_not_be_written_is_named_so(spawn) -> None:
     # Not below tmp_path, whose parents the unprivileged user may not enter.
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         open_store(folder / "store.db").close()
         (folder / "store.db").chmod(0o444)
         folder.chmod(0o555)
-        output, errors = python(READ_ONLY, str(folder / "store.db")).communicate()
+        output, errors = spawn(folder / "store.db", script=READ_ONLY).communicate()
         folder.chmod(0o755)
     assert errors == ""
     assert "be written" in output

@@ -13,7 +13,7 @@ from memory_script import remember
 
 from textevolve.agents.resources import CollectionSpec
 from textevolve.errors import InputError
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
 from textevolve.studies.dialogue_rows import read_dialogues, take_dialogues
 
 NEAR = ("--floor", "-1")
@@ -30,13 +30,6 @@ CHATS = (
     chat("FACT: Lou has a cat.", id="c"),
 )
 HELD = ["Alex lives in Porto.", "Kim is a nurse.", "Lou has a cat."]
-
-
-@pytest.fixture
-def resources(home):
-    opened = Store(str(home / "store.db"))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
