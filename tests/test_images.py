@@ -68,7 +68,7 @@ def test_nothing_else_passes_for_an_image(url):
     ("value", "said"),
     [
         ("bad.txt", "x: bad.txt: is not an image that models take"),
-        ("https://a.b/c.png", "x: https://a.b/c.png: no address is fetched"),
+        ("https://a.b/c.png", "x: https://a.b/c.png: images are not fetched"),
         ("data:image/png,raw", "x: a data URL of an image is data:image/png;base64, and valid"),
         (7, "x: an image is a path, bytes, a data URL, or an object with one of these"),
         ("large.png", "x: large.png: an image may have 20 MiB"),

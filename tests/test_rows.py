@@ -40,7 +40,7 @@ def test_cases_and_labelled_items_are_kept(tmp_path):
 def test_a_key_that_is_there_twice_is_refused_with_its_line(tmp_path, line):
     path = tmp_path / "cases.jsonl"
     path.write_text('{"input": "q", "candidates": ["a"]}\n' + line)
-    with pytest.raises(InputError, match=r"cases\.jsonl:2: '(input|x)' is there twice"):
+    with pytest.raises(InputError, match=r"cases\.jsonl:2: the key '(input|x)' is there twice"):
         list(read_rows(str(path), "case", lambda _: True))
 
 

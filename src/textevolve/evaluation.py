@@ -110,7 +110,10 @@ def check_images(case: Case) -> None:
         check_image(f"image {number} of the input", url)
     if case.candidate_images and len(case.candidate_images) != len(case.candidates):
         own, texts = len(case.candidate_images), len(case.candidates)
-        raise InputError(f"candidate_images: has {own} entries for {texts} candidates")
+        raise InputError(
+            f"candidate_images: has {own} entries for {texts} candidates; give one list of images"
+            " for each candidate"
+        )
     for place, own in enumerate(case.candidate_images, 1):
         for number, url in enumerate(own, 1):
             check_image(f"image {number} of candidate {place}", url)

@@ -146,4 +146,4 @@ def _load(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise SettingsError('patches need: pip install "textevolve[patches]"') from None
+        raise SettingsError('patches need a package: pip install "textevolve[patches]"') from None

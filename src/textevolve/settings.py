@@ -212,7 +212,8 @@ def store_location(location: str | StoreLocation) -> StoreLocation:
         return Path(location)
     if scheme not in ("postgresql", "postgres"):
         raise ValueError(
-            f"there is no store at {scheme}:// addresses; give a path or a postgresql:// address"
+            f"stores at {scheme}:// addresses are not possible; give a path or a postgresql://"
+            " address"
         )
     return StoreAddress(f"postgresql://{address}")
 

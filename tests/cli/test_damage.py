@@ -221,7 +221,7 @@ def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store,
     assert cli("runs", "list", "--json", "--store", "copy.db").rows[0]["status"] == "interrupted"
     refused = cli("runs", "resume", first, "--store", "copy.db")
     assert refused.code == 2
-    assert "some of its cases are missing; give its command again" in refused.err
+    assert "some of its cases are missing; start its command again" in refused.err
     options = ("-m", sound["model"], "--convergence", "none", "--readout", "verbalized")
     calls = sound["server"].calls
     ended = cli("evaluate", "cases.jsonl", *options, "--json", "--store", "copy.db")

@@ -72,7 +72,7 @@ def test_what_cannot_be_compared_is_said_before_anything_is_asked(cli, server, j
     (judged / "cases.csv").write_text(f"id,input,candidate_1\nr0,Something else?,{GOOD}\n")
     other = cli(*command(model, "--no-worse-than", "main"))
     assert (other.code, server.calls) == (2, calls)
-    assert "case 'r0' is not the same in both" in other.err
+    assert "case 'r0' has another input" in other.err
     (judged / "t.txt").write_text("Say {input}.")
     compare = ("compare", "-p", "t.txt", "-m", model, "-d", "cases.csv")
     kind = cli(*compare, "--metric", "exact", "--label", "candidate_1", "--no-worse-than", "main")

@@ -107,5 +107,5 @@ def test_long_text_is_packed_and_comes_back(length: int) -> None:
 
 def test_what_is_no_json_is_refused_by_name() -> None:
     case = Case("x", ("y",), "7", {"rounds": object()})
-    with pytest.raises(StoreError, match="case '7' cannot be kept"):
+    with pytest.raises(StoreError, match="case '7' cannot be stored"):
         documents.dump_case(case)

@@ -27,7 +27,7 @@ class NamespaceSpec(Frozen):
     """An isolated workspace: resources of one namespace cannot be reached from another."""
 
     name: ResourceName = option(description="The namespace's name.", argument=True)
-    description: str = option("", "Its purpose.")
+    description: str = option("", "The purpose, as a note for people.")
     tokens_per_day: int | None = option(
         None,
         "The most tokens a day (UTC) that a server lets models read and write for this namespace.",
@@ -50,7 +50,7 @@ class CollectionSpec(Frozen):
     dimension: int | None = option(
         None, "The dimension of the embeddings; default: measured with a call.", ge=1
     )
-    description: str = option("", "Its purpose.")
+    description: str = option("", "The purpose, as a note for people.")
 
 
 class AgentSpec(Frozen):
@@ -71,7 +71,7 @@ class AgentSpec(Frozen):
         None, "The collection that stores what the agent learns in chats."
     )
     insights: str | None = option(None, "The collection that stores the agent's insights.")
-    description: str = option("", "Its purpose.")
+    description: str = option("", "The purpose, as a note for people.")
 
     @property
     def written(self) -> tuple[str, ...]:

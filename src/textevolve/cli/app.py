@@ -99,7 +99,7 @@ def load_command(name: str, entry: CommandEntry) -> Any:
     """Import a command and return it with its options; for a group, return it without importing its
     commands."""
     if entry.below:
-        more = f"\n\nWithout a command, `{entry.default}` is meant." if entry.default else ""
+        more = f"\n\nIf no command is given, `{entry.default}` runs." if entry.default else ""
         return LazyGroup(
             below=entry.below,
             default=entry.default,
@@ -141,7 +141,8 @@ def _show_version(requested: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Version.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Options before any command."""

@@ -84,7 +84,7 @@ MEASURE = {
             ),
             "ablate": _command(
                 "study:ablation",
-                "Find out whether a debate pays on your own items.",
+                "Measure whether a debate is better than cheaper judges.",
                 "bench ablate labels.csv -p general",
                 "bench ablate labels.csv --limit 50 -o ablation.html",
             ),
@@ -126,11 +126,11 @@ MEASURE = {
         },
     ),
     "memory-eval": _group(
-        "Measure what a memory system keeps.",
+        "Measure how well a memory system remembers.",
         {
             "run": _command(
                 "study:memory-eval",
-                "Measure what a memory system keeps.",
+                "Measure how well a memory system remembers.",
                 "memory-eval users.jsonl -s textevolve",
                 "memory-eval users.jsonl -s mem0 --users 2 -o memory.html",
             ),
@@ -165,7 +165,7 @@ IMPROVE = {
     ),
     "guide": _command(
         "study:guide",
-        "Answer a question with a debate as reasoning.",
+        "Answer a question after a debate about candidate answers.",
         'guide "Is a hot dog a sandwich?"',
         'guide "Which database?" "PostgreSQL" "SQLite" --profile general',
     ),
@@ -218,7 +218,7 @@ AGENTS = {
                     ),
                     "delete": _command(
                         "sessions:delete",
-                        "Delete a chat; memories that were made of it stay.",
+                        "Delete a chat; memories that were created from it stay.",
                         "agents sessions delete last",
                         "agents sessions delete se_3f9a --yes",
                     ),
@@ -507,7 +507,7 @@ WORK = {
             ),
             "fit": _command(
                 "study:fit",
-                "Fit a judge to people's labels, from several judges.",
+                "Fit a judge to labels by people: a weighted mix of judges.",
                 "judges fit labels.csv -o mine.judge",
                 "judges fit labels.csv --signals probe,length -o mine.judge",
             ),

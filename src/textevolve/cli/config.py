@@ -195,8 +195,8 @@ def check_store(
 ) -> None:
     """Check which rows of the store are intact, and salvage them into a new one.
 
-    Exit codes: 0 all rows are intact; 1 the store cannot be read, or the new one not be written; 3
-    the store is damaged.
+    Exit codes: 0 all rows are intact; 1 the store cannot be read, or the new store
+    cannot be written; 3 the store is damaged.
     """
     settings = read_settings(store=store)
     findings = upkeep.check(settings.store, salvage)
@@ -214,7 +214,9 @@ def check_store(
 
 def _print_findings(findings: upkeep.Findings, path: StoreLocation) -> None:
     intact = ", ".join(f"{number:,} {kind}" for kind, number in findings.intact.items())
-    typer.echo(f"{path}: {'is damaged' if findings.damaged else 'all is whole'}\nwhole: {intact}")
+    typer.echo(
+        f"{path}: {'is damaged' if findings.damaged else 'all rows are intact'}\nintact: {intact}"
+    )
     if findings.incomplete:
         runs = ", ".join(findings.incomplete)
         typer.echo(

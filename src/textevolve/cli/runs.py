@@ -214,7 +214,8 @@ def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
     study = find_study(read_stored(run).kind)
     if run.n_cases is None:
         raise InputError(
-            f"run {run.id}: some of its cases are missing; give its command again, or remove it"
+            f"run {run.id}: some of its cases are missing; start its command again, or delete the"
+            " run"
         )
     served = store.get_served(run.id)
     if served is not None and served.launch.get("files"):

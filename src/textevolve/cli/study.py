@@ -79,8 +79,8 @@ class RunOptions:
             "--output",
             "-o",
             metavar="FILE",
-            help="A file for the results: .json, .jsonl, .csv, .parquet, .html, .md; or -."
-            " Repeatable.",
+            help="A file for the results: .json, .jsonl, .csv, .parquet, .html or .md; - is"
+            " standard output. Repeatable.",
             rich_help_panel=options.RUN,
         ),
     ] = None

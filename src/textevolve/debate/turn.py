@@ -304,7 +304,7 @@ async def _answer(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn
 def _average(first_turn: Turn, other: Turn) -> Turn:
     """Average the scores of both orders; keep the argument of the first order."""
     if first_turn.scores is None or other.scores is None:
-        raise AnswerError("one of the two orders gave no scores")
+        raise AnswerError("the answer for one of the two orders of candidates gave no scores")
     pairs = zip(first_turn.scores, other.scores, strict=True)
     scores = tuple(tuple((a + b) / 2 for a, b in zip(x, y, strict=True)) for x, y in pairs)
     both = replace(

@@ -60,7 +60,7 @@ def open_gguf(path: Path, *, header_only: bool = False) -> Any:
                 raise ValueError("it is not a GGUF file")
         return _reader_class()(path, header_only)
     except FileNotFoundError as error:
-        raise SettingsError(f"{path}: there is no such file of weights") from error
+        raise SettingsError(f"{path}: there is no such GGUF file") from error
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, LookupError, OverflowError, struct.error) as error:

@@ -328,8 +328,9 @@ class OptimizationPlan(Stopping):
 
     mode: OptimizationMode = option(
         "auto",
-        "How later attempts are made: revise the one before, best-of-n (each anew), or auto,"
-        " which revises while that pays.",
+        "How later attempts are made: revise (improve the last one), best-of-n (write each"
+        " independently), or auto (revise if the first revision raises the score, else"
+        " best-of-n).",
         group="Stopping",
         metavar="NAME",
     )

@@ -81,7 +81,9 @@ def parse_json(text: str, where: str, noun: str) -> Any:
         if len(row) < len(pairs):
             names = [name for name, _ in pairs]
             double = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{where}: '{double:.60}' is there twice in one object; keep one")
+            raise InputError(
+                f"{where}: the key '{double:.60}' is there twice in one object; keep one"
+            )
         return row
 
     try:

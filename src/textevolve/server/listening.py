@@ -86,7 +86,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = error.strerror or str(error)
         raise SettingsError(
-            f"cannot listen on {host}:{port}: {reason.lower()}; take another with --port"
+            f"cannot listen on {host}:{port}: {reason.lower()}; choose another port with --port"
         ) from None
     for level, name, value in CONNECTION_OPTIONS:
         if hasattr(socket, name):

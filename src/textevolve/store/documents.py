@@ -40,7 +40,10 @@ DAMAGES = (
 )
 """The exceptions that reading damaged bytes may raise."""
 
-CHECK = "`textevolve config store check` says what is whole, and saves it with --salvage FILE"
+CHECK = (
+    "`textevolve config store check` shows which rows are intact, and copies them with --salvage"
+    " FILE"
+)
 """The advice in messages about damaged data."""
 
 HASH_BYTES = 32
@@ -97,7 +100,7 @@ def dump_json(value: Any, subject: str) -> bytes:
     try:
         return text_to_bytes(_encode(value))
     except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"{subject} cannot be kept as JSON: {error}") from error
+        raise StoreError(f"{subject} cannot be stored as JSON: {error}") from error
 
 
 def _dump(document: dict[str, Any]) -> bytes:

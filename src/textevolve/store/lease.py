@@ -103,7 +103,7 @@ def _describe_holder(row: Row[Any] | None) -> str:
         return (
             f"process {row.lease_pid} on {row.lease_host} works on it now, and took it over {late}"
         )
-    status = "finished" if row.status == "finished" else "let go of"
+    status = "finished" if row.status == "finished" else "released"
     return f"was taken over and {status} by another process {late}"
 
 

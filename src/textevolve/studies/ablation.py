@@ -44,7 +44,7 @@ FIRST_ROUND = "debate, first round"
 class AblationSpec(OneProfileSpec, RepeatsSpec):
     """Find out whether a debate pays: a single judge, a jury, the debate and escalation compared.
 
-    The debate's first round is read off the debate, so it costs nothing.
+    The scores after the first round of the debate are compared, too, and cost no extra calls.
     """
 
     kind: ClassVar[str] = "ablation"

@@ -157,8 +157,9 @@ def require_same_cases(store: Store, run: RunRecord, other: RunRecord) -> None:
     for case in store.iterate_cases(other.id):
         if inputs.get(case.id, case.input) != case.input:
             raise InputError(
-                f"runs {run.id} and {other.id}: case '{case.id}' is not the same in both, so their"
-                " scores cannot be compared; give cases an id of their own that stays"
+                f"runs {run.id} and {other.id}: case '{case.id}' has another input in the second"
+                " run, so their scores cannot be compared; give each case an id that stays the"
+                " same"
             )
 
 

@@ -127,7 +127,8 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     )
     judge: str | None = option(
         None,
-        f"The judge that scores outputs, such as probe+rules; without a metric {DEFAULT_JUDGE}.",
+        "The judge that scores outputs, such as probe+rules; default without a metric:"
+        f" {DEFAULT_JUDGE}.",
         short="-j",
         group="Judging",
     )

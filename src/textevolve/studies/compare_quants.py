@@ -28,8 +28,8 @@ from textevolve.studies.compare_spec import CompareSpec
 class CompareQuantsSpec(CompareSpec):
     """Compare quantised models with their original on your rows: scores, size and speed.
 
-    The first model is the original, such as a file of f16. Without --prompt the models are asked
-    the column `input`. All are held in memory together.
+    The first model is the original, such as a file of f16. Without --prompt the models get
+    the column `input` as their prompt. All models are in memory at the same time.
     """
 
     kind: ClassVar[str] = "compare-quants"

@@ -126,8 +126,8 @@ def read_chat(text: str, source: str) -> list[Any]:
     inner: Any = cast("dict[str, Any]", data).get("messages") if isinstance(data, dict) else data
     if not isinstance(inner, list) or not inner:
         raise InputError(
-            f"{source}:1: must be a list of messages, each with a role and a content; a plain"
-            " template stands in a file that does not end in .yaml or .json"
+            f"{source}:1: must be a list of messages, each with a role and a content; the file of"
+            " a plain template must not end in .yaml or .json"
         )
     try:
         return TypeAdapter(list[ChatMessage]).validate_python(inner)
@@ -268,8 +268,8 @@ class CompareSpec(MappedSpec):
     )
     judge: Several = option(
         (),
-        f"A judge that scores outputs, such as probe+rules. Repeatable. With neither judge nor"
-        f" metric: {DEFAULT_JUDGE}.",
+        "A judge that scores outputs, such as probe+rules. Repeatable. Default without a metric:"
+        f" {DEFAULT_JUDGE}.",
         short="-j",
         group="Judging",
     )

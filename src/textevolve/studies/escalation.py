@@ -53,9 +53,9 @@ REASONS = 3
 class EscalationSpec(OrdersSpec):
     """Find the certainty from which a cheap judge may decide, and what that saves and costs.
 
-    Both judges judge every item. The threshold is selected so that its promise holds for new items,
-    with the requested confidence. Without a first judge, every item is debated to the end once, and
-    the first round is the first judge.
+    Both judges judge every item. The threshold is chosen so that the agreement holds for new items
+    with the requested confidence. Without --first, every item is debated to the end, and the scores
+    of the first round are those of the first judge.
     """
 
     kind: ClassVar[str] = "escalation"

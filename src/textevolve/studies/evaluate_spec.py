@@ -140,20 +140,24 @@ class DebateParameters(Frozen):
         hidden=True,
     )
     rules: bool | None = option(
-        None, "Give the agents explicit rules on what counts.", group="Advanced"
+        None, "Add general rules of judging to the agents' prompts.", group="Advanced"
     )
     order: CandidateOrder | None = option(
-        None, "The order of candidates: fixed, balanced or swap.", group="Advanced", metavar="NAME"
+        None,
+        "The order in which agents see candidates: fixed, balanced (every position equally"
+        " often) or swap (each prompt in both orders).",
+        group="Advanced",
+        metavar="NAME",
     )
     weights: WeightsOption | None = option(
         None,
-        "Weights of components: accuracy=1,relevance=0.5.",
+        "The weights of the components of scores, such as accuracy=1,relevance=0.5.",
         group="Advanced",
         metavar="NAME=NUMBER",
     )
     aggregation: Aggregation | None = option(
         None,
-        "Combine the agents' scores by mean, median or trimmed.",
+        "How the agents' scores are combined: mean, median or trimmed (mean).",
         group="Advanced",
         metavar="NAME",
     )

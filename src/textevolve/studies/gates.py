@@ -72,8 +72,8 @@ class Gates(Frozen):
     )
     min_agreement: float | None = option(
         None,
-        "The least share of labels that each judge agrees with, in --measured-on: the lower end"
-        " of its 95 % interval. A judge below it makes no calls.",
+        "The least agreement of each judge with people in --measured-on, from 0 to 1: the lower"
+        " end of its 95 % interval. A judge below it makes no calls.",
         group=GROUP,
         ge=0,
         le=1,

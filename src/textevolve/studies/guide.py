@@ -168,7 +168,7 @@ async def run(
             raise BudgetError(describe_limit(result))
         if not any(turn.argument or turn.points for turn in result.turns):
             failure = next((t.failure for t in result.turns if t.failure), result.failure)
-            raise AnswerError(failure.reason if failure else "no agent argued")
+            raise AnswerError(failure.reason if failure else "no agent gave an argument")
         return write_transcript(result)
 
     context = GuidanceContext(

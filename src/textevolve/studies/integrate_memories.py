@@ -64,8 +64,8 @@ MARK = "integrated "
 class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
     """Draw insights from an agent's memories, each with the memories that support it.
 
-    Known as reflection (Park et al., Generative Agents). It does nothing until enough importance
-    has gathered since the last time, so it can be run as often as you like.
+    Known as reflection (Park et al., Generative Agents). It does nothing until
+    the importance of new memories reaches --threshold, so it can be run at any time.
     """
 
     kind: ClassVar[str] = "integrate-memories"

@@ -69,7 +69,7 @@ class LabelledItemsSpec(MappedSpec):
     good: GoodLabels | None = option(
         None,
         "For single responses: the labels of good ones, separated by commas, or the lowest good"
-        " grade. Unset: pass, good, true, yes or 1, or the upper half of the scale.",
+        " grade. Default: pass, good, true, yes or 1, or the upper half of the scale.",
         group="Items",
         identity=False,
         metavar="LABEL,...|GRADE",

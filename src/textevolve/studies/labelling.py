@@ -60,18 +60,21 @@ class LabellingSpec(Frozen):
     kind: TaskKind | None = option(
         None,
         "Show pairs of texts on the same input (which is better?), or single texts (how good?)."
-        " Unset: pairs where there are two texts or more on an input.",
+        " Default: pairs if an input has two texts or more.",
     )
     scale: int | None = option(
         None,
-        "For single texts: grades from 1 to this number, instead of pass and fail.",
+        "The highest grade of single texts, which get grades from 1 to this number; default:"
+        " pass and fail.",
         ge=2,
         le=9,
     )
     instructions: str = option(
         "", "Instructions for the annotators; @FILE reads them from a file.", text="argument"
     )
-    variant: Several = option((), "For a run: only texts of this variant. Repeatable.")
+    variant: Several = option(
+        (), "The variant of a run whose texts are labelled; default: all. Repeatable."
+    )
     sample: int | None = option(None, "The number of items to draw at random; default: all.", ge=1)
     seed: int = option(0, "The seed of the random choice of items.", ge=0)
 

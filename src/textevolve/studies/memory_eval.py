@@ -88,8 +88,8 @@ it."""
 class MemoryEvaluationSpec(StudySpec):
     """Feed dialogues to a memory system, and judge its extraction, updates and answers.
 
-    After the HaluMem benchmark. The same command again resumes the run without repeated calls.
-    Limits apply to judging and answering, not to the memory system itself.
+    The metrics are those of the HaluMem benchmark. The same command again resumes the run without
+    repeated calls. Limits apply to judging and answering, not to the memory system itself.
     """
 
     kind: ClassVar[str] = "memory-eval"
@@ -135,7 +135,7 @@ class MemoryEvaluationSpec(StudySpec):
         ge=1,
     )
     seed: int = option(
-        0, "Seed of the model's judgements and answers, and of the bootstrap.", group="Judging"
+        0, "The seed of the model's judgements and answers, and of the bootstrap.", group="Judging"
     )
     fresh: str = option(
         "",

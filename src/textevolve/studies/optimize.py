@@ -191,7 +191,7 @@ def _is_file(task: str) -> bool:
         return False
 
 
-def task_case(task: str, id: str = "1", where: str = "the task") -> Case:
+def task_case(task: str, id: str = "1", where: str = "TASK") -> Case:
     """Return a task as a case without candidates.
 
     Raises:

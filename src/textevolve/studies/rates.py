@@ -42,7 +42,7 @@ TextKey: TypeAlias = tuple[str, str]
 class RatesSpec(StudySpec):
     """Correct a judge's rate or mean over many texts by the few that people judged too.
 
-    Reads JSONL, JSON, CSV and Parquet. Asks no model.
+    Files are JSONL, JSON, CSV or Parquet. No model is called.
     """
 
     kind: ClassVar[str] = "rates"

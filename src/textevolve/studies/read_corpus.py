@@ -61,8 +61,8 @@ MARKUP = (".html", ".htm", ".xhtml", ".xml")
 class ReadCorpusSpec(ReadingPlan, StudySpec):
     """Read documents into a collection: each chunk becomes a memory with its source.
 
-    No model is called except for embeddings, unless a role retells the chunks. If a document was
-    read before, only its changed chunks change.
+    No model is called except for embeddings, unless --as has a model retell the chunks. If a
+    document was read before, only its changed chunks change.
     """
 
     kind: ClassVar[str] = "read-corpus"

@@ -61,7 +61,8 @@ class RobustnessSpec(StudySpec):
     kind: ClassVar[str] = "robustness"
 
     judge: str = option(
-        description="The judge, such as debate:general, jury, pairwise+rules or probe@MODEL.",
+        description="The judge to measure, such as debate:general, jury, pairwise+rules or"
+        " probe@MODEL.",
         short="-j",
     )
     cases: str | None = option(

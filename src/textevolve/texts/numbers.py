@@ -25,7 +25,7 @@ def take_decimal(value: object) -> object:
         ValueError: a truth value, or a text that is not one plain decimal number.
     """
     if isinstance(value, bool):
-        raise ValueError("a truth value is no number")
+        raise ValueError("must be a number, not true or false")
     number = read_decimal(value) if isinstance(value, str) else value
     if number is None:
         raise ValueError("must be a plain number, such as 8 or 8.5")

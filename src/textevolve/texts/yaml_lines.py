@@ -46,8 +46,8 @@ def parse_yaml(text: str, source: str) -> tuple[yaml.Node | None, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not valid YAML"
-        raise InputError(f"{source}{line}: {problem}") from None
+        problem = getattr(error, "problem", None) or "it cannot be parsed"
+        raise InputError(f"{source}{line}: not valid YAML: {problem}") from None
     except RecursionError:
         raise InputError(f"{source}: nested too deeply") from None
     except ValueError as error:  # an impossible date or number without quotes

@@ -126,15 +126,19 @@ class CalibrationPlan(Frozen):
 
     strategy: StrategyName = option(
         "auto",
-        "How to search: reflect rewrites by what failed, demos puts labelled rows in front, auto"
-        " does both, protegi is beam search by written gradients.",
+        "The search strategy: reflect (rewrite the template after failures), demos (add labelled"
+        " rows as examples), auto (both), or protegi (beam search with written gradients).",
         group="Search",
         metavar="NAME",
     )
     budget: int | None = option(
         None, "The most model calls of the whole search.", group="Search", ge=1
     )
-    editor: str | None = option(None, "The model that rewrites templates.", group="Advanced")
+    editor: str | None = option(
+        None,
+        "The model that rewrites templates; default: the model of the study.",
+        group="Advanced",
+    )
     beam: int = option(
         4, "The number of templates that are kept after each round.", group=PROTEGI, ge=1
     )
@@ -170,7 +174,7 @@ class CalibrationPlan(Frozen):
         3, "Stop after this many rounds without a new template in the beam.", group="Advanced", ge=1
     )
     temperature: float | None = option(
-        0.0, "Sampling temperature of the outputs.", group="Advanced", ge=0, le=2
+        0.0, "The temperature of the outputs.", group="Advanced", ge=0, le=2
     )
     max_output_tokens: int = option(512, "The most tokens of an output.", group="Advanced", ge=1)
 

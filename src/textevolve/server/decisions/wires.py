@@ -87,7 +87,7 @@ class NoulQuestion(BaseModel):
     @model_validator(mode="after")
     def _require_question(self) -> Self:
         if not self.instructions and (self.criteria is None or self.criteria == NoulCriteria()):
-            raise ValueError("a noul needs instructions or criteria")
+            raise ValueError("a question of the type noul needs instructions or criteria")
         return self
 
     def read(self, name: str) -> Question:

@@ -66,7 +66,7 @@ async def answer_as_agent(
         if session is None:
             raise
     if chat is None or session not in (None, chat.session):
-        message = f"there is no session '{session}'; give its whole id"
+        message = f"there is no session '{session}'; give the complete id"
         raise ApiError(404, "not_found", message, param="metadata.session")
     return _answer(server, chat, request.text, note)
 

@@ -114,7 +114,9 @@ async def read_json_body(request: Request) -> dict[str, Any]:
         raise ApiError(400, INVALID, "the body must be a JSON object")
     content = cast("dict[str, Any]", body)
     if not isinstance(content.get("model"), str) or not content["model"].strip():
-        raise ApiError(400, INVALID, "name the model", param="model")
+        raise ApiError(
+            400, INVALID, "the field model is missing or empty: name a model", param="model"
+        )
     if not isinstance(content.get("stream") or False, bool):
         raise ApiError(400, INVALID, "stream must be true or false", param="stream")
     return content
@@ -147,7 +149,9 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
             raise ApiError(400, "unsupported_parameter", message, param=field)
     request = read_shape(OwnRequest, body)
     if request.n not in (None, 1):
-        raise ApiError(400, INVALID, "n: agents and judges give one answer each", param="n")
+        raise ApiError(
+            400, INVALID, "n: must be 1, since agents and judges give one answer each", param="n"
+        )
     return request
 
 

@@ -107,7 +107,7 @@ async def _search(
     store = server.resources.memories(collection.namespace)
     settings = RecallSettings(collections=(collection.name,), limit=SHOWN)
     recall = partial(recall_memories, store, settings=settings, cue=text)
-    hindrance = "meaning asks a model, and the key has no scope 'run'"
+    hindrance = "a search by meaning calls a model, and the key has no scope 'run'"
     if caller.may("run"):
         try:
             await server.limits.check_tokens(caller, store.namespace)
@@ -116,7 +116,7 @@ async def _search(
                     return await recall(embed=server.serving.bench.embed), ""
         except (ApiError, TextEvolveError, TimeoutError) as error:
             late = f"no answer within {EMBED_SECONDS:g} s"
-            hindrance = f"{collection.embedder} could not be asked: {str(error) or late}"
+            hindrance = f"{collection.embedder} could not be called: {str(error) or late}"
     return await recall(embed=None), hindrance
 
 
