@@ -140,12 +140,14 @@ class DebateParameters(Frozen):
         hidden=True,
     )
     rules: bool | None = option(
-        None, "Add general rules of judging to the agents' prompts.", group="Advanced"
+        None,
+        "Add rules to the prompts: follow the input, be precise, give no credit for length.",
+        group="Advanced",
     )
     order: CandidateOrder | None = option(
         None,
         "The order in which agents see candidates: fixed, balanced (every position equally"
-        " often) or swap (each prompt in both orders).",
+        " often) or swap (each turn in both orders).",
         group="Advanced",
         metavar="NAME",
     )
