@@ -16,7 +16,7 @@ from textevolve.errors import InputError
 KINDS = ("png", "jpeg", "gif", "webp")
 """The image formats that can be sent to models, as in the media type `image/png`."""
 
-SAID = "an image is a PNG, JPEG, GIF or WebP file"
+IMAGE_FORMATS = "an image is a PNG, JPEG, GIF or WebP file"
 """The end of error messages about a file that is not such an image."""
 
 IMAGE_TOKENS = 765
@@ -72,7 +72,7 @@ def image_url(content: bytes, name: str = "the image") -> str:
     if kind is None:
         begins = content[:4].hex(" ") or "no bytes"
         raise InputError(
-            f"{name}: is not an image that models take (it begins with {begins}); {SAID}"
+            f"{name}: is not an image that models take (it begins with {begins}); {IMAGE_FORMATS}"
         )
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
@@ -97,7 +97,8 @@ def check_image(name: str, url: object) -> None:
         raise InputError(f"{name} is not valid Base64")
     if (kind := image_kind(base64.b64decode(url[match.end() :][:64]))) != match[1]:
         raise InputError(
-            f"{name} is declared as {match[1]}, but its bytes are {kind or 'no image'}; {SAID}"
+            f"{name} is declared as {match[1]}, but its bytes are {kind or 'no image'};"
+            f" {IMAGE_FORMATS}"
         )
 
 

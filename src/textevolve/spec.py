@@ -71,7 +71,7 @@ def option(
     return Field(default=default, description=description, json_schema_extra=extra, **checks)
 
 
-def noted_of(field: FieldInfo) -> Mapping[str, Any]:
+def option_properties(field: FieldInfo) -> Mapping[str, Any]:
     """Return the properties of a field that were passed to `option`, without its description."""
     extra = field.json_schema_extra
     return cast(Mapping[str, Any], extra) if isinstance(extra, dict) else {}
@@ -89,14 +89,14 @@ Several: TypeAlias = Annotated[
 
 def files_read(spec: BaseModel) -> tuple[str, ...]:
     """Return the files that a specification names as sources of cases."""
-    fields = [n for n, f in type(spec).model_fields.items() if noted_of(f).get("reads")]
+    fields = [n for n, f in type(spec).model_fields.items() if option_properties(f).get("reads")]
     return tuple(path for name in fields for path in _as_several(getattr(spec, name) or ()))
 
 
 def identity_of(spec: BaseModel) -> dict[str, Any]:
     """Return the part of a specification that identifies a run, as JSON."""
     fields = type(spec).model_fields
-    aside = {name for name, field in fields.items() if noted_of(field).get("aside")}
+    aside = {name for name, field in fields.items() if option_properties(field).get("aside")}
     return spec.model_dump(mode="json", exclude=aside)
 
 

@@ -17,7 +17,7 @@ ARGUMENT_NAMES = ("arguments", "args", "input", "parameters")
 """The names that frameworks use for the arguments of a call."""
 PASSAGE_FIELDS = ("text", "content", "page_content")
 """The names that frameworks use for the text of a passage."""
-STATED = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
+TRAJECTORY_FIELDS = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
 """The names of the columns, and of the fields of an application's answer, that hold its
 trajectory."""
 RECORDED = ("tool_calls", "steps", "errors")
@@ -71,7 +71,9 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
         InputError: a field cannot be read; names `where`.
     """
     stated = {
-        name: parse_text(value) for name in STATED if (value := values.get(name)) not in (None, "")
+        name: parse_text(value)
+        for name in TRAJECTORY_FIELDS
+        if (value := values.get(name)) not in (None, "")
     }
     if not stated:
         return None
@@ -82,7 +84,11 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
         steps = len(listed)
     elif steps is not None and not str(steps).isdecimal():
         raise InputError(f"{where}: steps must be a list or a number, not {steps!r:.60}")
-    calls = {n: read_tool_calls(stated[n], where) for n in STATED if "tool" in n and n in stated}
+    calls = {
+        n: read_tool_calls(stated[n], where)
+        for n in TRAJECTORY_FIELDS
+        if "tool" in n and n in stated
+    }
     passages = read_contexts(stated["contexts"], where) if "contexts" in stated else ()
     count = None if steps is None else int(str(steps))
     return Trajectory(passages, steps=count, errors=tuple(map(str, errors)), **calls)

@@ -13,7 +13,7 @@ from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request
-from textevolve.llm.streaming import AnswerPiece, EventStream, Telling, ask_streaming
+from textevolve.llm.streaming import AnswerPiece, EventStream, TextSender, ask_streaming
 from textevolve.llm.testing import Answer, Fault
 from textevolve.llm.testing.faults import misbehave
 from textevolve.llm.wrappers import Journaled, Retrying
@@ -126,7 +126,7 @@ def test_wherever_packets_are_cut_the_answer_is_the_same(cuts, end) -> None:
     raw = end.join(lines).encode()
     bounds = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
     heard = Heard()
-    events = EventStream("m", Telling(heard), lambda part: part)
+    events = EventStream("m", TextSender(heard), lambda part: part)
     for start, stop in itertools.pairwise(bounds):
         events.feed(raw[start:stop])
     whole = events.completion()

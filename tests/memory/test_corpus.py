@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.memory.corpus import ORIGINAL, Chunk, KeptChunk, align_chunks, digest, kept_chunk
+from textevolve.memory.corpus import ORIGINAL, Chunk, StoredChunk, align_chunks, digest, kept_chunk
 from textevolve.memory.record import MemoryRecord, Origin
 
 
@@ -14,7 +14,7 @@ def chunks_of(sections):
 
 
 def kept_of(chunks, role=""):
-    return [KeptChunk(f"me_{c.position}", c.source_in("d"), role, digest(c.text)) for c in chunks]
+    return [StoredChunk(f"me_{c.position}", c.source_in("d"), role, digest(c.text)) for c in chunks]
 
 
 sections = st.lists(

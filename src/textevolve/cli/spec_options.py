@@ -20,7 +20,7 @@ from pydantic_core import PydanticUndefined
 from textevolve.cli.options import read_argument
 from textevolve.errors import InputError
 from textevolve.rows import names_rows, read_text
-from textevolve.spec import Frozen, noted_of
+from textevolve.spec import Frozen, option_properties
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -31,10 +31,14 @@ def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
     names = dict.fromkeys([*spec.__annotations__, *spec.model_fields])
     fields = {name: spec.model_fields[name] for name in names if name in spec.model_fields}
     within = {name: inner for name, field in fields.items() if (inner := _spec_in(field))}
-    visible = [n for n, f in fields.items() if n not in within and not noted_of(f).get("hidden")]
+    visible = [
+        n for n, f in fields.items() if n not in within and not option_properties(f).get("hidden")
+    ]
     parameters = [_parameter(name, fields[name]) for name in visible]
     arguments = [
-        parameter for parameter in parameters if noted_of(fields[parameter.name]).get("argument")
+        parameter
+        for parameter in parameters
+        if option_properties(fields[parameter.name]).get("argument")
     ]
     return [
         *arguments,
@@ -92,7 +96,7 @@ def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
 
 
 def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.Parameter:
-    noted = noted_of(field)
+    noted = option_properties(field)
     kinds = _kinds(field.annotation)
     many, flag = _is_many(field.annotation), kinds == (bool,)
     option_type: Any = (bool if flag else list[str] if many else str) | None
@@ -185,7 +189,7 @@ def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
             plain = str in get_args(field.annotation)[1:]
             fields[name] = dict(_read_pair(name, text, plain=plain) for text in value)
             continue
-        reader = _READERS.get(noted_of(field).get("text", ""))
+        reader = _READERS.get(option_properties(field).get("text", ""))
         if reader is not None:
             value = [reader(text) for text in value] if many else reader(value)
         fields[name] = tuple(value) if many else value

@@ -163,7 +163,7 @@ async def take_turn(
     meters = [UsageMeter(model)]
     if context.profile.readout == "decide":
         meters.append(UsageMeter(context.decider_of(speaker)))
-    request = _Ask(context, meters[0], meters[-1], speaker, round, tuple(history), sample)
+    request = _TurnRequest(context, meters[0], meters[-1], speaker, round, tuple(history), sample)
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
         turn = replace(
             await _speak(request, Turn(round, agent, model.name, order)),
@@ -177,7 +177,7 @@ async def take_turn(
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
+class _TurnRequest:
     """The data of one turn's question, except the order of the candidates. `history`: the messages
     that the turn sees. `sample`: the number of the sample, from 0, if the same question is asked
     several times. `decider`: the model that answers with the readout `decide`."""
@@ -213,7 +213,7 @@ class _Ask:
         )
 
 
-async def _speak(request: _Ask, turn: Turn) -> Turn:
+async def _speak(request: _TurnRequest, turn: Turn) -> Turn:
     """Ask the agent, and return the turn with its answer and memories, or with a failure."""
     memories: tuple[Memory, ...] = ()
     say = _answer if request.context.profile.argue else _score_only
@@ -231,7 +231,7 @@ async def _speak(request: _Ask, turn: Turn) -> Turn:
     return replace(spoken, memories=memories)
 
 
-async def _score_only(request: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
+async def _score_only(request: _TurnRequest, memories: tuple[Memory, ...], turn: Turn) -> Turn:
     if request.context.profile.readout == "decide":
         return await _decide(request, turn, (), fence_memories(request.context, memories))
     return await _probe_alone(request, memories, turn)
@@ -241,7 +241,7 @@ def _probed(turn: Turn, log_odds: ScoreMatrix) -> Turn:
     return replace(turn, scores=probe_scores(log_odds), log_odds=log_odds)
 
 
-async def _probe_alone(request: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
+async def _probe_alone(request: _TurnRequest, memories: tuple[Memory, ...], turn: Turn) -> Turn:
     quoted = quote_memories(request.context, request.speaker, memories)
     log_odds = await probe_alone(
         request.context, request.model, request.speaker, request.round, request.sample, quoted
@@ -250,7 +250,7 @@ async def _probe_alone(request: _Ask, memories: tuple[Memory, ...], turn: Turn) 
 
 
 async def _decide(
-    request: _Ask, turn: Turn, heard: tuple[str, ...], memories: tuple[str, ...]
+    request: _TurnRequest, turn: Turn, heard: tuple[str, ...], memories: tuple[str, ...]
 ) -> Turn:
     decided = await decide_scores(
         request.context,
@@ -266,7 +266,7 @@ async def _decide(
     )
 
 
-async def _answer(asked: _Ask, memories: tuple[Memory, ...], turn: Turn) -> Turn:
+async def _answer(asked: _TurnRequest, memories: tuple[Memory, ...], turn: Turn) -> Turn:
     context, profile = asked.context, asked.context.profile
     names = tuple(c.name for c in profile.components)
     visible = tuple(context.labels[j] for j in turn.order)

@@ -15,7 +15,7 @@ from textevolve.errors import InputError
 from textevolve.rows import names_rows
 from textevolve.rows.hub import PREFIX
 from textevolve.settings import Settings
-from textevolve.spec import Frozen, noted_of, option
+from textevolve.spec import Frozen, option, option_properties
 from textevolve.store.jobs import StoredJob
 from textevolve.studies.driver import Launch
 from textevolve.studies.gates import Gates
@@ -119,7 +119,7 @@ def name_from_root(study: AnyStudy, spec: StudySpec) -> StudySpec:
     changed = dict[str, Any]()
     for name, field in study.spec.model_fields.items():
         value = getattr(spec, name)
-        if noted_of(field).get("reads") and value:
+        if option_properties(field).get("reads") and value:
             changed[name] = _from_root(value)
     return spec.model_copy(update=changed)
 

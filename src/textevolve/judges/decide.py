@@ -59,7 +59,7 @@ class Decide(ModelJudge):
             state = show_state(context, context.show(candidate, reference))
             answers, decided_odds = await context.decide(state, questions, (candidate,))
             total = sum(decided_odds.log_odds) / len(decided_odds.log_odds)
-            lines = [_say(text, questions[text], answer) for text, answer in answers.items()]
+            lines = [_describe(text, questions[text], answer) for text, answer in answers.items()]
             odds = dict(zip(answers, decided_odds.log_odds, strict=True))
             metadata = {"log_odds": total, "answers": odds, **decided_odds.told}
             return context.result(probability(total), lines, decided_odds.cut, **metadata)
@@ -109,7 +109,7 @@ def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
     return Question("option", "choice", wording, options)
 
 
-def _say(criterion: str, question: Question, answer: Answer) -> str:
+def _describe(criterion: str, question: Question, answer: Answer) -> str:
     """Return the line of the feedback about one criterion."""
     if question.kind == "predicate":
         return f"{criterion} {answer.share:.0%} yes"

@@ -16,7 +16,7 @@ from textevolve.spec import Frozen
 from textevolve.texts.yaml_lines import build_at, parse_yaml
 
 ENDING = ".judge"
-OTHERS = ("python", "rules", "hybrid", "cascade", "metric")
+OTHER_JUDGES = ("python", "rules", "hybrid", "cascade", "metric")
 """The first words of other judges' texts that may end with `.judge`, too, since they name files or
 other judges."""
 HEAD = """\
@@ -106,7 +106,7 @@ class FittedFile(Frozen):
 def is_fitted(judge: str) -> bool:
     """Tell whether a judge's text is the path of a fitted judge's file."""
     begins = judge.strip().partition(":")[0]
-    return judge.strip().endswith(ENDING) and begins not in OTHERS
+    return judge.strip().endswith(ENDING) and begins not in OTHER_JUDGES
 
 
 def load_fitted(path: str) -> FittedFile:

@@ -30,7 +30,7 @@ ANNOUNCED = 0.5
 """The fewest seconds of a wait that is announced to the user."""
 MARGIN = 0.05
 """The seconds to wait after the moment at which an endpoint says that a limit is reset."""
-ANSWER = 200.0
+ANSWER_TOKENS = 200.0
 """The estimated tokens of an answer before it arrives."""
 
 
@@ -92,7 +92,7 @@ class Limited:
         """Return the number of calls that are in flight or waiting."""
         return self.in_flight + len(self._waiting)
 
-    def held(self, tokens: float = ANSWER) -> tuple[float, str]:
+    def held(self, tokens: float = ANSWER_TOKENS) -> tuple[float, str]:
         """Return for how many seconds rate limits delay a call with this many tokens, and the name
         of the limit; (0, "") if they do not."""
         if not self.buckets and self._held_until == -math.inf:
@@ -221,7 +221,7 @@ def note_headers(headers: Mapping[str, str]) -> None:
 
 def estimate_tokens(request: Request) -> float:
     """Estimate the tokens of a call's prompt and answer together."""
-    return prompt_tokens(request) + min(ANSWER, request.max_tokens or ANSWER)
+    return prompt_tokens(request) + min(ANSWER_TOKENS, request.max_tokens or ANSWER_TOKENS)
 
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|s|m|h|d)")
@@ -360,7 +360,7 @@ or the model is excluded after one."""
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
 """The seconds for which a failing member is excluded: at first, and at most, after doubling each
 time."""
-HOMES = 8192
+REMEMBERED_PREFIXES = 8192
 """The most beginnings of prompts for which the member that answered is remembered."""
 
 
@@ -484,7 +484,7 @@ class Pool:
         if key is not None:
             self._homes[key] = chosen
             self._homes.move_to_end(key)
-            if len(self._homes) > HOMES:
+            if len(self._homes) > REMEMBERED_PREFIXES:
                 self._homes.popitem(last=False)
         return chosen
 

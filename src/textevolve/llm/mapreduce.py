@@ -35,7 +35,7 @@ from textevolve.llm.usage_meter import UsageMeter
 from textevolve.texts.prose import split_words
 from textevolve.texts.splitting import cut_at_seam, split_text
 
-KEEP = (
+KEEP_INSTRUCTION = (
     "Keep what somebody who has to work with it needs: who and what it is about, names, numbers,"
     " dates, decisions and their reasons, and what is still open."
 )
@@ -158,7 +158,7 @@ async def compress(
     texts: Sequence[str] | str,
     budget: int,
     *,
-    instruction: str = KEEP,
+    instruction: str = KEEP_INSTRUCTION,
     context: int = CONTEXT,
     concurrency: int = 8,
     seed: int = 0,

@@ -54,7 +54,7 @@ DECISION_LISTS: Mapping[str, str] = {
 """The names in genai-prices of the price lists for decisions, by our names of providers. A price
 without a price for output means that output is free."""
 
-OWN = "your prices"
+USER_PRICES = "your prices"
 REPORTED = "as the endpoint says"
 
 
@@ -91,7 +91,7 @@ def describe_price_source(endpoint: Endpoint) -> str | None:
     if price is not None and not (price.input or price.output or price.cached_input):
         return None
     if endpoint.price is not None:
-        return OWN
+        return USER_PRICES
     if endpoint.reports_cost:
         return REPORTED
     return None if price is None else f"prices of {_package()}"

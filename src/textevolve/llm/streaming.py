@@ -36,7 +36,7 @@ PieceListener: TypeAlias = Callable[[AnswerPiece], None]
 and it must not raise."""
 
 
-class Telling:
+class TextSender:
     """The sender of one answer's text to a listener. It keeps track of the text that was sent so
     far."""
 
@@ -65,10 +65,10 @@ class Telling:
         self.add(text[len(sent) :])
 
 
-_telling: ContextVar[Telling | None] = ContextVar("telling", default=None)
+_telling: ContextVar[TextSender | None] = ContextVar("telling", default=None)
 
 
-def telling() -> Telling | None:
+def telling() -> TextSender | None:
     """Return the sender for the listener of the current answer; None if nobody listens."""
     return _telling.get()
 
@@ -81,7 +81,7 @@ async def ask_streaming(model: Model, request: Request, listener: PieceListener)
     Raises:
         ModelError: there is no complete answer; the listener's pieces are not one.
     """
-    heard = Telling(listener)
+    heard = TextSender(listener)
     token = _telling.set(heard)
     try:
         response = await model(request)
@@ -103,7 +103,7 @@ class EventStream:
     def __init__(
         self,
         name: str,
-        progress: Telling,
+        progress: TextSender,
         without_key: Callable[[bytes], bytes],
         read_event: Callable[[bytes], CompletionChunk | None] = CHAT.read_event,
     ) -> None:

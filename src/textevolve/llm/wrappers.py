@@ -461,7 +461,7 @@ class _Replayed:
 
 T = TypeVar("T")
 
-EVERY = 5.0
+WATCH_SECONDS = 5.0
 """The most seconds between two looks at the server; shorter calls are not watched."""
 
 
@@ -477,7 +477,7 @@ class ProgressWatch:
         self._name = name
         self._look = look
         self._patience = patience
-        self._every = min(EVERY, patience / 4)
+        self._every = min(WATCH_SECONDS, patience / 4)
         self._state = b""
         self._moved = 0.0
         self._in_flight = 0

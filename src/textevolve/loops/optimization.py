@@ -609,7 +609,7 @@ def composition_prompts() -> dict[str, str]:
     return {f"loops.{each.name}": each.version for each in map(_prompt, _STEPS)}
 
 
-class _Begun:
+class _StartedGenerator:
     """A generator whose first text already exists."""
 
     def __init__(self, text: str, generator: ModelGenerator) -> None:
@@ -653,7 +653,7 @@ class StepImprover:
             max_tokens=plan.max_answer_tokens,
             seed=plan.seed,
         )
-        improved = await self._improve(step, prompt, _Begun(answer, generator), plan)
+        improved = await self._improve(step, prompt, _StartedGenerator(answer, generator), plan)
         text = improved.output or answer
         if improved.status == "accepted" or not self.splits:
             return text, improved.usage
@@ -663,7 +663,7 @@ class StepImprover:
         except AnswerError:  # the step keeps what it has
             return text, improved.usage
         once = plan.model_copy(update={"max_iterations": 1})
-        judged = await self._improve(step, prompt, _Begun(joined, generator), once)
+        judged = await self._improve(step, prompt, _StartedGenerator(joined, generator), once)
         if judged.output is not None and (judged.score or 0.0) > (improved.score or 0.0):
             text = judged.output
         return text, improved.usage + judged.usage

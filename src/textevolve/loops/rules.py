@@ -56,7 +56,7 @@ class RuleFinding:
         return self.score >= 1.0
 
 
-HELD = RuleFinding(1.0)
+RULE_HOLDS = RuleFinding(1.0)
 """The result of a rule that the text follows."""
 
 
@@ -113,7 +113,7 @@ class Length(_Rule):
         if self.max is not None and size > self.max:
             instruction = f"Shorten the text to at most {self.max} {self.unit} ({about}now {size})."
             return self._broken(self.max / size, instruction)
-        return HELD
+        return RULE_HOLDS
 
     def _measure(self, subject: RuleSubject) -> tuple[int, str]:
         if self.unit == "words":
@@ -144,7 +144,7 @@ class Pattern(_Rule):
     def check(self, subject: RuleSubject) -> RuleFinding:
         compiled = compile_pattern(self.pattern, self.ignore_case)
         if is_found(compiled, subject.text) == (self.kind == "must"):
-            return HELD
+            return RULE_HOLDS
         verb = "Add" if self.kind == "must" else "Remove"
         return self._broken(0.0, f"{verb} what matches the pattern {self.pattern}.")
 
@@ -181,7 +181,7 @@ class JsonSchema(_Rule):
     def check(self, subject: RuleSubject) -> RuleFinding:
         schema = self._read if isinstance(self._read, dict) else {}
         faults = find_faults(subject.text, schema)
-        return self._broken(0.0, *faults) if faults else HELD
+        return self._broken(0.0, *faults) if faults else RULE_HOLDS
 
 
 class Keywords(_Rule):
@@ -210,7 +210,7 @@ class Keywords(_Rule):
         total = len(self.all) + len(self.none) + bool(self.any)
         broken = len(missing) + len(unwanted) + lacks_any
         if not broken:
-            return HELD
+            return RULE_HOLDS
         instructions = [f"Use the word or phrase {_quote(missing)}."] if missing else []
         instructions += [f"Use at least one of: {_quote(self.any)}."] if lacks_any else []
         instructions += [f"Do not use {_quote(unwanted)}."] if unwanted else []
@@ -247,7 +247,7 @@ class Call(_Rule):
         assert self._found is not None
         returned = self._found(*(subject.text, subject.input)[: _takes(self._found)])
         if isinstance(returned, str):
-            return self._judged(0.0, returned) if returned.strip() else HELD
+            return self._judged(0.0, returned) if returned.strip() else RULE_HOLDS
         outcome = check_result(returned)
         if isinstance(outcome, Failure):
             raise InputError(f"{self.function}: {outcome.reason}")
@@ -255,7 +255,7 @@ class Call(_Rule):
 
     def _judged(self, score: float, *instructions: str) -> RuleFinding:
         if score >= 1:
-            return HELD
+            return RULE_HOLDS
         return self._broken(
             score, *(instructions or (f"Keep to the rule {self.name or self.function}.",))
         )

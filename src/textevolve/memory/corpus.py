@@ -184,7 +184,7 @@ class ReadingPlan(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptChunk:
+class StoredChunk:
     """A stored memory that was created from a document. `id`: the memory's. `source`: the document
     with the path of headings. `role`: the point of view from which it was retold; empty if it has
     the document's words. `digest`: the hash of the document's words."""
@@ -211,7 +211,7 @@ class ChunkStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldChunk:
+class RetoldChunk:
     """The text of the memory for a chunk. `role`: the point of view from which a model retold it;
     empty for the document's words. `failure`: the reason why it has the document's words although a
     role was requested."""
@@ -221,10 +221,10 @@ class ToldChunk:
     failure: str = ""
 
 
-def kept_chunk(record: MemoryRecord) -> KeptChunk:
+def kept_chunk(record: MemoryRecord) -> StoredChunk:
     retold = record.reason.startswith(ORIGINAL)
     words = record.reason.removeprefix(ORIGINAL) if retold else record.text
-    return KeptChunk(record.id, record.origin.source, record.origin.author, digest(words))
+    return StoredChunk(record.id, record.origin.source, record.origin.author, digest(words))
 
 
 def digest(text: str) -> str:
@@ -233,7 +233,7 @@ def digest(text: str) -> str:
 
 
 def align_chunks(
-    stored: Sequence[KeptChunk], chunks: Iterable[Chunk], document: str, role: str = ""
+    stored: Sequence[StoredChunk], chunks: Iterable[Chunk], document: str, role: str = ""
 ) -> list[ChunkStep]:
     """Return the step for each chunk, in order, and then for the memories whose chunks are gone.
 
@@ -243,7 +243,7 @@ def align_chunks(
     new, unmatched = list(chunks), list(stored)
     steps: dict[int, ChunkStep] = {}
 
-    def take(action: ChunkAction, place: int, fits: Callable[[KeptChunk], bool]) -> None:
+    def take(action: ChunkAction, place: int, fits: Callable[[StoredChunk], bool]) -> None:
         if place not in steps and (old := next(filter(fits, unmatched), None)):
             steps[place] = ChunkStep(action, new[place], old.id)
             unmatched.remove(old)
@@ -260,7 +260,7 @@ def align_chunks(
 
 def change_chunks(
     steps: Sequence[ChunkStep],
-    retold: Sequence[ToldChunk],
+    retold: Sequence[RetoldChunk],
     vectors: Sequence[Vector],
     document: str,
     plan: ReadingPlan,
@@ -281,7 +281,7 @@ def change_chunks(
 
 
 def _make_memory(
-    chunk: Chunk, retold: ToldChunk, vector: Vector, document: str, plan: ReadingPlan
+    chunk: Chunk, retold: RetoldChunk, vector: Vector, document: str, plan: ReadingPlan
 ) -> NewMemory:
     return NewMemory(
         text=retold.text,
@@ -325,7 +325,9 @@ def voice_prompt() -> Template:
     return memory_prompt("voice", "role", "persona", "source", "passage")
 
 
-async def voice_chunk(model: Model, chunk: Chunk, document: str, role: str, seed: int) -> ToldChunk:
+async def voice_chunk(
+    model: Model, chunk: Chunk, document: str, role: str, seed: int
+) -> RetoldChunk:
     """Let the model retell a chunk from a role's point of view. If its answer is unusable, return
     the document's own words.
 
@@ -344,12 +346,12 @@ async def voice_chunk(model: Model, chunk: Chunk, document: str, role: str, seed
     try:
         response = await model(ask_once(prompt, seed, most))
     except AnswerError as error:
-        return ToldChunk(words, failure=str(error))
+        return RetoldChunk(words, failure=str(error))
     text = response.text.strip()
     if response.finish_reason == "length":
-        return ToldChunk(words, failure="the retold text was cut at the token limit")
+        return RetoldChunk(words, failure="the retold text was cut at the token limit")
     if not text:
-        return ToldChunk(words, failure="the retold text is empty")
+        return RetoldChunk(words, failure="the retold text is empty")
     if nonce in text or sanitize(text, nonce)[1]:
-        return ToldChunk(words, failure="the retold text holds marks of the prompt")
-    return ToldChunk(text, role)
+        return RetoldChunk(words, failure="the retold text holds marks of the prompt")
+    return RetoldChunk(text, role)

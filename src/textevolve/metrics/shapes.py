@@ -28,7 +28,7 @@ PlainMetric: TypeAlias = Callable[[str, Any], float | bool | EvaluationResult]
 
 GOLD, PREDICTED = ("example", "gold"), ("pred", "prediction", "predicted")
 """The names of the first two parameters of metrics that are written for DSPy or GEPA."""
-MOST = 3
+MOST_ARGUMENTS = 3
 """The most required arguments of a metric with our own signature: output, label and row."""
 
 
@@ -73,7 +73,7 @@ class OnlyField(ExampleFields):
 def takes_row(metric: object) -> bool:
     """Return whether a metric's signature takes the values of the row."""
     shape = _shape_of(cast(Any, metric))
-    return shape is None or shape < 0 or shape >= MOST
+    return shape is None or shape < 0 or shape >= MOST_ARGUMENTS
 
 
 def check_metric(metric: Any, name: str) -> LabelMetric:
@@ -88,7 +88,7 @@ def check_metric(metric: Any, name: str) -> LabelMetric:
     if inspect.iscoroutinefunction(metric) or inspect.iscoroutinefunction(method):
         raise InputError(f"metric {name}: it is async; a metric is a plain function")
     shape = _shape_of(metric)
-    if shape is not None and (shape == 0 or shape > MOST):
+    if shape is not None and (shape == 0 or shape > MOST_ARGUMENTS):
         raise InputError(
             f"metric {name}: it needs {shape} arguments; a metric is given the output, the label"
             " and the row's values, or an example and a prediction as DSPy's are"
@@ -185,6 +185,6 @@ def _shape_of(metric: Callable[..., Any]) -> int | None:
         return -max(needed, 2)
     if any(place.kind is place.VAR_POSITIONAL for place in parameters):
         return None
-    if needed < MOST <= len(names) and names[MOST - 1] == "row":
-        return MOST
+    if needed < MOST_ARGUMENTS <= len(names) and names[MOST_ARGUMENTS - 1] == "row":
+        return MOST_ARGUMENTS
     return needed or min(len(names), 2)

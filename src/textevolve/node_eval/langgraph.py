@@ -37,7 +37,7 @@ Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
 BETWEEN = "|"  # what LangGraph itself writes between a node and the node of the graph inside it
 START_NODE = "__start__"
 """LangGraph's name of the node before the first one."""
-SENT = "__pregel_push"
+SEND_TASK = "__pregel_push"
 """The first element of the path of a node that LangGraph runs as a task or by `Send`."""
 
 
@@ -320,7 +320,7 @@ def _read_number(metadata: Mapping[str, Any]) -> str:
     empty for other nodes."""
     path = metadata.get("langgraph_path") or ("",)
     indices = [part for part in path[1:] if type(part) is int]
-    return f"[{indices[-1] + 1}]" if path[0] == SENT and indices else ""
+    return f"[{indices[-1] + 1}]" if path[0] == SEND_TASK and indices else ""
 
 
 def _goes_on(inputs: Any) -> bool:

@@ -30,7 +30,7 @@ Lines = Iterable[tuple[str, str]]
 Documents = Iterable[tuple[str, object]]
 """The JSON documents of a file, each with its place for error messages."""
 
-OURS = "gen_ai."
+MESSAGE_LOGS = "gen_ai."
 """The prefix of the names of logs that hold messages of models; other logs belong to the
 application."""
 
@@ -139,7 +139,7 @@ def read_traces(
                 trace = spans.setdefault(record.trace_id, {})
                 if trace.setdefault(record.span_id, record) != record:
                     reading.report(f"{place}: another span has the id {record.span_id} too")
-            elif record.event[0].startswith(OURS):
+            elif record.event[0].startswith(MESSAGE_LOGS):
                 group = messages.setdefault((record.trace_id, record.span_id), [])
                 if not record.time or record not in group:
                     group.append(record)

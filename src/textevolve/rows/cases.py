@@ -34,7 +34,7 @@ from textevolve.rows.columns import (
     list_names,
 )
 from textevolve.rows.images import folder_of, list_images, read_images
-from textevolve.trajectory import NO_ANSWER, STATED, Trajectory, read_trajectory
+from textevolve.trajectory import NO_ANSWER, TRAJECTORY_FIELDS, Trajectory, read_trajectory
 
 _GAP = "\n\n"
 """The text between an instruction and its input."""
@@ -271,7 +271,9 @@ class _RowSource:
         chat."""
         if not self.reading.trajectory:
             return None
-        stated = {name: value for name in STATED[1:] if (value := self.get(name)) is not None}
+        stated = {
+            name: value for name in TRAJECTORY_FIELDS[1:] if (value := self.get(name)) is not None
+        }
         self.read |= {name: name for name in stated}
         self.columns.has_outputs |= bool(stated)
         names = (*self.roles.chats, *self.roles.inputs) if in_chat else ()

@@ -23,12 +23,12 @@ from textevolve.store.resource_rows import fetch_all, update_where
 
 PAGE = 500
 """The number of rows that are inserted at once."""
-OWN = ("counters",)
+UNCOPIED_TABLES = ("counters",)
 """The tables that are not copied, since each store has its own."""
 
 
 def copied_tables() -> list[Table]:
-    return [table for table in tables.metadata.sorted_tables if table.name not in OWN]
+    return [table for table in tables.metadata.sorted_tables if table.name not in UNCOPIED_TABLES]
 
 
 def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:

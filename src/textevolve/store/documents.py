@@ -216,7 +216,7 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
     return Request(messages=tuple(messages), **extra, **stored)
 
 
-USED = ("reasoning_tokens", "estimated", "models")
+OPTIONAL_USAGE = ("reasoning_tokens", "estimated", "models")
 """The optional fields of the usage in a response's document."""
 
 
@@ -237,7 +237,7 @@ def dump_response(response: Response) -> bytes:
         document["tool_calls"] = [[c.id, c.name, c.arguments] for c in response.tool_calls]
     if response.member:
         document["member"] = response.member
-    for name in USED:
+    for name in OPTIONAL_USAGE:
         if value := getattr(response.usage, name):
             document[name] = value
     return pack(_dump(document))
@@ -274,7 +274,7 @@ def load_response(
             completion_tokens,
             cost,
             saved=saved,
-            **{name: stored[name] for name in USED if name in stored},
+            **{name: stored[name] for name in OPTIONAL_USAGE if name in stored},
         ),
         logprobs=tuple(
             TokenLogprobs(token, logprob, tuple((other, value) for other, value in top))

@@ -48,7 +48,7 @@ from textevolve.store.writer import Writer
 PAGE = 200
 """The number of calls that are read at once."""
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
-Wanted: TypeAlias = tuple[str, asyncio.Future[tuple[Any, ...] | None]]
+KeyLookup: TypeAlias = tuple[str, asyncio.Future[tuple[Any, ...] | None]]
 """A key to look up, and the future that gets the best row stored under it."""
 
 _ERRORS = """
@@ -107,7 +107,7 @@ class StoreJournal:
         self._find = find
         self._elsewhere = elsewhere
         self._looking = False
-        self._wanted: list[Wanted] = []
+        self._wanted: list[KeyLookup] = []
 
     async def find(self, key: str) -> Response | None:
         """Return the answer stored under `key`, marked as replayed; None if there is none yet.
@@ -147,13 +147,13 @@ class StoreJournal:
         self._looking = True
         under_way.add_done_callback(partial(self._found, waiting))
 
-    def _found(self, waiting: list[Wanted], done: asyncio.Future[Rows]) -> None:
+    def _found(self, waiting: list[KeyLookup], done: asyncio.Future[Rows]) -> None:
         self._looking = False
         self._settle(waiting, done.result)
         if self._wanted:
             self._find_wanted()
 
-    def _settle(self, waiting: list[Wanted], find: Callable[[], Rows]) -> None:
+    def _settle(self, waiting: list[KeyLookup], find: Callable[[], Rows]) -> None:
         """Look up the waiting keys and resolve their futures with the answers."""
         try:
             best = {row[0]: row for row in find()}

@@ -118,7 +118,7 @@ _WORDS = (
 _UNDONE = ("40001", "40P01")
 """The SQLSTATEs for a transaction that the server rolled back because of concurrent changes:
 serialization failure, deadlock."""
-_MADE_TWICE = ("23505", "42P07")
+_CREATED_TWICE = ("23505", "42P07")
 """The SQLSTATEs for two processes that created the same row or table at once; another attempt finds
 it."""
 
@@ -207,7 +207,7 @@ class PostgresDatabase:
             ConflictError: concurrent changes rolled it back too often.
         """
         with explained(self), closing(PostgresSession(self)) as session:
-            return session.transact(_WRITING, change, undone=_UNDONE + _MADE_TWICE)
+            return session.transact(_WRITING, change, undone=_UNDONE + _CREATED_TWICE)
 
     def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
         """Call a function that changes runs; only one thread at a time may do so. Changes of one
@@ -319,7 +319,7 @@ class PostgresDatabase:
         if self._url.password:
             text = text.replace(str(self._url.password), "***")
         state = error_state(error)
-        if state in _UNDONE + _MADE_TWICE:
+        if state in _UNDONE + _CREATED_TWICE:
             return ConflictError(
                 f"the store: concurrent changes of the same rows; try again later ({text})"
             )

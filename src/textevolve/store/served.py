@@ -39,7 +39,7 @@ class ServedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedRuns:
+class RunSearch:
     """A filter of runs: by kind, by status, and by a text in the id, name, source or specification;
     empty: all."""
 

@@ -42,7 +42,7 @@ from textevolve.report.data import write_rows
 from textevolve.rows.cases import RowReading, read_cases
 from textevolve.rows.columns import Columns
 from textevolve.settings import NAME_PATTERN, Settings
-from textevolve.spec import Frozen, Several, files_read, noted_of, option
+from textevolve.spec import Frozen, Several, files_read, option, option_properties
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import Store
 from textevolve.studies.cells import estimate
@@ -286,9 +286,9 @@ def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list
         changed: dict[str, Any] = {}
         for name, field in type(spec).model_fields.items():
             value = getattr(spec, name)
-            if noted_of(field).get("reads") and isinstance(value, tuple):
+            if option_properties(field).get("reads") and isinstance(value, tuple):
                 changed[name] = tuple(files.get(each, each) for each in cast("Files", value))
-            elif noted_of(field).get("reads"):
+            elif option_properties(field).get("reads"):
                 changed[name] = files.get(value, value)
         with also_reach(*files.values()):
             return list(study.cases(spec.model_copy(update=changed)))

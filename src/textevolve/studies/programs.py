@@ -32,9 +32,9 @@ from textevolve.llm.chains.chat_template import (
     write_text_template,
 )
 from textevolve.llm.chains.scope import (
+    PromptTrial,
     PromptUse,
     TraceRecorder,
-    Trying,
     current_trial,
     trying_prompts,
 )
@@ -193,7 +193,7 @@ async def run_traced(
     return ProgramOutput(response, _trace(trying))
 
 
-def _trace(trying: Trying) -> tuple[PromptUse, ...]:
+def _trace(trying: PromptTrial) -> tuple[PromptUse, ...]:
     return tuple(trying.in_order()) if trying.texts else ()
 
 
@@ -321,7 +321,9 @@ def keeps_rows(
     return metric_object is not None and takes_row(metric_object)
 
 
-ProgramRun: TypeAlias = Callable[[Mapping[str, str], Mapping[str, Any], Trying], Awaitable[Any]]
+ProgramRun: TypeAlias = Callable[
+    [Mapping[str, str], Mapping[str, Any], PromptTrial], Awaitable[Any]
+]
 """A function that runs a program with its templates' texts on a row."""
 
 
@@ -345,7 +347,7 @@ def run_function(function: Any, name: str, texts: Mapping[str, str]) -> ProgramR
         )
     prompts = PromptSet(texts)  # it gives the texts that are tried
 
-    async def run(_texts: Mapping[str, str], row: Mapping[str, Any], _: Trying) -> Any:
+    async def run(_texts: Mapping[str, str], row: Mapping[str, Any], _: PromptTrial) -> Any:
         return await call_function(
             function, *((prompts, dict(row)) if needed == 2 else (dict(row),))
         )
@@ -360,7 +362,7 @@ def run_graph(graph: Any) -> ProgramRun:
     takes = take_callee(graph).takes
     context_fields = _field_names(getattr(graph, "context_schema", None))
 
-    async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: Trying) -> Any:
+    async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: PromptTrial) -> Any:
         from textevolve.llm.chains.langchain_runnables import PromptListener
 
         config = {
@@ -391,7 +393,7 @@ def run_module(module: Any) -> ProgramRun:
     """Return a function that runs a copy of a DSPy module, whose signatures have the templates'
     texts as instructions."""
 
-    async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: Trying) -> Any:
+    async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: PromptTrial) -> Any:
         copy = module.deepcopy()
         for name, predictor in copy.named_predictors():
             predictor.signature = predictor.signature.with_instructions(texts[name])
@@ -403,7 +405,7 @@ def run_module(module: Any) -> ProgramRun:
     return run
 
 
-def _listen(predictor: Any, name: str, trying: Trying) -> None:
+def _listen(predictor: Any, name: str, trying: PromptTrial) -> None:
     """Make a predictor of a DSPy module record its inputs and its prediction."""
     forward, aforward = predictor.forward, getattr(predictor, "aforward", None)
 

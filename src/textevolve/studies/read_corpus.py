@@ -22,9 +22,9 @@ from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.corpus import (
     BETWEEN,
     ChunkStep,
-    KeptChunk,
     ReadingPlan,
-    ToldChunk,
+    RetoldChunk,
+    StoredChunk,
     align_chunks,
     change_chunks,
     changed_chunks,
@@ -169,12 +169,12 @@ class _Reading:
         self._store, self._name = memories_of(bench, bench.described["collection"])
         self._base = int(bench.described["version"])
         self._role = spec.role or ""
-        self._known: Mapping[str, list[KeptChunk]] = {}
+        self._known: Mapping[str, list[StoredChunk]] = {}
 
     async def begin(self, documents: frozenset[str]) -> None:
         """Find the earlier chunks of these documents in the version of the collection that the run
         compares with."""
-        chunks = defaultdict[str, list[KeptChunk]](list)
+        chunks = defaultdict[str, list[StoredChunk]](list)
         async for record in stream_memories(self._store, self._name, self._base):
             parts = record.origin.source.split(BETWEEN)
             for number in range(1, len(parts) + 1):
@@ -202,7 +202,7 @@ class _Reading:
         """Embed and store the changed chunks, after a model has retold them if the specification
         names a role."""
         bench, role, seed = self._bench, self._role, self._spec.seed
-        retold_chunks = [ToldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
+        retold_chunks = [RetoldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
         if meter is not None:
             voicing = [
                 lambda c=chunk, m=meter: voice_chunk(m, c, document, role, seed)
@@ -220,7 +220,7 @@ class _Reading:
     async def _apply(
         self,
         steps: Sequence[ChunkStep],
-        retold_chunks: Sequence[ToldChunk],
+        retold_chunks: Sequence[RetoldChunk],
         vectors: Sequence[Vector],
         document: str,
     ) -> Sequence[str]:
@@ -238,7 +238,7 @@ class _Reading:
 
 def _list_chunks(
     steps: Sequence[ChunkStep],
-    retold_chunks: Sequence[ToldChunk],
+    retold_chunks: Sequence[RetoldChunk],
     ids: Sequence[str],
     document: str,
 ) -> Iterator[ReadChunk]:

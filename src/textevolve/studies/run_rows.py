@@ -16,7 +16,7 @@ from textevolve.studies.study import AnyStudy, StudySpec
 TEXT_SHOWN = 20_000
 FACTS_SHOWN = 8
 FACT_LENGTH = 120
-SAID = ("score", "passed", "status", "reason", "index", "id", "position")
+SHOWN_ELSEWHERE = ("score", "passed", "status", "reason", "index", "id", "position")
 """The fields that an entry of the matrix does not list, since it shows them in other places."""
 
 
@@ -91,7 +91,7 @@ def _entry(study: AnyStudy, stored: Kept, record: Any) -> Entry:
     facts = {
         name: wording.shorten(_format_value(value), FACT_LENGTH)
         for name, value in (table_rows[0] if table_rows else {}).items()
-        if name not in SAID and isinstance(value, str | int | float) and value != ""
+        if name not in SHOWN_ELSEWHERE and isinstance(value, str | int | float) and value != ""
     }
     return Entry(
         scores={} if stored.score is None else {"score": stored.score},

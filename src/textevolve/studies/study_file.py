@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from textevolve.errors import InputError
 from textevolve.rows import read_text
-from textevolve.spec import noted_of
+from textevolve.spec import option_properties
 from textevolve.studies.kinds import find_study, kinds
 from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.texts.yaml_lines import line_of, parse_yaml
@@ -114,7 +114,7 @@ def write_example(kind: str) -> str:
     for name, field in spec.model_fields.items():
         lines.append(f"# {field.description or name}")
         if field.is_required():
-            text = noted_of(field).get("text") == "file"
+            text = option_properties(field).get("text") == "file"
             lines += [f"{name}: {{file: {name}.txt}}" if text else f"{name}: ...", ""]
             continue
         written = yaml.safe_dump({name: field.default}, default_flow_style=True, width=1000)

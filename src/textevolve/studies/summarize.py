@@ -14,7 +14,7 @@ from textevolve.evaluation import Case, Failure, failure_of
 from textevolve.llm.mapreduce import (
     CONTEXT,
     FOCUS,
-    KEEP,
+    KEEP_INSTRUCTION,
     SMALLEST_BUDGET,
     Compressed,
     Dropped,
@@ -142,7 +142,11 @@ async def run(
     spec: SummarizeSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Summary]:
     texts = [case.input for case in cases]
-    instruction = f"{KEEP} {FOCUS}{_as_sentence(spec.focus)}" if spec.focus.strip() else KEEP
+    instruction = (
+        f"{KEEP_INSTRUCTION} {FOCUS}{_as_sentence(spec.focus)}"
+        if spec.focus.strip()
+        else KEEP_INSTRUCTION
+    )
     try:
         compressed = await compress(
             bench.model,

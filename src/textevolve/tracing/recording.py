@@ -31,10 +31,10 @@ from textevolve.llm.targets import JOURNALED
 from textevolve.spans import LOOP, SpanKind, current_span
 
 R = TypeVar("R")
-OWN = "textevolve"
+PREFIX = "textevolve"
 # The environment variable that allows texts in spans.
 CONTENT_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-JOURNAL_HIT = f"{OWN}.journal.hit"
+JOURNAL_HIT = f"{PREFIX}.journal.hit"
 KINDS: Mapping[SpanKind, tuple[str, str]] = {
     "run": ("CHAIN", "invoke_workflow"),
     "case": ("CHAIN", ""),
@@ -175,7 +175,7 @@ class RecordedSpan:
             current_span.reset(current)
 
     def note(self, **facts: object) -> None:
-        prefix = LOOP if self.kind in ("loop", "step") else OWN
+        prefix = LOOP if self.kind in ("loop", "step") else PREFIX
         attributes = dict[str, Any]()
         for name, value in facts.items():
             if isinstance(value, EvaluationResult):

@@ -25,7 +25,7 @@ from pydantic import ConfigDict
 from textevolve.errors import InputError
 from textevolve.llm.chains.chain import ChainDoor, ModelDoor
 from textevolve.llm.chains.chat_template import check_role
-from textevolve.llm.chains.scope import PromptUse, Trying
+from textevolve.llm.chains.scope import PromptTrial, PromptUse
 from textevolve.llm.model import Message, Request, Response
 
 _ROLES = {"human": "user", "ai": "assistant"}
@@ -144,7 +144,7 @@ class PromptListener(BaseCallbackHandler):
 
     run_inline = True
 
-    def __init__(self, trial: Trying) -> None:
+    def __init__(self, trial: PromptTrial) -> None:
         self._trial = trial
         self._asked: dict[UUID, tuple[str, str]] = {}
 

@@ -233,7 +233,7 @@ class PromptUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Trying:
+class PromptTrial:
     """A trial of prompts by an optimiser. `texts`: the texts that replace a program's own prompts,
     by name; `uses`: the recorded uses of the prompts."""
 
@@ -251,14 +251,14 @@ class Trying:
         return tuple(sorted(self.uses, key=rank))
 
 
-current_trial: ContextVar[Trying | None] = ContextVar("prompts", default=None)
+current_trial: ContextVar[PromptTrial | None] = ContextVar("prompts", default=None)
 
 
 @contextmanager
-def trying_prompts(texts: Mapping[str, str]) -> Generator[Trying]:
+def trying_prompts(texts: Mapping[str, str]) -> Generator[PromptTrial]:
     """Make every `PromptSet` return these texts for their names within the block, in all tasks and
     threads that start within it."""
-    trying = Trying(texts)
+    trying = PromptTrial(texts)
     token = current_trial.set(trying)
     try:
         yield trying

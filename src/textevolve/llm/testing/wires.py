@@ -193,7 +193,7 @@ def _event(data: Mapping[str, Any]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Question:
     """A question read from a request. A predicate has the options no and yes. `levels`: the
     descriptions of a score's options."""
 
@@ -230,7 +230,7 @@ def _questions(request: Mapping[str, Any]) -> list[tuple[str | None, Mapping[str
     return [(question.get("name"), question) for question in questions]
 
 
-def _read(dialect: Wire, name: str | None, question: Mapping[str, Any]) -> _Asked:
+def _read(dialect: Wire, name: str | None, question: Mapping[str, Any]) -> _Question:
     kind = str(question.get("type"))
     words = str(question.get("instructions"))
     options: Sequence[Any] = ("no", "yes")
@@ -242,17 +242,17 @@ def _read(dialect: Wire, name: str | None, question: Mapping[str, Any]) -> _Aske
         levels = question["criteria" if dialect == "systemone" else "levels"]
         options = [str(number) for number in range(len(levels))]
     # OpenAI's predicates say in their instructions what yes and no mean.
-    return _Asked(name, kind, words.split("\n")[0], tuple(options), tuple(levels))
+    return _Question(name, kind, words.split("\n")[0], tuple(options), tuple(levels))
 
 
-def _probabilities(state: object, question: _Asked) -> list[float]:
+def _probabilities(state: object, question: _Question) -> list[float]:
     described = json.dumps([state, question.instructions, question.options])
     rng = Random(blake2b(described.encode(), digest_size=8).digest())
     shares = [rng.gammavariate(0.7, 1.0) + 1e-3 for _ in question.options]
     return [share / sum(shares) for share in shares]
 
 
-def _answer(dialect: Wire, question: _Asked, row: Sequence[float]) -> dict[str, Any]:
+def _answer(dialect: Wire, question: _Question, row: Sequence[float]) -> dict[str, Any]:
     name = {"name": question.name} if dialect == "decisions" else {}
     if question.type in ("noul", "predicate"):
         field = "noul" if dialect == "systemone" else "probability"

@@ -228,9 +228,9 @@ UNPLANNED = 300
 """The maximum number of outputs and rewrites of a search without a budget."""
 FEWEST_FAULTS = 2
 """The number of failed rows of the leader below which more rows are used."""
-FEWEST_ROWS, CERTAINTY, KEPT = 15, 6.0, 0.75
+FEWEST_ROWS, CERTAINTY, LEAST_RESERVE = 15, 6.0, 0.75
 """The reserve for the decision, in rows of validation: `CERTAINTY` / gain squared, as the test
-needs, but at least `FEWEST_ROWS`, and at least the share `KEPT` of the first reserve."""
+needs, but at least `FEWEST_ROWS`, and at least the share `LEAST_RESERVE` of the first reserve."""
 EQUAL = 1e-9
 """The largest difference of scores that counts as equal."""
 ABLATION_SHARE = 0.1
@@ -465,4 +465,4 @@ def reserve_less(search: TemplateSearch) -> None:
     sure = net - math.sqrt(sum((sign - net) ** 2 for sign in signs)) / max(1, len(signs))
     rows = max(FEWEST_ROWS, CERTAINTY / sure**2) if sure > 0 else math.inf
     budget = spending.reserve(spending.cost("output")) / spending.cost("output")
-    spending.most_reserved = max(2 * rows, KEPT * budget)
+    spending.most_reserved = max(2 * rows, LEAST_RESERVE * budget)

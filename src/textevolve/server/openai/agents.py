@@ -21,7 +21,7 @@ from textevolve.server.identity import Caller
 from textevolve.server.openai.requests import (
     ClientMessage,
     NamedChoice,
-    OwnRequest,
+    ServedRequest,
     text_of,
     write_schema,
 )
@@ -51,7 +51,7 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
 
 
 async def answer_as_agent(
-    server: ServerState, name: str, body: OwnRequest, note: NoteTokens
+    server: ServerState, name: str, body: ServedRequest, note: NoteTokens
 ) -> AnswerPieces:
     """Answer a chat completion as an agent.
 
@@ -71,7 +71,7 @@ async def answer_as_agent(
     return _answer(server, chat, request.text, note)
 
 
-def read_chat_request(name: str, body: OwnRequest) -> ChatRequest:
+def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
     """Read the chat request in a chat completion.
 
     Raises:
@@ -152,7 +152,7 @@ def _read_exchange(messages: Sequence[tuple[ClientMessage, str]]) -> tuple[Messa
     return tuple(exchange) if not exchange or exchange[-1].role == "tool" else None
 
 
-def _read_choice(body: OwnRequest) -> str | None:
+def _read_choice(body: ServedRequest) -> str | None:
     choice = body.tool_choice
     return choice.function.name if isinstance(choice, NamedChoice) else choice
 

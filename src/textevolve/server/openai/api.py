@@ -21,7 +21,7 @@ from textevolve.server.openai.judges import answer_as_judge
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (
     JUDGES_CANNOT,
-    OwnRequest,
+    ServedRequest,
     StreamOptions,
     read_json_body,
     read_own_request,
@@ -38,7 +38,7 @@ from textevolve.server.openai.streams import (
     EventResponse,
     JsonObject,
     NoteTokens,
-    OwnAnswer,
+    ServedAnswer,
     WhileConnected,
     begun,
     cut_at_stop,
@@ -54,7 +54,7 @@ themselves."""
 
 async def find_answer(
     server: ServerState, caller: Caller, body: Mapping[str, Any]
-) -> OwnAnswer | RelayedAnswer:
+) -> ServedAnswer | RelayedAnswer:
     """Find the model, judge or agent that answers a chat completion, in this order.
 
     Raises:
@@ -69,13 +69,13 @@ async def find_answer(
     if isinstance(decider, DecidingJudge):
         own_request, note = read_own_request(body, JUDGES_CANNOT), await _charge(server, caller)
         pieces = answer_as_judge(server.serving, decider, own_request, note)
-        return OwnAnswer(name, cut_at_stop(pieces, own_request.stop))
+        return ServedAnswer(name, cut_at_stop(pieces, own_request.stop))
     agent = name if "/" in name else name.replace(ALIAS, "/", 1)
     if await is_agent(server, caller, agent):
         own_request = read_own_request(body)
         note = await _charge(server, caller, agent.partition("/")[0])
         pieces = await answer_as_agent(server, agent, own_request, note)
-        return OwnAnswer(name, cut_at_stop(pieces, own_request.stop))
+        return ServedAnswer(name, cut_at_stop(pieces, own_request.stop))
     raise no_model(name)
 
 
@@ -129,7 +129,7 @@ async def complete_chat(request: Request, caller: RunCaller) -> Response:
         if not body.get("stream"):
             async with server.serving.in_time():
                 return respond(await answer.complete())
-        options = read_shape(OwnRequest, body).stream_options or StreamOptions()
+        options = read_shape(ServedRequest, body).stream_options or StreamOptions()
         events = _events(answer, usage=options.include_usage)
         return EventResponse(await begun(events, server.serving), server.serving)
 
@@ -145,7 +145,7 @@ def _answer(
     return WhileConnected(make, place)
 
 
-async def _events(answer: OwnAnswer, usage: bool) -> AsyncGenerator[bytes]:
+async def _events(answer: ServedAnswer, usage: bool) -> AsyncGenerator[bytes]:
     async with aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
             if usage or "usage" not in chunk:

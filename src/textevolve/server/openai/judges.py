@@ -19,14 +19,14 @@ from textevolve.server.decisions.deciders import (
 )
 from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.errors import INVALID, ApiError
-from textevolve.server.openai.requests import OwnRequest, text_of
+from textevolve.server.openai.requests import ServedRequest, text_of
 from textevolve.server.openai.streams import AnswerEnd, NoteTokens
 
 CANDIDATES = "candidates"
 _TEXTS = TypeAdapter(Annotated[tuple[str, ...], Field(min_length=1)])
 
 
-def read_case(request: OwnRequest, judge: DecidingJudge) -> tuple[Case, str]:
+def read_case(request: ServedRequest, judge: DecidingJudge) -> tuple[Case, str]:
     """Return the case to judge and the rubric, which is empty for the judge's own.
 
     Raises:
@@ -88,7 +88,7 @@ def _as_case(state: ReadState) -> Case:
 
 
 async def answer_as_judge(
-    serving: Serving, judge: DecidingJudge, request: OwnRequest, note: NoteTokens
+    serving: Serving, judge: DecidingJudge, request: ServedRequest, note: NoteTokens
 ) -> AsyncGenerator[str | AnswerEnd]:
     """Yield the judge's results as one piece.
 

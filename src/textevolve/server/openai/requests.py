@@ -81,7 +81,7 @@ class NamedChoice(BaseModel):
     function: NamedFunction
 
 
-class OwnRequest(BaseModel):
+class ServedRequest(BaseModel):
     """The body of a chat completion that an agent or a judge answers."""
 
     messages: Annotated[list[ClientMessage], Field(min_length=1)]
@@ -136,7 +136,7 @@ def read_shape(shape: type[Shape], body: Mapping[str, Any]) -> Shape:
         raise ApiError(400, INVALID, f"{where}: {fault['msg']}", param=where) from None
 
 
-def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) -> OwnRequest:
+def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) -> ServedRequest:
     """Read a request to an agent or a judge.
 
     Raises:
@@ -147,7 +147,7 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
             message = f"'{body['model']}' is an agent or a judge, which take no '{field}'; "
             message += JUDGE_TOOLS if field == "tools" else "leave it out"
             raise ApiError(400, "unsupported_parameter", message, param=field)
-    request = read_shape(OwnRequest, body)
+    request = read_shape(ServedRequest, body)
     if request.n not in (None, 1):
         raise ApiError(
             400, INVALID, "n: must be 1, since agents and judges give one answer each", param="n"
@@ -178,7 +178,7 @@ def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) 
     return "\n".join(part.text or "" for part in message.content)
 
 
-def write_schema(request: OwnRequest) -> str | None:
+def write_schema(request: ServedRequest) -> str | None:
     """Return the JSON schema of the answer."""
     schema = request.response_format and request.response_format.asked
     return json.dumps(schema) if schema else None

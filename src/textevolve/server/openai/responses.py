@@ -23,10 +23,10 @@ from textevolve.llm.wire import CompletionChunk, SentToolCall
 from textevolve.server.errors import INVALID, ApiError
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import read_shape
-from textevolve.server.openai.streams import JsonObject, OwnAnswer, event_of
+from textevolve.server.openai.streams import JsonObject, ServedAnswer, event_of
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
-SAME = ("user", "metadata", "temperature", "top_p")
+SHARED_FIELDS = ("user", "metadata", "temperature", "top_p")
 """The fields that have the same names in chat completions."""
 _PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 _CUTS = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -34,7 +34,7 @@ _CUTS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 class ResponsesRequest(BaseModel):
     """The fields of a request that are read here. Other fields are ignored, except those in
-    `SAME`."""
+    `SHARED_FIELDS`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -74,7 +74,7 @@ def as_chat(request: ResponsesRequest) -> JsonObject:
         ApiError: an item, a part or a tool has no counterpart in chat completions.
     """
     extra, choice = request.model_extra or {}, request.tool_choice
-    body: JsonObject = {name: extra.get(name) for name in SAME}
+    body: JsonObject = {name: extra.get(name) for name in SHARED_FIELDS}
     body |= {
         "model": request.model,
         "messages": list(_read_input(request)),
@@ -177,7 +177,7 @@ class ResponseWriter:
             "incomplete_details": None,
             "instructions": request.instructions,
             "max_output_tokens": request.max_output_tokens,
-            **{name: (request.model_extra or {}).get(name) for name in SAME},
+            **{name: (request.model_extra or {}).get(name) for name in SHARED_FIELDS},
             "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": None,
             "store": False,
@@ -311,7 +311,7 @@ def write_response(request: ResponsesRequest, completion: JsonObject) -> JsonObj
 
 
 async def write_events(
-    request: ResponsesRequest, answer: OwnAnswer | RelayedAnswer
+    request: ResponsesRequest, answer: ServedAnswer | RelayedAnswer
 ) -> AsyncGenerator[bytes]:
     """Yield the events of a streamed response.
 

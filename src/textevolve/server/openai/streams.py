@@ -158,7 +158,7 @@ async def cut_at_stop(pieces: AnswerPieces, stop: str | Sequence[str] | None) ->
             waiting = "" if cut else waiting[ready:]
 
 
-class OwnAnswer:
+class ServedAnswer:
     """An answer that this server writes itself, for an agent or a judge: as a whole chat completion
     (`complete`) or as a stream of chunks (`chunks`)."""
 

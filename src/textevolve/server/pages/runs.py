@@ -40,7 +40,7 @@ from textevolve.store.journal import StoredCall
 from textevolve.store.records import By, Found, Kept, RecordOrder, Standing
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.store.served import WantedRuns
+from textevolve.store.served import RunSearch
 from textevolve.studies.comparison import compare_stored
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import describe_run, make_report
@@ -63,7 +63,7 @@ MOST_SEARCHED_CALLS = 20_000
 MOST_NAMED_CASES = 2_000
 """The number of cases, from the first one, that the page of calls can name as the origin of a
 call."""
-LEAST_TOLD = 8
+LEAST_INPUT = 8
 """The fewest characters of an input by which the calls of its case are found; shorter inputs occur
 in many prompts."""
 
@@ -330,7 +330,7 @@ def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()
     """Read the next calls of a run, or of one case: the calls whose prompts contain its input. If
     the input is too short to be distinctive, all calls of the run are read."""
     texts = [text.strip() for text in inputs]
-    long = bool(texts) and all(len(text) >= LEAST_TOLD for text in texts)
+    long = bool(texts) and all(len(text) >= LEAST_INPUT for text in texts)
     of_case = store.find_calls(run_id, texts[0], MOST_SEARCHED_CALLS) if long else None
     calls = [call for call in of_case or store.page_calls(run_id, after) if call.id > after]
     inputs_of = {case.id: _telling_text(case.input) for case in _read_cases(store, run_id)}
@@ -357,7 +357,7 @@ def _telling_text(text: str) -> str:
 
 def _show_call(call: StoredCall, request: ModelRequest, inputs: Mapping[str, str]) -> ShownCall:
     sent = "\n".join(message.text for message in request.messages)
-    matching = [name for name, text in inputs.items() if len(text) >= LEAST_TOLD and text in sent]
+    matching = [name for name, text in inputs.items() if len(text) >= LEAST_INPUT and text in sent]
     case = max(matching, key=lambda name: len(inputs[name]), default="")
     last = request.messages[-1].text if request.messages else ""
     return ShownCall(call, request, case, inputs[case] if case else last)
@@ -401,7 +401,7 @@ def show_runs(
     store = server_of(request).store
     every, run_filter = (
         store.read(served.find_runs, caller.namespaces),
-        WantedRuns(kind, status, q.strip()),
+        RunSearch(kind, status, q.strip()),
     )
     hidden = () if kind else STANDING
     runs = [run for run in every if run_filter.matches(run) and run.spec.get("kind") not in hidden]

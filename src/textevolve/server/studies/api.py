@@ -33,7 +33,7 @@ from textevolve.server.studies.reading import (
     MEDIA,
     ReportFormat,
     RunFilter,
-    Seen,
+    VisibleRun,
     find_study_run,
     list_page,
     read_chunks,
@@ -216,16 +216,16 @@ StudyBody: TypeAlias = Annotated[dict[str, Any], example_body(EXAMPLE)]
 Changes: TypeAlias = Annotated[ResumePart, example_body({"limits": {"calls": 10000}})]
 
 
-def _find_run(request: Request, caller: StudyReader, run_id: str) -> Seen:
+def _find_run(request: Request, caller: StudyReader, run_id: str) -> VisibleRun:
     return find_study_run(server_of(request).store, caller, run_id)
 
 
-def _find_run_to_change(request: Request, caller: Runs, run_id: str) -> Seen:
+def _find_run_to_change(request: Request, caller: Runs, run_id: str) -> VisibleRun:
     return find_study_run(server_of(request).store, caller, run_id)
 
 
-SeenRun: TypeAlias = Annotated[Seen, Depends(_find_run)]
-OwnRun: TypeAlias = Annotated[Seen, Depends(_find_run_to_change)]
+SeenRun: TypeAlias = Annotated[VisibleRun, Depends(_find_run)]
+OwnRun: TypeAlias = Annotated[VisibleRun, Depends(_find_run_to_change)]
 
 
 def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> Response:

@@ -31,7 +31,7 @@ from textevolve.store.served import ServedRun
 
 LOOK_SECONDS = 0.5
 """The seconds between two looks at a watched run for new records."""
-SPARING = 20
+SUM_INTERVAL_FACTOR = 20
 """The factor that limits how often the sums of `progress` are computed: after each computation they
 are left alone for this many times its duration."""
 PAGE_RECORDS = 100
@@ -72,7 +72,7 @@ class Feed:
                 now = time.monotonic()
                 if is_over or now >= sum_at:
                     news["progress"] = await asyncio.to_thread(self._sum_up, run_id)
-                    sum_at = now + SPARING * (time.monotonic() - now)
+                    sum_at = now + SUM_INTERVAL_FACTOR * (time.monotonic() - now)
             except TextEvolveError as error:
                 log.warning("the progress of run %s cannot be read: %s", run_id, error)
                 return

@@ -45,7 +45,7 @@ _RECORD_PLACE: TypeAdapter[Place] = TypeAdapter(tuple[float | None, int, str])
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleRun:
     """A run that a caller may see. `served`: the row that a server stores for runs of its clients;
     None if the run was made without a server."""
 
@@ -53,7 +53,7 @@ class Seen:
     served: ServedRun | None
 
 
-def find_seen(store: Store, caller: Caller, run_ref: str) -> Seen:
+def find_seen(store: Store, caller: Caller, run_ref: str) -> VisibleRun:
     """Find a run by its id, the start of its id, or its name.
 
     Raises:
@@ -69,10 +69,10 @@ def find_seen(store: Store, caller: Caller, run_ref: str) -> Seen:
     served = store.get_served(run.id)
     if caller.namespaces is not None and (served is None or not caller.sees(served.namespace)):
         raise missing
-    return Seen(run, served)
+    return VisibleRun(run, served)
 
 
-def find_study_run(store: Store, caller: Caller, run_id: str) -> Seen:
+def find_study_run(store: Store, caller: Caller, run_id: str) -> VisibleRun:
     """Find the run of a study by its whole id.
 
     Raises:
@@ -101,7 +101,7 @@ def _summary(runner: Runner, run: RunRecord, served: ServedRun | None) -> dict[s
     }
 
 
-def run_detail(server: ServerState, seen: Seen) -> RunDetail:
+def run_detail(server: ServerState, seen: VisibleRun) -> RunDetail:
     """Return one run with its usage so far."""
     store, run, served = server.store, seen.run, seen.served
     totals = store.run_totals(run.id)
@@ -185,7 +185,7 @@ def read_cursor(cursor: str, place: TypeAdapter[P]) -> P | None:
         raise InputError("cursor: is not the cursor of an earlier page") from None
 
 
-def write_report(server: ServerState, seen: Seen, format: ReportFormat) -> IO[bytes]:
+def write_report(server: ServerState, seen: VisibleRun, format: ReportFormat) -> IO[bytes]:
     """Write a run's report to a temporary file, which is deleted when it is closed; return the
     file, at its beginning.
 
