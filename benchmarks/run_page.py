@@ -29,7 +29,7 @@ from textevolve.server.listening import bind, make_server, serve_until, url_of
 from textevolve.server.options import ViewOptions
 from textevolve.settings import Settings
 from textevolve.store import Store, open_store
-from textevolve.store.records import Kept
+from textevolve.store.records import StoredRecord
 from textevolve.studies import compare, evaluate
 from textevolve.studies.compare_cells import Grade, Output
 from textevolve.studies.stored import StoredSpec, keep_record
@@ -94,7 +94,7 @@ def fill(store: Store, number: int, variants: int) -> str:
     stored = StoredSpec(kind=study.kind, spec=spec, model="none").model_dump(mode="json")
     run = store.create_run(stored, "benchmark", "a large run", "benchmark")
     store.add_cases(run.id, (Case(f"input {n}", (), f"case-{n}") for n in range(number)))
-    waiting: list[Kept] = []
+    waiting: list[StoredRecord] = []
     made = judged_cases(number) if variants == 1 else outputs(number, variants)
     for one in made:
         waiting.append(keep_record(study, one, study.row(one)))

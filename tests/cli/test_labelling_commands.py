@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from textevolve.labelling.tasks import GivenLabel
+from textevolve.labelling.tasks import PersonLabel
 from textevolve.store import labelling as stored_labels
 
 ROWS = [
@@ -27,7 +27,7 @@ def label_all(resources, name, answers, who="ann"):
     task = resources.read(stored_labels.find_task, "default", name)
     items, _ = resources.read(stored_labels.read_task, task.id)
     for position, item in enumerate(items):
-        resources.write(stored_labels.keep_label, task, GivenLabel(position, who, answers(item)))
+        resources.write(stored_labels.keep_label, task, PersonLabel(position, who, answers(item)))
     return items
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from textevolve.labelling.agreement import agree, item_rows
-from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
+from textevolve.labelling.tasks import LabelItem, LabelQuestion, PersonLabel, TaskSpec
 from textevolve.statistics.agreement import alpha_of
 
 PAIRS = TaskSpec(kind="pairs")
@@ -26,7 +26,7 @@ def test_alpha_is_that_of_the_literature():
     rows = [line.split() for line in OBSERVERS.splitlines()]
     items = [item(n, ("text",)) for n in range(12)]
     labels = [
-        GivenLabel(n, f"observer {who}", str(int(said) - 1))
+        PersonLabel(n, f"observer {who}", str(int(said) - 1))
         for who, row in enumerate(rows)
         for n, said in enumerate(row)
         if said != "."
@@ -48,7 +48,7 @@ def test_people_are_described_one_by_one_and_two_by_two():
     items = [item(n, variants=("x", "y")) for n in range(4)]
     answers = {"ann": "first first tie second", "bob": "first second tie skip"}
     labels = [
-        GivenLabel(n, who, answer)
+        PersonLabel(n, who, answer)
         for who, said in answers.items()
         for n, answer in enumerate(said.split())
     ]
@@ -68,7 +68,7 @@ def test_nothing_labelled_is_no_figure():
 def test_rows_are_means_of_answers_and_leave_out_what_nobody_answered():
     items = [item(0, context="c"), item(1), item(2)]
     said = {("ann", 0): "first", ("bob", 0): "tie", ("ann", 1): "skip"}
-    labels = [GivenLabel(n, who, answer) for (who, n), answer in said.items()]
+    labels = [PersonLabel(n, who, answer) for (who, n), answer in said.items()]
     (row,) = item_rows(PAIRS, items, labels)
     assert row == {
         "id": "id0",

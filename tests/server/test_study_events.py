@@ -7,7 +7,7 @@ from plain_http import Watcher, watch
 
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.server.studies.feed import record_json
-from textevolve.store.records import Kept
+from textevolve.store.records import StoredRecord
 
 CASES = "".join(
     json.dumps({"id": f"c{n}", "input": f"Question {n}?", "candidates": ["one", "two"]}) + "\n"
@@ -71,6 +71,6 @@ def test_whoever_comes_back_misses_nothing(serve, ask, slow):
     [(b'{"a": NaN}', "NaN"), (b'{"a": -Infinity}', "-Infinity"), (b'{\n"a": null}', None)],
 )
 def test_a_record_is_strict_json_in_one_line(body, value):
-    told = record_json(Kept("k", 0, "c\n", None, "scored", "", body))
+    told = record_json(StoredRecord("k", 0, "c\n", None, "scored", "", body))
     assert b"\n" not in told
     assert json.loads(told, parse_constant=pytest.fail)["record"] == {"a": value}

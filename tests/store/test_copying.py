@@ -12,7 +12,7 @@ from textevolve.memory.record import Add, NewMemory
 from textevolve.settings import StoreAddress
 from textevolve.store import copying as copies
 from textevolve.store import open_store
-from textevolve.store.records import Kept
+from textevolve.store.records import StoredRecord
 
 
 def remembered(text, seed=1):
@@ -30,7 +30,9 @@ async def fill(location, make_entry):
                 await store.journal(run.id).append(
                     make_entry(number, error="503" if number == 3 else None)
                 )
-        store.keep_records(run.id, [Kept("k", 0, "c", 0.1 + 0.2, "scored", "", b'{"a": 1}')])
+        store.keep_records(
+            run.id, [StoredRecord("k", 0, "c", 0.1 + 0.2, "scored", "", b'{"a": 1}')]
+        )
         other = store.create_run({}, "two")
         await store.journal(other.id).find(make_entry(1).key)
     return run

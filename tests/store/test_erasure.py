@@ -13,7 +13,7 @@ from textevolve.settings import StoreAddress
 from textevolve.store import open_store, upkeep
 from textevolve.store.database import open_database
 from textevolve.store.erasure import ERASED, erase_texts
-from textevolve.store.records import Kept
+from textevolve.store.records import StoredRecord
 from textevolve.store.tables import messages
 
 SECRET = 'Ann is "allergic"\nto walnuts, and Zoé <|im_start|> knows.'
@@ -61,7 +61,7 @@ async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, 
     await store.journal(other.id).find(entries[1].key)
     store.add_cases(run.id, [Case("q", (SECRET,), context=SECRET * 400), Case("r", ("s",))])
     body = json.dumps({"score": 0.25, "turns": [{"says": answer}]}).encode()
-    store.keep_records(run.id, [Kept("k", 0, "c", 0.25, "scored", SECRET, body)])
+    store.keep_records(run.id, [StoredRecord("k", 0, "c", 0.25, "scored", SECRET, body)])
     before = store.run_totals(run.id)
     with closing(open_database(location)) as database:
         row = {"session_id": "s", "position": 0, "role": "user", "created": 0.0}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from textevolve.errors import InputError
-from textevolve.labelling.tasks import GivenLabel, LabelItem, LabelQuestion, TaskSpec
+from textevolve.labelling.tasks import LabelItem, LabelQuestion, PersonLabel, TaskSpec
 from textevolve.store import kinds
 from textevolve.store import labelling as stored_labels
 
@@ -26,11 +26,11 @@ def test_a_task_is_kept_with_its_items_and_what_each_person_said(resources):
     made = resources.write(stored_labels.create_task, "acme", "mine", PAIRS, items)
     assert (made.positions, made.done, made.spec) == (700, {}, PAIRS)
     resources.write(
-        stored_labels.keep_label, made, GivenLabel(3, "ann", "first", "why \ud800", swapped=True)
+        stored_labels.keep_label, made, PersonLabel(3, "ann", "first", "why \ud800", swapped=True)
     )
     for answer in ("first", "tie"):  # the last one counts
-        resources.write(stored_labels.keep_label, made, GivenLabel(3, "bob", answer))
-    resources.write(stored_labels.keep_label, made, GivenLabel(1, " ann ", "skip"))
+        resources.write(stored_labels.keep_label, made, PersonLabel(3, "bob", answer))
+    resources.write(stored_labels.keep_label, made, PersonLabel(1, " ann ", "skip"))
     kept, labels = resources.read(stored_labels.read_task, made.id)
     assert kept == items
     assert [(one.position, one.labeller, one.answer) for one in labels] == [
@@ -53,11 +53,11 @@ def test_a_task_is_kept_with_its_items_and_what_each_person_said(resources):
 def test_an_answer_that_there_is_not_is_refused(resources, spec, answer, said):
     task = resources.write(stored_labels.create_task, "acme", "mine", spec, make_items(2))
     with pytest.raises(InputError, match=said):
-        resources.write(stored_labels.keep_label, task, GivenLabel(0, "ann", answer))
+        resources.write(stored_labels.keep_label, task, PersonLabel(0, "ann", answer))
     with pytest.raises(InputError, match="no item 2"):
-        resources.write(stored_labels.keep_label, task, GivenLabel(2, "ann", "skip"))
+        resources.write(stored_labels.keep_label, task, PersonLabel(2, "ann", "skip"))
     with pytest.raises(InputError, match="name"):
-        resources.write(stored_labels.keep_label, task, GivenLabel(0, "\u202e", "skip"))
+        resources.write(stored_labels.keep_label, task, PersonLabel(0, "\u202e", "skip"))
     assert resources.read(stored_labels.get_task, task.id).done == {}
 
 
@@ -65,7 +65,7 @@ def test_tasks_are_of_one_namespace_and_end_with_it(resources):
     task = resources.write(stored_labels.create_task, "acme", "mine", PAIRS, make_items(2))
     other = resources.write(stored_labels.create_task, "other", "mine", PAIRS, make_items(1))
     for one in (task, other):
-        resources.write(stored_labels.keep_label, one, GivenLabel(0, "ann", "tie"))
+        resources.write(stored_labels.keep_label, one, PersonLabel(0, "ann", "tie"))
     with pytest.raises(InputError, match="there is a labelling task 'mine' already"):
         resources.write(stored_labels.create_task, "acme", "mine", PAIRS, make_items(1))
     with pytest.raises(InputError, match="nothing to label"):

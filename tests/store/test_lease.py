@@ -22,7 +22,7 @@ from textevolve.llm.model import Response
 from textevolve.settings import StoreLocation
 from textevolve.store import RunRecord, Store, lease, open_store
 from textevolve.store.journal import StoreJournal
-from textevolve.store.records import Kept
+from textevolve.store.records import StoredRecord
 
 NewRun = Callable[..., RunRecord]
 
@@ -73,8 +73,8 @@ def test_a_reused_process_id_is_not_the_holder(store: Store) -> None:
     assert not is_held(store, "here", os.getpid(), f"{boot} {namespace} {int(start) + 1}", now)
 
 
-SCORED = Kept("a", 0, "a", 0.5, "scored", "", b"{}")
-SKIPPED = Kept("b", 1, "b", None, "skipped", "the limit is reached", b"{}")
+SCORED = StoredRecord("a", 0, "a", 0.5, "scored", "", b"{}")
+SKIPPED = StoredRecord("b", 1, "b", None, "skipped", "the limit is reached", b"{}")
 WRITES: dict[str, Callable[[Store, str], None]] = {
     "keep": lambda store, run: store.keep_records(run, [SCORED]),
     "append": lambda store, run: store.append(run, Case("?", ("1", "2"), "a"), SCORED),

@@ -39,7 +39,7 @@ from textevolve.statistics.intervals import Statistic, mean_present
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ItemOutcome:
     """A judge's outcome for one item: the credit of its verdict (NaN without a complete verdict),
     its usage (None if the judge failed before any request), and the `failure`, if any."""
 
@@ -63,8 +63,8 @@ class TwiceJudged:
 
     item: str
     certainty: float = math.nan
-    first: Taken = Taken()
-    second: Taken = Taken()
+    first: ItemOutcome = ItemOutcome()
+    second: ItemOutcome = ItemOutcome()
     both: Usage | None = None
     order: TextOrder = "given"
     question: str = ""
@@ -127,7 +127,7 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
     blank = TwiceJudged(item, order=question.order, question=group, position=position)
     debate = await attempt(judge(question.case), InputError)
     if isinstance(debate, Failure):
-        return replace(blank, second=Taken(failure=debate))
+        return replace(blank, second=ItemOutcome(failure=debate))
     vote, final = (_take(part, question) for part in (first_round(debate), debate))
     sure = certainty_of(debate)
     return replace(
@@ -148,7 +148,7 @@ async def ask_both(
     Raises:
         FatalModelError: no call can succeed.
     """
-    judgements: list[Taken] = []
+    judgements: list[ItemOutcome] = []
     noted: list[list[NotedCall]] = []
     certainty: float | None = None
     for number, judge in enumerate(judges):
@@ -176,11 +176,11 @@ async def ask_both(
     )
 
 
-def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> Taken:
+def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> ItemOutcome:
     if isinstance(evaluation, Failure):
-        return Taken(failure=evaluation)
+        return ItemOutcome(failure=evaluation)
     verdict = read_verdict(evaluation, question)
-    return Taken(credit_of(question.item, verdict), verdict.usage, verdict.failure)
+    return ItemOutcome(credit_of(question.item, verdict), verdict.usage, verdict.failure)
 
 
 def weigh_escalation(

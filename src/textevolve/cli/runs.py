@@ -26,7 +26,7 @@ from textevolve.report.blocks import Column, Report, Table
 from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings, read_settings
 from textevolve.store import served
-from textevolve.store.records import Found
+from textevolve.store.records import RecordFilter
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.studies import driver
@@ -96,7 +96,7 @@ def show(
 ) -> None:
     """Show a run's results, without a model call."""
     chosen = failed or below is not None
-    matching = Found(("failed", "skipped") if failed else (), below)
+    matching = RecordFilter(("failed", "skipped") if failed else (), below)
     settings, opened = _open(store)
     with opened:
         record, study = _get_restored(opened, run, settings)
@@ -288,7 +288,7 @@ def _format_status(run: RunRecord) -> str:
     return "" if run.status == "finished" else f"({run.status})"
 
 
-def list_records(store: Store, run: RunRecord, matching: Found) -> Report:
+def list_records(store: Store, run: RunRecord, matching: RecordFilter) -> Report:
     """Return a report that lists the matching records, one per line."""
     columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
     rows = [

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from textevolve.labelling.tasks import SKIP, GivenLabel, LabelItem, TaskSpec, scores_of
+from textevolve.labelling.tasks import SKIP, LabelItem, PersonLabel, TaskSpec, scores_of
 from textevolve.statistics.agreement import krippendorff_alpha
 from textevolve.statistics.intervals import Statistic
 
@@ -47,7 +47,7 @@ class PeopleAgreement:
 
 
 def agree(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[PersonLabel]
 ) -> PeopleAgreement:
     """Compute the agreement of people on a task. `labels` are sorted by position. For pairs
     Krippendorff's alpha is nominal, for grades it uses squared differences; its interval treats
@@ -78,23 +78,23 @@ def agree(
 
 
 def labels_by_item(
-    items: Sequence[LabelItem], labels: Iterable[GivenLabel]
-) -> list[tuple[LabelItem, list[GivenLabel]]]:
+    items: Sequence[LabelItem], labels: Iterable[PersonLabel]
+) -> list[tuple[LabelItem, list[PersonLabel]]]:
     """Return the items in their order, each with its labels."""
-    by_position: defaultdict[int, list[GivenLabel]] = defaultdict(list)
+    by_position: defaultdict[int, list[PersonLabel]] = defaultdict(list)
     for label in labels:
         by_position[label.position].append(label)
     return [(item, by_position[n]) for n, item in enumerate(items)]
 
 
-def mean_scores(spec: TaskSpec, labels: Iterable[GivenLabel]) -> tuple[float, ...]:
+def mean_scores(spec: TaskSpec, labels: Iterable[PersonLabel]) -> tuple[float, ...]:
     """Return the mean score that people give to each text of an item; empty if all skipped it."""
     scores = [scores for label in labels if (scores := scores_of(spec, label.answer))]
     return tuple(sum(column) / len(scores) for column in zip(*scores, strict=True))
 
 
 def _count_wins(
-    spec: TaskSpec, labelled: Iterable[tuple[LabelItem, list[GivenLabel]]]
+    spec: TaskSpec, labelled: Iterable[tuple[LabelItem, list[PersonLabel]]]
 ) -> dict[str, tuple[float, int]]:
     by_variant: defaultdict[str, list[float]] = defaultdict(list)
     for item, labels in labelled:
@@ -107,7 +107,7 @@ LabelRow = dict[str, Any]
 
 
 def item_rows(
-    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+    spec: TaskSpec, items: Sequence[LabelItem], labels: Sequence[PersonLabel]
 ) -> Iterator[LabelRow]:
     """Yield a row for each labelled item, for a file. A pair has its candidates with their
     `scores`: the share of people who chose each. A single text has `human`, its mean score in [0,

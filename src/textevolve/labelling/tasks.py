@@ -72,7 +72,7 @@ class LabelItem:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenLabel:
+class PersonLabel:
     """The label that one person gave an item.
 
     Attributes:

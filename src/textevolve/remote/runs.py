@@ -35,7 +35,7 @@ from textevolve.rows import STANDARD_INPUT
 from textevolve.rows.hub import PREFIX
 from textevolve.settings import Settings
 from textevolve.spec import files_read
-from textevolve.store.records import Kept
+from textevolve.store.records import StoredRecord
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord, RunStatus, RunTotals
 from textevolve.studies.driver import Launch
@@ -113,10 +113,10 @@ def usage_from_wire(usage: WireUsage) -> Usage:
     return Usage(**usage.model_dump())
 
 
-def record_from_wire(record: WireRecord) -> Kept:
+def record_from_wire(record: WireRecord) -> StoredRecord:
     """Convert a record from the server into the stored form."""
     fields = record.model_dump(exclude={"record"})
-    return Kept(**fields, body=json.dumps(record.record).encode())
+    return StoredRecord(**fields, body=json.dumps(record.record).encode())
 
 
 RUNS = "/v1/studies"  # the path of runs in the server's HTTP API

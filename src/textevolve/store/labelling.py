@@ -18,8 +18,8 @@ from sqlalchemy.engine import Connection
 
 from textevolve.errors import InputError, NotFoundError
 from textevolve.labelling.tasks import (
-    GivenLabel,
     LabelItem,
+    PersonLabel,
     StoredTask,
     TaskSpec,
     check_answer,
@@ -125,7 +125,7 @@ def _read_task(connection: Connection, row: Row[Any]) -> StoredTask:
     )
 
 
-def read_task(connection: Connection, id: str) -> tuple[list[LabelItem], list[GivenLabel]]:
+def read_task(connection: Connection, id: str) -> tuple[list[LabelItem], list[PersonLabel]]:
     """Read all items of a task, in the order of their positions, and all its labels."""
     rows = fetch_all(connection, labelling_items, "position", task_id=id)
     return [_read_item(row.item) for row in rows], read_labels(connection, id)
@@ -150,17 +150,19 @@ def _read_item(text: str) -> LabelItem:
     return build(LabelItem, fields)
 
 
-def read_labels(connection: Connection, task: str, labeller: str | None = None) -> list[GivenLabel]:
+def read_labels(
+    connection: Connection, task: str, labeller: str | None = None
+) -> list[PersonLabel]:
     """Return the labels of a task, of all labellers or one, by position."""
     person = {} if labeller is None else {"labeller": labeller}
     rows = fetch_all(connection, labels, "position", "labeller", task_id=task, **person)
     return [
-        GivenLabel(row.position, row.labeller, created=row.created, **json.loads(row.label))
+        PersonLabel(row.position, row.labeller, created=row.created, **json.loads(row.label))
         for row in rows
     ]
 
 
-def keep_label(connection: Connection, task: StoredTask, label: GivenLabel) -> GivenLabel:
+def keep_label(connection: Connection, task: StoredTask, label: PersonLabel) -> PersonLabel:
     """Store a person's label of an item, replacing an earlier one.
 
     Raises:

@@ -41,7 +41,7 @@ By: TypeAlias = Literal["key", "case"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRecord:
     """A stored record, the result of a run for a case. `key`: identifies it within the run.
     `position`: the index of its case. `case`: the id of its case. `score`: in [0, 1]; None if it
     has none. `status`: scored, failed or skipped; `reason`: why it has no score. `body`: the whole
@@ -62,7 +62,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecordFilter:
     """A filter of records. `statuses`: empty: all. `below`: a score below this one. `case`,
     `variant`, `passed`: of the record; None: any."""
 
@@ -105,7 +105,7 @@ Place: TypeAlias = tuple[float | None, int, str]
 """The place of a record in an order: its score, its position and its key."""
 
 
-def keep_records(connection: Connection, run_id: str, new_records: Sequence[Kept]) -> None:
+def keep_records(connection: Connection, run_id: str, new_records: Sequence[StoredRecord]) -> None:
     # The clock keeps revisions unique even after records were dropped.
     before = max(newest_revision(connection, run_id), int(time.time() * 1000))
     rows = [
@@ -144,11 +144,11 @@ def drop_records(connection: Connection, run_id: str) -> None:
 def read_behind(
     connection: Connection,
     run_id: str,
-    criteria: Found,
+    criteria: RecordFilter,
     order: RecordOrder = "position",
     after: Place | None = None,
     limit: int = PAGE,
-) -> list[Kept]:
+) -> list[StoredRecord]:
     """Return the next records after a place that match the criteria; it is as fast at the end of a
     large run as at its beginning."""
     query = _ordered(_select(run_id).where(*_conditions(criteria)), order).limit(limit)
@@ -169,14 +169,14 @@ def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:
     return further | ((records.c.score == score) & behind) | records.c.score.is_(None)
 
 
-def read_columns(connection: Connection, run_id: str) -> list[Kept]:
+def read_columns(connection: Connection, run_id: str) -> list[StoredRecord]:
     """Return all records of a run in their order, with only the columns of one index: without
     reasons and bodies."""
     c = records.c
     columns = (c.key, c.position, c.case_id, c.score, c.status, c.variant, c.passed)
     query = _ordered(_select(run_id).with_only_columns(*columns), "position")
     return [
-        Kept(
+        StoredRecord(
             key=bytes_to_text(row.key),
             position=row.position,
             case=bytes_to_text(row.case_id),
@@ -191,7 +191,9 @@ def read_columns(connection: Connection, run_id: str) -> list[Kept]:
     ]
 
 
-def read_changes(connection: Connection, run_id: str, revision: int, limit: int) -> list[Kept]:
+def read_changes(
+    connection: Connection, run_id: str, revision: int, limit: int
+) -> list[StoredRecord]:
     """Return the records that were stored after a revision, in the order of storing."""
     newer = _select(run_id).where(records.c.revision > revision)
     return _read(connection, newer.order_by(records.c.revision).limit(limit))
@@ -215,21 +217,21 @@ def _ordered(query: Any, order: RecordOrder) -> Any:
     return query.order_by(*ordered, records.c.position, records.c.key)
 
 
-def _read(connection: Connection, query: Any) -> list[Kept]:
+def _read(connection: Connection, query: Any) -> list[StoredRecord]:
     return [row_to_kept(row) for row in connection.execute(query)]
 
 
 _COLUMN_OF = {"key": records.c.key, "case": records.c.case_id}
 
 
-def row_to_kept(row: Row[Any]) -> Kept:
+def row_to_kept(row: Row[Any]) -> StoredRecord:
     """Convert a row into a record.
 
     Raises:
         StoreError: the row is damaged.
     """
     with intact(f"run {row.run_id}: record {row.position}"):
-        return Kept(
+        return StoredRecord(
             bytes_to_text(row.key),
             row.position,
             bytes_to_text(row.case_id),
@@ -243,7 +245,7 @@ def row_to_kept(row: Row[Any]) -> Kept:
         )
 
 
-def _conditions(criteria: Found) -> list[ColumnElement[bool]]:
+def _conditions(criteria: RecordFilter) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if criteria.statuses:
         conditions.append(records.c.status.in_(criteria.statuses))
@@ -300,7 +302,7 @@ def _score(groups: Sequence[Row[Any]]) -> VariantScore:
 def find_rows(
     connection: Connection,
     run_id: str,
-    criteria: Found,
+    criteria: RecordFilter,
     by: By,
     order: RecordOrder,
     start: int,
@@ -318,7 +320,7 @@ def find_rows(
     return list(connection.execute(query.limit(size).offset(start)).scalars())
 
 
-def count_rows(connection: Connection, run_id: str, criteria: Found, by: By) -> int:
+def count_rows(connection: Connection, run_id: str, criteria: RecordFilter, by: By) -> int:
     number = func.count(_COLUMN_OF[by].distinct() if by == "case" else _COLUMN_OF[by])
     query = select(number).where(records.c.run_id == run_id, *_conditions(criteria))
     return connection.execute(query).scalar_one()
@@ -326,16 +328,16 @@ def count_rows(connection: Connection, run_id: str, criteria: Found, by: By) -> 
 
 def read_rows(
     connection: Connection, run_id: str, by: By, rows: Sequence[bytes]
-) -> dict[bytes, list[Kept]]:
+) -> dict[bytes, list[StoredRecord]]:
     """Return the records of some rows, by the row, in the rows' order."""
     query = _ordered(_select(run_id).where(_COLUMN_OF[by].in_(rows)), "position")
-    groups: dict[bytes, list[Kept]] = {row: [] for row in rows}
+    groups: dict[bytes, list[StoredRecord]] = {row: [] for row in rows}
     for row in connection.execute(query):
         groups[row.key if by == "key" else row.case_id].append(row_to_kept(row))
     return groups
 
 
-def read_place(connection: Connection, run_id: str, position: int, by: By) -> list[Kept]:
+def read_place(connection: Connection, run_id: str, position: int, by: By) -> list[StoredRecord]:
     """Return the records at a position of a run; with `by` = "case", all records of their cases."""
     here = _select(run_id).where(records.c.position == position)
     if by == "case":

@@ -31,7 +31,7 @@ from textevolve.store.graph_ladybug import LadybugGraph, LadybugMemories
 from textevolve.store.jobs import JobClaim
 from textevolve.store.journal import StoredCall, StoreJournal, StoreLedger
 from textevolve.store.memories import StoredMemories
-from textevolve.store.records import Found, Kept, Place
+from textevolve.store.records import Place, RecordFilter, StoredRecord
 from textevolve.store.runs import RunTotals
 from textevolve.store.served import ServedRun
 from textevolve.store.sessions import StoredSessions
@@ -369,7 +369,7 @@ class Store:
     read_changes = _reads(records.read_changes)
     count_records = _reads(records.count_records)
 
-    def keep_records(self, run_id: str, new_records: Sequence[Kept]) -> None:
+    def keep_records(self, run_id: str, new_records: Sequence[StoredRecord]) -> None:
         """Store records of a run; a record replaces an earlier one with its key."""
 
         def change(connection: Connection) -> None:
@@ -380,7 +380,7 @@ class Store:
         if new_records:
             self.change_own(run_id, change)
 
-    def append(self, run_id: str, case: Case, record: Kept) -> None:
+    def append(self, run_id: str, case: Case, record: StoredRecord) -> None:
         """Add a case to a run together with its record; several processes may do so at once."""
 
         def change(connection: Connection) -> None:
@@ -389,9 +389,11 @@ class Store:
 
         self.change_own(run_id, change)
 
-    def iterate_records(self, run_id: str, criteria: Found | None = None) -> Iterator[Kept]:
+    def iterate_records(
+        self, run_id: str, criteria: RecordFilter | None = None
+    ) -> Iterator[StoredRecord]:
         """Yield the records of a run that match the criteria, in the order of their cases."""
         after: Place | None = None
-        while page := self.read_records(run_id, criteria or Found(), "position", after):
+        while page := self.read_records(run_id, criteria or RecordFilter(), "position", after):
             yield from page
             after = page[-1].score, page[-1].position, page[-1].key

@@ -37,7 +37,7 @@ from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.store import Store
 from textevolve.studies.dialogue_rows import (
-    GivenDialogue,
+    UserDialogue,
     dialogue_of,
     read_dialogues,
     take_dialogues,
@@ -102,7 +102,7 @@ class _Read:
     were made before."""
 
     position: int
-    dialogue: GivenDialogue
+    dialogue: UserDialogue
     start: Start
     points: tuple[DialoguePoint, ...] | Failure
     usage: Usage = Usage()
@@ -164,7 +164,7 @@ class _Work:
             points = await extract_points(ground.model, turns, ground.settings, now.done_turns)
         return await keep_points(ground, points, now, source, write=self.bench.mode == "live")
 
-    def _about(self, dialogue: GivenDialogue) -> Ground:
+    def _about(self, dialogue: UserDialogue) -> Ground:
         """Return the store, models and settings for this dialogue. If the specification does not
         name the person whom memories are about, it is the dialogue's user."""
         about = self.spec.about or dialogue.user

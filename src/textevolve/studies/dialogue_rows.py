@@ -33,7 +33,7 @@ DialogueLike: TypeAlias = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class GivenDialogue:
+class UserDialogue:
     """A dialogue from the user, with its id. `user`: the person who talks with the assistant; empty
     if unknown."""
 
@@ -47,15 +47,15 @@ class GivenDialogue:
         return Case(content, (), self.id)
 
 
-def dialogue_of(case: Case) -> GivenDialogue:
+def dialogue_of(case: Case) -> UserDialogue:
     """Return the dialogue that a case was made from."""
     content = json.loads(case.input)
-    return GivenDialogue(
+    return UserDialogue(
         case.id, tuple(DialogueTurn(*turn) for turn in content["turns"]), content["user"]
     )
 
 
-def read_dialogues(path: str) -> Iterator[GivenDialogue]:
+def read_dialogues(path: str) -> Iterator[UserDialogue]:
     """Read the dialogues of a file, of all files of a folder or a pattern, or of standard input.
 
     Raises:
@@ -75,7 +75,7 @@ def read_dialogues(path: str) -> Iterator[GivenDialogue]:
         raise InputError(f"{path}: has no dialogues")
 
 
-def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[GivenDialogue]:
+def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[UserDialogue]:
     """Convert Python objects to dialogues, by the same rules as for files; a list of messages is
     one dialogue.
 
@@ -91,7 +91,7 @@ def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[GivenDialogue]
 
 def _take_row(
     row: Mapping[str, Any], where: str, number: str, seen: set[str]
-) -> Iterator[GivenDialogue]:
+) -> Iterator[UserDialogue]:
     """Yield the dialogue of a row, or the dialogues of its sessions. `seen`: the ids of earlier
     dialogues, which may not be repeated."""
     id = _first(row, ("id", "uuid", "conversation_id")) or number
@@ -112,7 +112,7 @@ def _take_row(
             raise InputError(f"{where}: the id '{name[:80]}' is there twice")
         seen.add(name)
         time = _first(part, TIMES)
-        yield GivenDialogue(name, tuple(_make_turn(message, time) for message in messages), user)
+        yield UserDialogue(name, tuple(_make_turn(message, time) for message in messages), user)
 
 
 def _find_chat(row: object) -> object:

@@ -244,7 +244,7 @@ async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenera
             replace(run.setting, objects=objects),
             share_limits(run.settings, workers),
             Salted(await _open_journal(run, line, stack), run.salt),
-            Limits() if run.limits is None else AskedBudget(run.limits, line),
+            Limits() if run.limits is None else RemoteBudget(run.limits, line),
             lambda event: _forward(line, event),
             halt=halt,
         )
@@ -262,7 +262,7 @@ async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenera
 async def _open_journal(run: SpreadRun, line: ray.Line, stack: AsyncExitStack) -> Journal:
     location = run.settings.store
     if not isinstance(location, StoreAddress):
-        return AskedJournal(line)
+        return RemoteJournal(line)
     store = await asyncio.to_thread(open_store, location, patient=True)
     await stack.enter_async_context(store)
     return store.journal(run.run_id)
@@ -304,7 +304,7 @@ class Settled:
     model: str
 
 
-class AskedJournal:
+class RemoteJournal:
     """The journal in a worker: it sends each request to the driver, which alone writes. When
     `append` returns, the answer is on disk."""
 
@@ -318,7 +318,7 @@ class AskedJournal:
         await self._line.ask(("append", entry))
 
 
-class AskedBudget(Budget):
+class RemoteBudget(Budget):
     """The budget in a worker: it sends each request to the driver, whose budget all workers
     share."""
 

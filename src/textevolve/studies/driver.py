@@ -467,14 +467,14 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> s
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _RunShare:
     """The work of one caller on a run in this process. `done` ends the wait of other callers."""
 
     loop: asyncio.AbstractEventLoop
     done: Future[None] = field(default_factory=Future[None])
 
 
-_turns: dict[tuple[str, str], _Turn] = {}
+_turns: dict[tuple[str, str], _RunShare] = {}
 _guard = threading.Lock()
 
 
@@ -489,7 +489,7 @@ async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerato
             that cannot be waited for.
     """
     key = store.place, run_id
-    mine = _Turn(asyncio.get_running_loop())
+    mine = _RunShare(asyncio.get_running_loop())
     while True:
         with _guard:
             other = _turns.setdefault(key, mine) if ends else _turns.get(key, mine)

@@ -20,7 +20,7 @@ from textevolve.bench.escalation import (
 )
 from textevolve.bench.two_judges import (
     Escalated,
-    Taken,
+    ItemOutcome,
     TwiceJudged,
     ask_both,
     debate_item,
@@ -265,7 +265,7 @@ def flatten(judgement: TwiceJudged) -> Iterator[Mapping[str, Any]]:
     }
 
 
-def _spent(name: str, part: Taken) -> Mapping[str, Any]:
+def _spent(name: str, part: ItemOutcome) -> Mapping[str, Any]:
     usage = part.usage
     return {
         f"{name}_calls": None if usage is None else usage.calls,

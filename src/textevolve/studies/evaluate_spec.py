@@ -70,7 +70,8 @@ WeightsOption: TypeAlias = Annotated[
 
 
 def _join_names(names: object) -> object:
-    return ",".join(cast("Iterable[str]", names)) if isinstance(names, list | tuple) else names
+    several = isinstance(names, list | tuple)
+    return ",".join(map(str, cast("Iterable[object]", names))) if several else names
 
 
 AgentNames: TypeAlias = Annotated[

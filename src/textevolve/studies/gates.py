@@ -184,12 +184,12 @@ def check_gates(
 
 
 # The outcome of a check: whether it holds, the sentence about it, and the figure.
-_Found: TypeAlias = tuple[bool, str, float | None]
+_GateFinding: TypeAlias = tuple[bool, str, float | None]
 
 
 def _check(
     figures: Aggregates, gates: Gates, baseline: Aggregates | None, excuse: str, has_rows: bool
-) -> Iterable[tuple[str, _Found]]:
+) -> Iterable[tuple[str, _GateFinding]]:
     """Yield the gates of one variant with their outcomes. `excuse`: the reason why there is no
     baseline to compare with. `has_rows`: whether the run has rows, possibly of other variants
     only."""
@@ -220,7 +220,7 @@ def _check(
         yield "no worse than", _check_difference(figures, baseline, name, margin)
 
 
-def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool) -> _Found:
+def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool) -> _GateFinding:
     """Check that at most `most` records lack a score. `missing`: the number of rows of the baseline
     that have no record; `absent`: whether the variant has no records at all."""
     share, records, lacking = 0 < most < 1, figures.records + missing, figures.unscored + missing
@@ -235,14 +235,14 @@ def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool
     return holds, f"{statement}, {'at most' if holds else 'more than'} {limit}", float(lacking)
 
 
-def _check_pass_rate(figures: Aggregates, least: float) -> _Found:
+def _check_pass_rate(figures: Aggregates, least: float) -> _GateFinding:
     if missing := figures.scored - figures.verdicts:
         unjudged = f"{wording.count(missing, 'record')} with a score but no verdict"
         return False, f"pass rate unknown: {unjudged}; give --pass-threshold", None
     return _compare("pass rate", figures.pass_rate, least)
 
 
-def _compare(name: str, figure: Estimate, least: float) -> _Found:
+def _compare(name: str, figure: Estimate, least: float) -> _GateFinding:
     if figure.value is None:
         return False, f"{name} unknown: no record has a score", None
     holds = figure.value >= least - ROUNDING
@@ -260,7 +260,7 @@ def _format_figure(figure: Estimate) -> str:
 
 def _check_difference(
     figures: Aggregates, baseline: Aggregates, name: str, margin: float
-) -> _Found:
+) -> _GateFinding:
     """Check non-inferiority to the baseline: the gate passes if the lower end of the 95 % interval
     of the paired mean difference is above `-margin`."""
     ours, theirs = figures.case_means(), baseline.case_means()
@@ -281,7 +281,9 @@ def _check_difference(
     return False, f"{statement}; --max-regressions judges these rows alone", difference
 
 
-def _check_regressions(figures: Aggregates, baseline: Aggregates, name: str, most: int) -> _Found:
+def _check_regressions(
+    figures: Aggregates, baseline: Aggregates, name: str, most: int
+) -> _GateFinding:
     """Check the number of cases that passed in all their records of the baseline, and do not pass
     now."""
     ours, theirs = figures.case_passes(), baseline.case_passes()

@@ -26,9 +26,9 @@ from textevolve.labelling.agreement import PeopleAgreement, agree, item_rows, la
 from textevolve.labelling.tasks import (
     FIRST,
     SECOND,
-    GivenLabel,
     LabelItem,
     LabelQuestion,
+    PersonLabel,
     StoredTask,
     TaskKind,
     TaskSpec,
@@ -199,7 +199,7 @@ DISPUTED_SHOWN = 50
 
 
 def report_task(
-    task: StoredTask, items: Sequence[LabelItem], labels: Sequence[GivenLabel]
+    task: StoredTask, items: Sequence[LabelItem], labels: Sequence[PersonLabel]
 ) -> Report:
     """Report the figures of a task, and the items on which people disagree."""
     figures = agree(task.spec, items, labels)
@@ -242,7 +242,7 @@ def _draw_tables(figures: PeopleAgreement) -> Iterator[Block]:
 def _draw_disputed(
     spec: TaskSpec,
     items: Sequence[LabelItem],
-    labels: Sequence[GivenLabel],
+    labels: Sequence[PersonLabel],
     figures: PeopleAgreement,
 ) -> Iterator[Block]:
     disputed = set(figures.disputed[:DISPUTED_SHOWN])
@@ -257,7 +257,7 @@ def _draw_disputed(
         yield Note(f"{wording.count(more, 'more item')} on which people differ", "dim")
 
 
-def _describe_label(spec: TaskSpec, label: GivenLabel) -> str:
+def _describe_label(spec: TaskSpec, label: PersonLabel) -> str:
     texts = {FIRST: "text 1", SECOND: "text 2"}
     answer = texts.get(label.answer) or describe_answer(spec, label.answer)
     return f"{label.labeller}: {answer}" + (f" ({label.note})" if label.note else "")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Again:
+class _RereadRecords:
     """An iterable of records that reads them anew in each iteration, so that they are never in
     memory all at once."""
 
@@ -147,7 +147,7 @@ def _summarise(
             sums.setdefault(row.variant, Aggregates(gated.gates.pass_threshold)).add(row)
             yield record
 
-    result = study.summarise(spec, added() if study.aggregates else _Again(records))
+    result = study.summarise(spec, added() if study.aggregates else _RereadRecords(records))
     return result, {variant: figures for variant, figures in sums.items() if figures.records}
 
 

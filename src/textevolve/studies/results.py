@@ -19,7 +19,7 @@ from textevolve.report import matrices, wording
 from textevolve.report.blocks import Block, MatrixRow
 from textevolve.report.matrices import main_score
 from textevolve.store import records
-from textevolve.store.records import Found, Kept
+from textevolve.store.records import RecordFilter, StoredRecord
 from textevolve.studies.aggregates import Aggregates, aggregate, describe_scores, draw_aggregates
 from textevolve.studies.run_rows import name_entries, show_rows
 from textevolve.studies.study import AnyStudy, RecordStatus, Row, StudySpec
@@ -119,12 +119,12 @@ def draw_results(
     return blocks
 
 
-def _find_first(store: Store, run_id: str) -> Iterator[Kept]:
+def _find_first(store: Store, run_id: str) -> Iterator[StoredRecord]:
     """Yield the records to look at first: those without a score, then those with the lowest scores
     below 1."""
-    failed = Found(statuses=("failed",))
+    failed = RecordFilter(statuses=("failed",))
     keys = store.read(records.find_rows, run_id, failed, "key", "position", 0, FIRST)
-    keys += store.read(records.find_rows, run_id, Found(below=1.0), "key", "score", 0, FIRST)
+    keys += store.read(records.find_rows, run_id, RecordFilter(below=1.0), "key", "score", 0, FIRST)
     for group in store.read(records.read_rows, run_id, "key", keys).values():
         yield from group
 
@@ -151,7 +151,7 @@ def _draw_difference(
     if case is None:
         return []
     variants: Sequence[str] = tuple(figures)
-    stored_records = store.read_records(run_id, Found(case=case))
+    stored_records = store.read_records(run_id, RecordFilter(case=case))
     pair = variants.index(base), variants.index(best)
     drawn = (
         matrices.draw_cell_difference(row, variants, pair)

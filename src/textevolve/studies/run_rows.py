@@ -9,7 +9,7 @@ from typing import Any
 
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Entry, MatrixRow, Table
-from textevolve.store.records import Kept
+from textevolve.store.records import StoredRecord
 from textevolve.studies.stored import decode_record
 from textevolve.studies.study import AnyStudy, StudySpec
 
@@ -21,7 +21,7 @@ SHOWN_ELSEWHERE = ("score", "passed", "status", "reason", "index", "id", "positi
 
 
 def show_rows(
-    study: AnyStudy, run_id: str, variants: Sequence[str], stored_records: Sequence[Kept]
+    study: AnyStudy, run_id: str, variants: Sequence[str], stored_records: Sequence[StoredRecord]
 ) -> list[MatrixRow]:
     """Return the records of a case, or a single record, as rows of a matrix. There are several rows
     if there are several samples. With variants, a row has an entry for each variant.
@@ -50,7 +50,7 @@ def show_rows(
 
 
 def show_alone(
-    study: AnyStudy, spec: StudySpec, run_id: str, stored_records: Sequence[Kept]
+    study: AnyStudy, spec: StudySpec, run_id: str, stored_records: Sequence[StoredRecord]
 ) -> list[Block]:
     """Return the report on a record that is a result by itself. It is empty if records are only
     parts of a result, or if the rows of a matrix show everything already.
@@ -73,7 +73,9 @@ def name_entries(rows: Iterable[MatrixRow], variants: Sequence[str]) -> Sequence
     return ["Result"] if number == 1 else [wording.letter(n) for n in range(number)]
 
 
-def _spread(stored_records: Sequence[Kept], entries: Sequence[Entry]) -> list[dict[str, Entry]]:
+def _spread(
+    stored_records: Sequence[StoredRecord], entries: Sequence[Entry]
+) -> list[dict[str, Entry]]:
     """Distribute the entries over rows that have at most one entry for each variant, so that a
     variant's samples are in different rows."""
     rows: list[dict[str, Entry]] = []
@@ -85,7 +87,7 @@ def _spread(stored_records: Sequence[Kept], entries: Sequence[Entry]) -> list[di
     return rows
 
 
-def _entry(study: AnyStudy, stored: Kept, record: Any) -> Entry:
+def _entry(study: AnyStudy, stored: StoredRecord, record: Any) -> Entry:
     failed = stored.status != "scored"
     table_rows = [dict(row) for row in study.flat(record)]
     facts = {

@@ -18,7 +18,7 @@ from textevolve.studies.standing import STANDING
 from textevolve.studies.study import AnyStudy, Row, Study, StudySpec
 
 if TYPE_CHECKING:
-    from textevolve.store.records import Found, Kept
+    from textevolve.store.records import RecordFilter, StoredRecord
     from textevolve.store.repository import Store
     from textevolve.store.runs import RunRecord
 
@@ -179,11 +179,11 @@ class RecordKeeper:
         self._store.keep_records(self._run_id, records)
 
 
-def keep_record(study: AnyStudy, record: Any, row: Row) -> Kept:
+def keep_record(study: AnyStudy, record: Any, row: Row) -> StoredRecord:
     """Return a record in its stored form, with the columns of its `row`."""
-    from textevolve.store.records import Kept
+    from textevolve.store.records import StoredRecord
 
-    return Kept(
+    return StoredRecord(
         key=row.key,
         position=row.position,
         case=row.case,
@@ -203,7 +203,7 @@ Records: TypeAlias = Callable[[], Iterator[Any]]
 def read_records(
     store: Store,
     run: RunRecord,
-    selection: Found | None = None,
+    selection: RecordFilter | None = None,
 ) -> Records:
     """Return a function that reads all stored records of a run, or a selection of them."""
     study = find_study(read_stored(run).kind)
@@ -215,7 +215,7 @@ def read_records(
     return read
 
 
-def decode_record(study: AnyStudy, run_id: str, record: Kept) -> Any:
+def decode_record(study: AnyStudy, run_id: str, record: StoredRecord) -> Any:
     """Decode a stored record.
 
     Raises:

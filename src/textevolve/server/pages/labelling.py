@@ -18,8 +18,8 @@ from fastapi.responses import RedirectResponse
 
 from textevolve.errors import InputError, NotFoundError
 from textevolve.labelling.tasks import (
-    GivenLabel,
     LabelItem,
+    PersonLabel,
     StoredTask,
     check_labeller,
     is_swapped,
@@ -55,7 +55,7 @@ class Desk:
     resources: Store
     task: StoredTask
     labeller: str
-    labels: Mapping[int, GivenLabel]
+    labels: Mapping[int, PersonLabel]
 
     def next_after(self, position: int) -> int | None:
         """Return the next position without a label, searching from `position` to the end and then
@@ -137,7 +137,7 @@ def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Resp
     position = int(digits)
     swapped = is_swapped(id, desk.read(position), desk.labeller)
     answer = turn(answer, swapped=swapped)
-    label = GivenLabel(position, desk.labeller, answer, form.get("note", ""), swapped)
+    label = PersonLabel(position, desk.labeller, answer, form.get("note", ""), swapped)
     desk.resources.write(stored_labels.keep_label, desk.task, label)
     following = desk.next_after(position)
     query = f"?item={following}" if following is not None and following != position else ""

@@ -37,7 +37,7 @@ from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.reading import find_seen
 from textevolve.store import records, served
 from textevolve.store.journal import StoredCall
-from textevolve.store.records import By, Found, Kept, RecordOrder, Standing
+from textevolve.store.records import By, RecordFilter, RecordOrder, Standing, StoredRecord
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.store.served import RunSearch
@@ -170,10 +170,10 @@ class RowsQuery(BaseModel):
         return {name: value for name, value in fields.items() if value != ""}
 
     @property
-    def wanted(self) -> Found:
+    def wanted(self) -> RecordFilter:
         statuses = ("failed", "skipped") if self.show == "failed" else ()
         passed = {"passed": True, "not-passed": False}.get(self.show)
-        return Found(statuses, self.below, variant=self.variant or None, passed=passed)
+        return RecordFilter(statuses, self.below, variant=self.variant or None, passed=passed)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def _fill(row: MatrixRow, columns: int) -> MatrixRow:
     return replace(row, entries=(*row.entries, *(None,) * (columns - len(row.entries))))
 
 
-def _show(opened: OpenedRun, stored: Sequence[Kept]) -> Iterator[ShownRow]:
+def _show(opened: OpenedRun, stored: Sequence[StoredRecord]) -> Iterator[ShownRow]:
     if opened.study is not None and stored:  # else it went away between two queries
         number = stored[0].position + 1
         for row in show_rows(opened.study, opened.run.id, opened.variants, stored):
@@ -248,7 +248,7 @@ class CaseView:
     rows: Sequence[MatrixRow]
     details: Sequence[Sequence[Block]]
     heads: Sequence[str]
-    records: Sequence[Kept]
+    records: Sequence[StoredRecord]
     before: int | None
     after: int | None
 

@@ -26,7 +26,7 @@ from textevolve.remote.wire import (
     WireUsage,
 )
 from textevolve.store import RunRecord, Store
-from textevolve.store.records import Kept
+from textevolve.store.records import StoredRecord
 from textevolve.store.served import ServedRun
 
 LOOK_SECONDS = 0.5
@@ -94,7 +94,7 @@ class Feed:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.ending.wait(), LOOK_SECONDS)
 
-    def _look(self, run_id: str, after: int) -> tuple[WireStatus, list[Kept]]:
+    def _look(self, run_id: str, after: int) -> tuple[WireStatus, list[StoredRecord]]:
         """Return a run's status and its next records. The status is read first, so an ended run's
         records are complete."""
         status, reason = self.status_of(self.store.get_run(run_id), self.store.get_served(run_id))
@@ -121,11 +121,11 @@ def encode_event(name: str, data: Any) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-def encode_record(record: Kept) -> bytes:
+def encode_record(record: StoredRecord) -> bytes:
     return b"id: %d\nevent: record\ndata: %b\n\n" % (record.revision, record_json(record))
 
 
-def record_json(record: Kept) -> bytes:
+def record_json(record: StoredRecord) -> bytes:
     """Return a record as JSON in one line: the fields that all kinds of studies have, and the
     record's own data in `record`. NaN and infinity are texts, since JSON has no such numbers."""
     body = record.body

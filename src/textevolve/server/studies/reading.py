@@ -19,7 +19,7 @@ from textevolve.server.state import ServerState
 from textevolve.server.studies.feed import record_json, wire_usage
 from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
-from textevolve.store.records import Found, Place
+from textevolve.store.records import Place, RecordFilter
 from textevolve.store.served import ServedRun
 from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import check_format, write_output
@@ -158,7 +158,7 @@ def records_page(
 ) -> bytes:
     """Return a page of records as JSON."""
     place = read_cursor(cursor, _RECORD_PLACE)
-    rows = store.read_records(run_id, Found(statuses), "position", place, limit + 1)
+    rows = store.read_records(run_id, RecordFilter(statuses), "position", place, limit + 1)
     page = rows[:limit]
     last = page[-1] if len(rows) > limit else None
     more = None if last is None else write_cursor(last.score, last.position, last.key)

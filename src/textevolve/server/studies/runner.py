@@ -28,7 +28,7 @@ from textevolve.server.options import ServerOptions
 from textevolve.server.studies.uploads import Uploads, files_folder
 from textevolve.settings import Settings
 from textevolve.store import RunRecord, Store
-from textevolve.store.records import Found
+from textevolve.store.records import RecordFilter
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
@@ -335,7 +335,7 @@ class Runner:
         return replace(limited, halt=halt)
 
     def _note_limit(self, run_id: str) -> None:
-        skipped = self.store.read_records(run_id, Found(statuses=("skipped",)), limit=1)
+        skipped = self.store.read_records(run_id, RecordFilter(statuses=("skipped",)), limit=1)
         reason = skipped[0].reason if skipped else "its limits are reached"
         self.store.want_run(run_id, "limited", reason)
 
