@@ -34,7 +34,8 @@ def empty_default(kind: Callable[[], object]) -> Any:
 class Case:
     """An input, and the candidate texts to be judged for it.
 
-    `parameters` are settings of this case (`rounds`, `weights`, ...), which override the run's.
+    `parameters` are settings of this case (`rounds`, `weights`, ...), which override the run's, and
+    the ids of the span that it comes from (`span_id`, `trace_id`).
     `reference`: a gold answer; a judge with a reference reads it instead of writing its own.
     `context`: the texts that an answer must agree with; only judges of faithfulness read them.
     `images`: the images of the input, as data URLs. `candidate_images`: one tuple of data URLs for
@@ -52,6 +53,16 @@ class Case:
     images: tuple[str, ...] = field(default=(), repr=False)
     candidate_images: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
     trajectory: Trajectory | None = None
+
+
+SPAN_IDS = ("span_id", "trace_id")
+"""Parameters that are no settings, but the span that a case comes from: its score can be sent
+there."""
+
+
+def settings_of(case: Case) -> dict[str, Any]:
+    """Return the parameters of a case that are settings of its judge."""
+    return {name: value for name, value in case.parameters.items() if name not in SPAN_IDS}
 
 
 PASSES = 0.5

@@ -168,7 +168,7 @@ async def test_an_answer_of_another_shape_is_a_failure_and_is_not_asked_for_agai
 async def test_a_wrong_address_stops_all_and_a_later_404_only_its_operation():
     with misbehaving((404, {"error": "no"}), (200, []), (404, b"no such user")) as (_, url):
         system = open_system(url, QUICK)
-        with pytest.raises(AccessError, match=r"address \(404\): /add: no; check"):
+        with pytest.raises(AccessError, match=r"refused \(404\): no; check"):
             await system.add(TURNS, "a")
         assert await system.search("Where?", "a", 3) == ()
         with pytest.raises(RejectedError, match=r"refused \(404\): no such user"):

@@ -1,4 +1,5 @@
-"""A real Phoenix and a real MLflow take our spans, with kinds, texts, tokens and judgements.
+"""A real Phoenix and a real MLflow take our spans, with kinds, texts, tokens and judgements, and
+the scores of spans that come from them.
 
 Each is installed into an environment of its own, which later runs use again; the tests are skipped
 where that fails, as without a network.
@@ -147,7 +148,24 @@ QUERY = """{projects {edges {node {spans(first: 500) {edges {node {name spanId p
 tokenCountTotal input {value} output {value} events {name}}}}}}}}"""
 
 
-def test_phoenix_shows_the_spans(serve, send, home):
+@pytest.fixture
+def annotate(cli, home):
+    """Judges exported spans and sends the scores, twice; what is expected, by span."""
+
+    def judge(document, target):
+        (home / "export.json").write_text(json.dumps(document))
+        ended = cli("nodes", "evaluate", "export.json", "--latency", 0.001, "--annotate", target)
+        again = cli("runs", "annotate", "last", target)
+        rows = [row for row in cli("runs", "show", "last", "--json").rows if row.get("rewards")]
+        assert ended.err.endswith(again.err)
+        assert again.err == f"{len(rows)} scores sent to {target.partition(':')[0]}\n"
+        results = {row["span_id"]: row["results"]["latency"] for row in rows}
+        return {id: (each["score"], each["passed"]) for id, each in results.items()}
+
+    return judge
+
+
+def test_phoenix_shows_the_spans_and_takes_scores(serve, send, home, annotate):
     port = free_port()
     command = [install("phoenix", "arize-phoenix") / "python", "-m", "phoenix.server.main", "serve"]
     address = f"http://127.0.0.1:{port}"
@@ -174,10 +192,18 @@ def test_phoenix_shows_the_spans(serve, send, home):
     check(traces)
     events = {span["name"]: span["events"] for span in spans.values() if span["events"]}
     assert events["probe"] == [{"name": "gen_ai.evaluation.result"}]
+    place = f"{address}/v1/projects/default"
+    results = annotate(ask(f"{place}/spans?limit=1000"), f"phoenix:{address}")
+    ids = "&".join(f"span_ids={id}" for id in results)
+    annotations = ask(f"{place}/span_annotations?limit=1000&{ids}")["data"]
+    assert len(annotations) == len(results) > 5
+    for each in annotations:
+        score, passed = each["result"]["score"], each["result"]["label"] == "passed"
+        assert (score, passed) == results[each["span_id"]]
 
 
-def test_mlflow_shows_the_spans_and_a_refusal_is_reported_once(
-    serve, send, home, monkeypatch, caplog
+def test_mlflow_shows_the_spans_takes_scores_and_runs_and_a_refusal_is_reported_once(
+    serve, send, home, monkeypatch, caplog, annotate, cli
 ):
     port, folder = free_port(), install("mlflow", "mlflow")
     address = f"http://127.0.0.1:{port}"
@@ -191,19 +217,21 @@ def test_mlflow_shows_the_spans_and_a_refusal_is_reported_once(
     assert "x-mlflow-experiment-id" in lost
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-mlflow-experiment-id=0")
     send(address)
-    reader = f"""
-import json, mlflow
-mlflow.set_tracking_uri("{address}")
+
+    def run(script):
+        head = f"import json, mlflow\nmlflow.set_tracking_uri('{address}')\n"
+        command = [str(folder / "python"), "-c", head + script]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    told = run("""
 for trace in mlflow.search_traces(locations=["0"], return_type="list"):
     for s in trace.data.spans:
-        usage = s.get_attribute("mlflow.chat.tokenUsage") or {{}}
-        print(json.dumps({{"id": s.span_id, "parent": s.parent_id, "name": s.name,
+        usage = s.get_attribute("mlflow.chat.tokenUsage") or {}
+        print(json.dumps({"id": s.span_id, "parent": s.parent_id, "name": s.name,
             "kind": s.span_type, "input": s.inputs, "output": s.outputs,
-            "tokens": usage.get("total_tokens"), "events": [event.name for event in s.events]}}))
-"""
-    command = [str(folder / "python"), "-c", reader]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+            "tokens": usage.get("total_tokens"), "events": [event.name for event in s.events]}))
+""")
     spans, traces = {span["id"]: span for span in told}, {}
     for span in told:
         path = path_of(span, spans)
@@ -211,3 +239,21 @@ for trace in mlflow.search_traces(locations=["0"], return_type="list"):
         traces.setdefault(path[0], []).append(row)
     check(traces)
     assert any(span["events"] == ["gen_ai.evaluation.result"] for span in told)
+    search = "for t in mlflow.search_traces(locations=['0'], return_type='list'):\n    "
+    results = annotate(run(f"{search}print(t.to_json())"), f"mlflow:{address}")
+    rows = run(f"{search}for a in t.info.assessments: print(json.dumps(a.to_dictionary()))")
+    scores = {
+        each["span_id"]: (each["feedback"]["value"], each["metadata"]["label"] == "passed")
+        for each in rows
+    }
+    assert (scores, len(rows)) == (results, len(results))
+    for _ in range(2):
+        assert cli("runs", "export", "last", "--to", f"mlflow:{address}").code == 0
+    (stored,) = run("""
+for each in mlflow.search_runs(experiment_names=["textevolve"]).to_dict("records"):
+    files = mlflow.artifacts.list_artifacts(run_id=each["run_id"])
+    print(json.dumps({**each, "files": [file.path for file in files]}, default=str))
+""")
+    assert stored["params.latency"] == "0.001"
+    assert stored["metrics.mean_low"] <= stored["metrics.mean"] <= stored["metrics.mean_high"]
+    assert stored["files"] == ["records.csv", "report.html"]

@@ -373,6 +373,12 @@ WORK = {
                 "runs export last results.csv",
                 "runs export my-run report.html results.parquet",
             ),
+            "annotate": _command(
+                "runs:annotate",
+                "Send a run's scores to their spans in Phoenix or MLflow.",
+                "runs annotate last phoenix:http://127.0.0.1:6006",
+                "runs annotate 3f9a mlflow:http://127.0.0.1:5000",
+            ),
             "compare": _command(
                 "runs:compare",
                 "Compare two runs over the same cases, case by case.",

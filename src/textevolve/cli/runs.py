@@ -21,6 +21,7 @@ from textevolve.errors import InputError
 from textevolve.llm.batches.gathering import cancel_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
 from textevolve.reach import add_files
+from textevolve.remote.trackers import send_scores, write_run
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
 from textevolve.server.studies.uploads import files_folder
@@ -144,15 +145,33 @@ def export(
             " is standard output."
         ),
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="TARGET", help="Write it as a run of MLflow: mlflow:URL."),
+    ] = None,
     store: options.StoreFile = None,
 ) -> None:
     """Write a run's results to files: tables, JSON, or pages that open from disk."""
-    if not output:
+    if not output and to is None:
         raise InputError("name a file to write, such as results.csv")
     settings, opened = _open(store)
     with opened:
         record, _ = _get_whole(opened, run)
-        export_run(opened, record, settings, output)
+        export_run(opened, record, settings, output or ())
+        if to is not None:
+            say(f"written to {sync.run(write_run(opened, record, to, settings))}")
+
+
+def annotate(
+    run: RunName,
+    target: Annotated[str, typer.Argument(help="Where the spans are: phoenix:URL or mlflow:URL.")],
+    store: options.StoreFile = None,
+) -> None:
+    """Send a run's scores to the spans that they are of; earlier ones are replaced."""
+    settings, opened = _open(store)
+    with opened:
+        record, _ = _get_restored(opened, run, settings)
+        say(sync.run(send_scores(opened, record, target, settings)))
 
 
 def export_run(store: Store, run: RunRecord, settings: Settings, outputs: Sequence[str]) -> None:

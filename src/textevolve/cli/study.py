@@ -28,6 +28,7 @@ from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.remote.runs import remote_server
+from textevolve.remote.trackers import open_tracker
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target
 from textevolve.report.wording import money
@@ -122,6 +123,14 @@ class RunOptions:
     ] = None
     server: options.ServerAddress = None
     store: options.StoreFile = None
+    annotate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="Send the scores to their spans: phoenix:URL or mlflow:URL.",
+            rich_help_panel=options.RUN,
+        ),
+    ] = None
     gates: Gates = field(default_factory=Gates)
 
 
@@ -142,7 +151,9 @@ def make_command(kind: str) -> Callable[..., None]:
         raise typer.Exit(run_study(study, study_spec, _take_run_options(study.spec, values)))
 
     command.__name__, command.__doc__ = kind, study.spec.__doc__ or ""
-    return shape_command(command, [*parameters_of(study.spec), *_gate_options(study.spec)])
+    parameters = [*parameters_of(study.spec), *_gate_options(study.spec)]
+    names = [name for name in SHARED if name != "annotate" or study.spec.of_spans]
+    return shape_command(command, parameters, names)
 
 
 def make_file_command() -> Callable[..., None]:
@@ -166,7 +177,8 @@ def make_file_command() -> Callable[..., None]:
 def _take_run_options(spec: type[StudySpec] | None, values: Mapping[str, Any]) -> RunOptions:
     gates = {parameter.name: values[parameter.name] for parameter in _gate_options(spec)}
     return RunOptions(
-        **{name: values[name] for name in SHARED}, gates=Gates(**read_given(Gates, gates))
+        **{name: values[name] for name in SHARED if name in values},
+        gates=Gates(**read_given(Gates, gates)),
     )
 
 
@@ -237,6 +249,8 @@ def run_study(
         on=run_options.on,
         server=run_options.server,
     )
+    if run_options.annotate is not None:
+        open_tracker(run_options.annotate, settings)  # refused before the run costs anything
     if (server := remote_server(settings)) is not None:
         return run_there(server, study, spec, take_launch(run_options), run_options)
     objects: dict[str, object] = {}

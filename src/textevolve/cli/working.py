@@ -18,7 +18,8 @@ from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import calm_collector, fetch_models
 from textevolve.cli.results import print_json, write_line, write_outputs, write_tests
 from textevolve.engine import sync
-from textevolve.errors import ClusterError, FatalModelError
+from textevolve.errors import ClusterError, FatalModelError, TextEvolveError
+from textevolve.remote.trackers import send_scores
 from textevolve.report import wording
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
@@ -86,6 +87,8 @@ def execute(
         raise
     gated = check_run(store, run, rows.values(), run_options.gates, baseline, refused.outcomes)
     _hand_over(study, store, run, run_options, gated)
+    if run_options.annotate is not None:
+        _annotate(store, run, run_options.annotate, settings)
     unscored.report(run)
     if not unscored and _was_ended(store, run):
         say(f"run {run.id}: was stopped before its end. {resume_hint(run)}")
@@ -163,6 +166,16 @@ def _hand_over(
     elif not run_options.as_json and "-" not in (run_options.output or ()):
         without_outcomes = replace(gated, outcomes=())  # they are the last lines that are printed
         show_report(make_report(study, store, run, records, without_outcomes))
+
+
+def _annotate(store: Store, run: RunRecord, target: str, settings: Settings) -> None:
+    """Send the scores to their spans; a failure does not change the run."""
+    try:
+        say(sync.run(send_scores(store, store.get_run(run.id), target, settings)))
+    except TextEvolveError as error:
+        again = f"textevolve runs annotate {run.id} {target}"
+        again = "the same command" if is_elsewhere(run) else again
+        say(f"the scores are not sent: {error}. Send them again with: {again}")
 
 
 def describe_open_jobs(store: Store, run: RunRecord) -> str:

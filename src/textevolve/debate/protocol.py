@@ -35,7 +35,7 @@ from textevolve.debate.tensor import Array
 from textevolve.debate.turn import quote_turn, sum_up, take_turn
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import CapabilityError, InputError
-from textevolve.evaluation import Case, Failure, Usage, check_case
+from textevolve.evaluation import Case, Failure, Usage, check_case, settings_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Model
@@ -68,7 +68,7 @@ class Debate:
             InputError: the case or its parameters cannot be used.
             FatalModelError: no call can succeed (key, model, capability).
         """
-        profile = override(self.profile, case.parameters)
+        profile = override(self.profile, settings_of(case))
         check_case(case)
         for agent in profile.agents:
             if not agent.persona:

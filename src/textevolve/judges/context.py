@@ -26,6 +26,7 @@ from textevolve.evaluation import (
     check_case,
     empty_default,
     reject_candidate_images,
+    settings_of,
 )
 from textevolve.llm.case_images import (
     fence_with,
@@ -206,7 +207,7 @@ class JudgeContext:
     ) -> None:
         check_case(case)
         self.case = case
-        self.options = options.overridden(case.parameters)
+        self.options = options.overridden(settings_of(case))
         self.model = UsageMeter(model)
         self.decider = self.model if decider is None else UsageMeter(decider)
         # Whatever the candidates' order, so that what does not depend on it is asked once.
@@ -451,7 +452,7 @@ class PlainJudge(ABC):
         """
         check_case(case)
         reject_candidate_images(case, self.title)
-        threshold, started = Options().overridden(case.parameters).threshold, time.monotonic()
+        threshold, started = Options().overridden(settings_of(case)).threshold, time.monotonic()
         outcomes = tuple([await self.grade(case, text, threshold) for text in case.candidates])
         seconds = time.monotonic() - started
         return Judgement(case, outcomes, seconds=seconds, coverage=share_scored(outcomes))

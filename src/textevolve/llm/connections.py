@@ -348,9 +348,14 @@ class JsonService:
         await self._http.aclose()
 
     async def post(
-        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        method: str = "POST",
     ) -> Any:
-        """Post a JSON body, and return the service's answer, parsed from JSON.
+        """Send a JSON body, and return the service's answer, parsed from JSON.
 
         Raises:
             UnavailableError: the call is worth another try; also if the answer is not JSON.
@@ -358,15 +363,21 @@ class JsonService:
             RejectedError: the service refuses this one request.
             AnswerError: the answer is larger than `largest_answer` MiB.
         """
-        _, raw = await self.send(path, encode(body), headers)
+        data = None if body is None else encode(body)
+        _, raw = await self.send(path, data, headers, method=method)
         return self.read_json(path, raw)
 
     async def send(
-        self, path: str, body: bytes, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        method: str = "POST",
     ) -> tuple[Mapping[str, str], bytes]:
-        """Post a body, and return the headers and the body of the answer; raises as `post`."""
+        """Send a body, and return the headers and the body of the answer; raises as `post`."""
         url = URL(self.base_url + path)
-        status, answered, raw = await self._http.exchange("POST", url, body, headers)
+        status, answered, raw = await self._http.exchange(method, url, body, headers)
         if not 200 <= status < 300:
             raise self._failure(path, status, read_refusal(raw), answered)
         self._reached = True
@@ -383,13 +394,15 @@ class JsonService:
     def _failure(
         self, path: str, status: int, refusal: Refusal, headers: Mapping[str, str]
     ) -> ModelError:
-        if status in (404, 405, 501) and self._reached:
+        if status in (404, 405, 501):
             message = self._http.scrub(refusal.message) or "no reason given"
-            return RejectedError(f"{self.name}{path}: refused ({status}): {message}")
+            line = f"{self.name}{path}: refused ({status}): {message}"
+            return RejectedError(line) if self._reached else AccessError(f"{line}; {CHECK}")
         located = replace(refusal, message=f"{path}: {refusal.message}")
         return self._http.failure(status, located, headers)
 
 
+CHECK = "check the service's address"
 SERVICE_CONNECTIONS = 128
 RELAYED_CONNECTIONS = 4096
 """The most requests that are forwarded to one endpoint at a time; further ones wait."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import IMAGE_ALONE, Case, empty_default
+from textevolve.evaluation import IMAGE_ALONE, SPAN_IDS, Case, empty_default
 from textevolve.rows import Renaming, read_rows
 from textevolve.rows.chats import (
     ASSISTANT,
@@ -308,7 +308,8 @@ def read_cases(
         rules = replace(rules, folder=folder_of(file))
 
     def is_text(column: str) -> bool:
-        return column not in rules.parameters and is_text_column(column, letters=rules.letters)
+        is_parameter = column in rules.parameters and column not in SPAN_IDS
+        return not is_parameter and is_text_column(column, letters=rules.letters)
 
     rows = read_rows(path, "case", is_text, rules.map, columns.take_header, enter)
     number = 0

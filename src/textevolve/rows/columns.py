@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import empty_default
+from textevolve.evaluation import SPAN_IDS, empty_default
 from textevolve.json_texts import parse_text
 
 INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
@@ -150,7 +150,7 @@ def is_text_column(column: str, *, letters: bool = False) -> bool:
     """Tell whether the cells of a column are plain text, which must not be parsed as JSON."""
     name = fold_name(column)
     allowed = _LETTERS if letters else ()
-    if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, "id", "text", *allowed):
+    if name in (*INPUTS, *CHATS, *REFERENCES, *CONTEXTS, *SPAN_IDS, "id", "text", *allowed):
         return True
     return name not in LISTS and any(re.fullmatch(rf"{stem}(_.*|\d+)?", name) for stem in OUTPUTS)
 

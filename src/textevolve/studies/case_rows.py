@@ -39,8 +39,7 @@ def read_cases(
     Raises:
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
-    reading = replace(reading or RowReading(), parameters=PARAMETERS)
-    return cases.read_cases(path, columns, reading)
+    return cases.read_cases(path, columns, _with_parameters(reading))
 
 
 def take_cases(
@@ -51,5 +50,9 @@ def take_cases(
     Raises:
         InputError: an object is no case; names its position.
     """
-    reading = replace(reading or RowReading(), parameters=PARAMETERS)
-    return cases.take_cases(rows, columns, reading)
+    return cases.take_cases(rows, columns, _with_parameters(reading))
+
+
+def _with_parameters(reading: RowReading | None) -> RowReading:
+    reading = reading or RowReading()
+    return replace(reading, parameters=(*PARAMETERS, *reading.parameters))

@@ -23,6 +23,7 @@ from textevolve.debate.result import DebateResult, read_result, write_result
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
+    SPAN_IDS,
     Case,
     EvaluationResult,
     Evaluator,
@@ -278,7 +279,9 @@ def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -
 def reading_of(spec: EvaluateSpec) -> RowReading:
     answered = spec.target is not None
     steps = spec.judge is not None and parse_evaluator(spec.judge).reads_trajectory
-    return RowReading(spec.map, spec.each_reply, trajectory=steps, answered=answered)
+    return RowReading(
+        spec.map, spec.each_reply, parameters=SPAN_IDS, trajectory=steps, answered=answered
+    )
 
 
 def report_columns(spec: EvaluateSpec, columns: Columns) -> None:

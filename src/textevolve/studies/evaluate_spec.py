@@ -245,6 +245,7 @@ class EvaluateSpec(DebateParameters, MappedSpec):
     """
 
     kind: ClassVar[str] = "evaluate"
+    of_spans: ClassVar[bool] = True
 
     cases: Several = option(
         (),

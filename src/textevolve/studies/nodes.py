@@ -63,6 +63,7 @@ class NodesSpec(NodeChecks, StudySpec):
     """
 
     kind: ClassVar[str] = "nodes"
+    of_spans: ClassVar[bool] = True
 
     trace: str = option(
         "",

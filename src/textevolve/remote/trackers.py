@@ -1,0 +1,221 @@
+"""Scores for Phoenix and MLflow, and runs for MLflow, over their HTTP interfaces.
+
+Phoenix shows a score as an annotation of a span, MLflow as an assessment. What is sent again
+replaces what was sent before. `studies/annotations.py` makes annotations of records.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import InputError
+from textevolve.llm.connections import JsonService
+from textevolve.llm.providers import Key, find_key, split_address
+from textevolve.remote.connection import part
+from textevolve.report import wording
+from textevolve.report.blocks import Estimate
+from textevolve.settings import Settings
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
+from textevolve.studies.annotations import Annotation, list_annotations
+from textevolve.studies.kinds import find_study
+from textevolve.studies.reporting import write_output
+from textevolve.studies.results import read_figures
+from textevolve.studies.stored import read_records, read_spec, read_stored
+
+PHOENIX, MLFLOW = "phoenix", "mlflow"
+KEYS = {PHOENIX: "PHOENIX_API_KEY", MLFLOW: "MLFLOW_TRACKING_TOKEN"}
+PAIR = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+"""The variables with keys, as each tool's own client reads them."""
+SOURCE = "textevolve"
+MARK = "textevolve.run"
+"""The name under which MLflow's runs and assessments have the id of our run."""
+LABELS = ("failed", "passed")
+AT_ONCE = 100
+"""Annotations of one request to Phoenix."""
+IN_FLIGHT = 8
+"""Traces whose assessments are sent to MLflow at once."""
+MOST_CHARACTERS = 6000
+"""MLflow's limit of a parameter's value."""
+V2, V3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
+
+
+def open_tracker(
+    target: str, settings: Settings, kinds: Sequence[str] = (PHOENIX, MLFLOW)
+) -> JsonService:
+    """Return a client of the server that a target names, such as `mlflow:http://127.0.0.1:5000`.
+
+    Raises:
+        InputError: it names no server.
+    """
+    kind, _, address = target.partition(":")
+    if kind not in kinds or split_address(address) is None or "@" in address:
+        raise InputError(
+            f"a target is {' or '.join(f'{kind}:URL' for kind in kinds)}, with the http(s) address"
+            " of a server and without a password; for MLflow's files or database start mlflow"
+            " server"
+        )
+    key, headers = find_key(kind, KEYS[kind], ask_keyring=False), dict[str, Key]()
+    pair = [os.environ.get(name, "") for name in PAIR]
+    if kind == MLFLOW and all(pair):
+        code = base64.b64encode(":".join(pair).encode()).decode()
+        key, headers = None, {"Authorization": Key(SecretStr(f"Basic {code}"), PAIR[1])}
+    return JsonService(address, name=kind, key=key, timeouts=settings.timeouts, headers=headers)
+
+
+async def send_scores(store: Store, run: RunRecord, target: str, settings: Settings) -> str:
+    """Send the scores of a run to their spans, and return a line that says how many.
+
+    Raises:
+        InputError: the run has no scores of spans. ModelError: not all could be sent.
+    """
+    stored = read_stored(run)
+    study = find_study(stored.kind)
+    judges = study.asks(read_spec(study, stored)).judges
+    annotations = list(list_annotations(read_records(store, run)(), judges))
+    if not annotations:
+        raise InputError(f"run {run.id}: has no scores of spans or rows")
+    async with aclosing(open_tracker(target, settings)) as service:
+        send = _send_to_mlflow if service.name == MLFLOW else _send_to_phoenix
+        sent = [each for each in annotations if each.span]
+        await send(service, run.id, sent)
+    line = f"{wording.count(len(sent), 'score')} sent to {service.name}"
+    missing = len(annotations) - len(sent)
+    return f"{line}, {missing:,} without a span id" if missing else line
+
+
+async def _send_to_phoenix(
+    service: JsonService, run_id: str, annotations: Sequence[Annotation]
+) -> None:
+    data = [
+        {
+            "span_id": each.span,
+            "name": each.name,
+            "annotator_kind": "LLM" if each.by_judge else "CODE",
+            "identifier": SOURCE,
+            "result": {
+                "score": each.result.score,
+                "label": LABELS[each.result.passed],
+                "explanation": each.result.feedback,
+            },
+            "metadata": {MARK: run_id},
+        }
+        for each in annotations
+    ]
+    for start in range(0, len(data), AT_ONCE):
+        batch = {"data": data[start : start + AT_ONCE]}
+        await service.post("/v1/span_annotations?sync=true", batch)
+
+
+async def _send_to_mlflow(
+    service: JsonService, run_id: str, annotations: Sequence[Annotation]
+) -> None:
+    """Send the assessments trace by trace; those that are there already are updated."""
+
+    async def send(trace: str, of_trace: Sequence[Annotation]) -> None:
+        path = f"{V3}/traces/{part(trace)}"
+        info = (await service.post(path, method="GET"))["trace"]["trace_info"]
+        known = {
+            (old["assessment_name"], old.get("span_id")): old["assessment_id"]
+            for old in info.get("assessments", ())
+            if MARK in old.get("metadata", ())
+        }
+        for each in of_trace:
+            assessment = {
+                "assessment_name": each.name,
+                "trace_id": trace,
+                "span_id": each.span,
+                "source": {
+                    "source_type": "LLM_JUDGE" if each.by_judge else "CODE",
+                    "source_id": SOURCE,
+                },
+                "feedback": {"value": each.result.score},
+                "rationale": each.result.feedback,
+                "metadata": {MARK: run_id, "label": LABELS[each.result.passed]},
+            }
+            body = {"assessment": assessment, "update_mask": "feedback,rationale,metadata"}
+            place = f"{path}/assessments"
+            if id := known.get((each.name, each.span)):
+                await service.post(f"{place}/{id}", body, method="PATCH")
+            else:
+                await service.post(place, body)
+
+    by_trace: dict[str, list[Annotation]] = {}
+    for each in annotations:
+        by_trace.setdefault(f"tr-{each.trace.removeprefix('tr-')}", []).append(each)
+    await gather_bounded([partial(send, *group) for group in by_trace.items()], IN_FLIGHT)
+
+
+async def write_run(store: Store, run: RunRecord, target: str, settings: Settings) -> str:
+    """Write a run to MLflow, and return its address there: parameters, metrics, the report and the
+    records. A run that was written before is updated. The experiment is `textevolve`, or the one
+    that MLflow's own variable names.
+
+    Raises:
+        ModelError: not all of it was written.
+    """
+    stored = read_stored(run)
+    study, records = find_study(stored.kind), read_records(store, run)
+    options = read_spec(study, stored).model_dump(mode="json", exclude_defaults=True)
+    options |= {"kind": stored.kind, "model": stored.model}
+    params = [{"key": key, "value": str(value)[:MOST_CHARACTERS]} for key, value in options.items()]
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or SOURCE
+    about = {"run_name": run.name or run.id, "start_time": round(run.created * 1000)}
+    async with aclosing(open_tracker(target, settings, (MLFLOW,))) as service:
+        query = {"filter": f"name = '{name}'"}
+        experiment = await _find(service, "experiments", query, {"name": name})
+        place = experiment["experiment_id"]
+        query = {"experiment_ids": [place], "filter": f"tags.`{MARK}` = '{run.id}'"}
+        tags = [{"key": MARK, "value": run.id}]
+        found = await _find(service, "runs", query, {"experiment_id": place, "tags": tags, **about})
+        id, folder = found["info"]["run_id"], found["info"]["artifact_uri"].partition(":")[2]
+        batch = {
+            "run_id": id,
+            "metrics": list(_list_metrics(store, run)),
+            # They never change, and MLflow refuses others.
+            "params": [] if found["data"].get("params") else params,
+        }
+        await service.post(f"{V2}/runs/log-batch", batch)
+        for file in ("report.html", "records.csv"):
+            content = io.BytesIO()
+            write_output(study, store, run, records, Path(file).suffix, content)
+            where = f"{V2}-artifacts/artifacts{folder}/{file}"
+            await service.send(where, content.getvalue(), method="PUT")
+        ended = {"run_id": id, "status": "FINISHED", "end_time": round(run.updated * 1000)}
+        await service.post(f"{V2}/runs/update", {**ended, **about})
+    return f"{service.base_url}/#/experiments/{place}/runs/{id}"
+
+
+async def _find(
+    service: JsonService, kind: str, query: Mapping[str, Any], fields: Mapping[str, Any]
+) -> Any:
+    """Return MLflow's experiment or run that a query selects, or else a new one."""
+    answer = await service.post(f"{V2}/{kind}/search", {**query, "max_results": 1})
+    if kind in answer:
+        return answer[kind][0]
+    created = await service.post(f"{V2}/{kind}/create", fields)
+    return created.get("run", created)
+
+
+def _list_metrics(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each variant, with the ends of their intervals."""
+    for variant, sums in read_figures(store, run.id).items():
+        figures = {"mean": sums.mean, "pass_rate": sums.pass_rate, "scored": Estimate(sums.scored)}
+        for name, figure in figures.items():
+            # MLflow refuses names with other characters.
+            key = re.sub(r"[^\w\-./: ]", "_", f"{variant}/{name}".lstrip("/"), flags=re.ASCII)
+            ends = {key: figure.value, f"{key}_low": figure.low, f"{key}_high": figure.high}
+            for end, value in ends.items():
+                if value is not None:
+                    yield {"key": end, "value": value, "timestamp": round(run.updated * 1000)}
