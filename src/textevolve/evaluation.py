@@ -55,9 +55,8 @@ class Case:
     trajectory: Trajectory | None = None
 
 
+# Parameters that are no settings, but name the span that a case comes from.
 SPAN_IDS = ("span_id", "trace_id")
-"""Parameters that are no settings, but the span that a case comes from: its score can be sent
-there."""
 
 
 def settings_of(case: Case) -> dict[str, Any]:

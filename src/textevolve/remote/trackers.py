@@ -35,35 +35,35 @@ from textevolve.studies.results import read_figures
 from textevolve.studies.stored import read_records, read_spec, read_stored
 
 PHOENIX, MLFLOW = "phoenix", "mlflow"
+# The variables with keys, as each tool's own client reads them.
 KEYS = {PHOENIX: "PHOENIX_API_KEY", MLFLOW: "MLFLOW_TRACKING_TOKEN"}
 PAIR = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
-"""The variables with keys, as each tool's own client reads them."""
 SOURCE = "textevolve"
+# The name under which MLflow's runs and assessments have the id of our run.
 MARK = "textevolve.run"
-"""The name under which MLflow's runs and assessments have the id of our run."""
 LABELS = ("failed", "passed")
+# Annotations of one request to Phoenix.
 AT_ONCE = 100
-"""Annotations of one request to Phoenix."""
+# Traces whose assessments are sent to MLflow at a time.
 IN_FLIGHT = 8
-"""Traces whose assessments are sent to MLflow at once."""
+# MLflow's limit of a parameter's value.
 MOST_CHARACTERS = 6000
-"""MLflow's limit of a parameter's value."""
 V2, V3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
 
 
-def open_tracker(
-    target: str, settings: Settings, kinds: Sequence[str] = (PHOENIX, MLFLOW)
-) -> JsonService:
+def open_tracker(target: str, settings: Settings, *, scores: bool = True) -> JsonService:
     """Return a client of the server that a target names, such as `mlflow:http://127.0.0.1:5000`.
+    `scores`: Phoenix is also a target.
 
     Raises:
         InputError: it names no server.
     """
     kind, _, address = target.partition(":")
-    if kind not in kinds or split_address(address) is None or "@" in address:
+    is_known = kind == MLFLOW or (scores and kind == PHOENIX)
+    if not is_known or split_address(address) is None or "@" in address:
         raise InputError(
-            f"a target is {' or '.join(f'{kind}:URL' for kind in kinds)}, with the http(s) address"
-            " of a server and without a password; for MLflow's files or database start mlflow"
+            "the target must be mlflow:URL, or phoenix:URL for scores, with the http(s) address of"
+            " a server and without a password; for a file or a database of MLflow start mlflow"
             " server"
         )
     key, headers = find_key(kind, KEYS[kind], ask_keyring=False), dict[str, Key]()
@@ -172,7 +172,7 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
     params = [{"key": key, "value": str(value)[:MOST_CHARACTERS]} for key, value in options.items()]
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or SOURCE
     about = {"run_name": run.name or run.id, "start_time": round(run.created * 1000)}
-    async with aclosing(open_tracker(target, settings, (MLFLOW,))) as service:
+    async with aclosing(open_tracker(target, settings, scores=False)) as service:
         query = {"filter": f"name = '{name}'"}
         experiment = await _find(service, "experiments", query, {"name": name})
         place = experiment["experiment_id"]

@@ -11,8 +11,8 @@ from textevolve.evaluation import SPAN_IDS, EvaluationResult
 from textevolve.judges.judged import JudgedCase
 from textevolve.studies.node_records import JudgedNode
 
+# The name of the evaluator of a run without another judge.
 DEBATE = "debate"
-"""The name of the evaluator of a run without another judge."""
 
 
 @dataclass(frozen=True, slots=True)
