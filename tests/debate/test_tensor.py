@@ -169,17 +169,6 @@ def test_disagreement_of_the_agents_by_a_loop(case):
     assert float(t.disagreement(values[0], weights)) == pytest.approx(largest, rel=1e-6)
 
 
-@given(weighted(), st.sampled_from(["agents", "pooled"]))
-def test_the_disagreement_of_a_round_is_that_of_the_arrays_to_the_last_digit(case, mode):
-    values, weights = case
-    for slice in values:
-        rows = [None if np.isnan(turn).any() else turn.tolist() for turn in slice]
-        whole = np.where(np.isnan(slice).any(axis=(-2, -1), keepdims=True), np.nan, slice)
-        assert t.round_disagreement(rows, weights.tolist(), mode) == t.disagreement(
-            whole, weights, mode
-        )
-
-
 def test_agents_that_agree_on_far_apart_candidates_converge_only_in_the_agents_mode():
     scores = np.array([[[9.0, 9.0], [1.0, 1.0]]] * 3)
     weights = np.ones(2)

@@ -18,11 +18,9 @@ An escalation continues after round 1 only if the winner of that round is uncert
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 
@@ -236,17 +234,11 @@ class _Table:
 
     def disagreement(self, r: int) -> float:
         profile = self.context.profile
-        round_scores = {turn.agent: turn.scores for turn in self.turns if turn.round == r}
-        scores = [round_scores.get(agent) for agent in self.agents]
-        return arithmetic.round_disagreement(scores, profile.weight_list, profile.convergence_mode)
+        weights = np.array(profile.weight_list)
+        return float(arithmetic.disagreement(self.scores(r), weights, profile.convergence_mode))
 
     def voters(self, r: int) -> int:
-        agent_scores = [
-            (t.agent, t.scores) for t in self.turns if t.round == r and t.scores is not None
-        ]
-        return len(
-            {agent for agent, rows in agent_scores if not any(map(math.isnan, chain(*rows)))}
-        )
+        return int(arithmetic.voters(self.scores(r)))
 
     def broken(self, rounds: range) -> Stop | None:
         """Return the reason why the debate cannot continue: the budget is spent, or no agent

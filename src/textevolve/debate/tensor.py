@@ -14,11 +14,8 @@ A missing turn is left out of both the sum and the count: it never counts as zer
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add, mul
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +24,8 @@ from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.statistics.resampling import Array
 
-TurnScores: TypeAlias = Sequence[Sequence[float]]
-"""The scores of one turn: a row for each candidate, and a column for each component."""
-
 TOP_SCORE = 10.0
 """The highest score."""
-SUMMED_IN_TURN = 8
-"""The number of terms from which numpy no longer adds them one after another, so that rounding
-differs."""
 TRIM = 0.2
 """The share of votes that `trimmed` cuts from each end."""
 TIE = 1e-9
@@ -134,37 +125,6 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
     ratio = np.divide(deviation, mean, out=endless, where=mean > 0)
     agreed = (count > 0) & (deviation <= TIE * TOP_SCORE)
     return np.asarray(np.where(agreed, 0.0, ratio).max(axis=-1))
-
-
-def round_disagreement(
-    scores: Sequence[TurnScores | None], weights: Sequence[float], mode: ConvergenceMode
-) -> float:
-    """Return the `disagreement` of one round. `scores`: each agent's, j x k; None if its turn
-    failed. The result equals that of `disagreement` to the last digit, but for few numbers it is
-    faster without arrays."""
-    present = [rows for rows in scores if rows is not None]
-    cells = [score for rows in present for row in rows for score in row]
-    many = max(len(weights), len(scores)) >= SUMMED_IN_TURN
-    if mode == "pooled" or many or not present or any(map(math.isnan, cells)):
-        size = next((np.shape(rows) for rows in present), (1, len(weights)))
-        missing = np.full(size, np.nan)
-        filled = np.array([missing if rows is None else rows for rows in scores])
-        return float(disagreement(filled, np.array(weights), mode))
-    deviations: list[float] = []
-    for of_candidate in zip(*present, strict=True):
-        votes = [_add_up(map(mul, row, weights)) / len(weights) for row in of_candidate]
-        mean = _add_up(votes) / len(votes)
-        gaps = [vote - mean for vote in votes]
-        deviation = math.sqrt(_add_up(map(mul, gaps, gaps)) / len(votes))
-        agreed = deviation <= TIE * TOP_SCORE
-        deviations.append(0.0 if agreed else deviation / mean if mean > 0 else math.inf)
-    return max(deviations)
-
-
-def _add_up(terms: Iterable[float]) -> float:
-    """Add numbers one after another, as numpy does for few numbers; Python's `sum` rounds
-    differently."""
-    return reduce(add, terms)
 
 
 def softmax(s_norm: Array, temperature: float = 1.0) -> Array:

@@ -9,7 +9,7 @@ the strength of each candidate.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
@@ -140,35 +140,26 @@ _STEPS = 200
 _TIE = 1e-9
 
 
-def bradley_terry(wins: Sequence[Sequence[float]] | Array, prior: float = PRIOR) -> Array:
+def bradley_terry(wins: Array, prior: float = PRIOR) -> Array:
     """Estimate the log-strength of each candidate, with the mean 0. `wins[a, b]`: the number of
-    times a beat b; a tie counts as half, NaN as no comparison.
+    times a beat b; a tie counts as half. The diagonal is zero.
 
     By Bradley and Terry (1952), P(a beats b) = s_a / (s_a + s_b). The log-likelihood of Hunter
     (2004), "MM algorithms for generalized Bradley-Terry models", eq. 2, is maximised by Newton
-    steps over log s, in which it is concave. Each candidate is assumed to have also won and lost
+    steps over log s, in which it is concave; a step is shortened by its size, so that it does not
+    overshoot. Each candidate is assumed to have also won and lost
     `prior` comparisons with a candidate of strength 1 (Coulom 2008, "Whole-history rating", assumes
     one of each), so that the strength stays finite for candidates that never lost or were never
     compared.
-
-    Raises:
-        InputError: the table is not square, a count is negative, or the prior is not above 0.
     """
-    counts = np.asarray(wins, dtype=np.float64)
-    table = np.where(np.isnan(counts), 0.0, counts)
-    if table.ndim != 2 or table.shape[0] != table.shape[1]:
-        raise InputError(f"wins have the shape (candidates, candidates), not {table.shape}")
-    if (table < 0).any() or not np.isfinite(table).all() or not prior > 0:
-        raise InputError("wins must be counts of at least 0, and the prior above 0")
-    np.fill_diagonal(table, 0.0)
-    logs = np.zeros(len(table))
+    logs = np.zeros(len(wins))
     for _ in range(_STEPS):
-        gradient, curvature = _slopes(logs, table, prior)
-        if not logs.size or np.abs(gradient).max() <= _TIE * (1 + table.sum()):
+        gradient, curvature = _slopes(logs, wins, prior)
+        if np.abs(gradient).max() <= _TIE * (1 + wins.sum()):
             break
-        step = np.asarray(np.linalg.solve(curvature, gradient), dtype=np.float64)
-        logs = _climb(logs, step, table, prior)
-    return logs - logs.mean() if logs.size else logs
+        step = np.linalg.solve(curvature, gradient)
+        logs += step / (1 + np.abs(step).max())
+    return np.asarray(logs - logs.mean())
 
 
 def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:
@@ -182,25 +173,8 @@ def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:
     return gradient, curvature
 
 
-def _climb(logs: Array, step: Array, wins: Array, prior: float) -> Array:
-    """Take a Newton step, halved until it does not lower the likelihood; return the new
-    log-strengths."""
-    height = _log_likelihood(logs, wins, prior)
-    for _ in range(60):
-        if _log_likelihood(logs + step, wins, prior) >= height:
-            return np.asarray(logs + step)
-        step = step / 2
-    return logs
-
-
-def _log_likelihood(logs: Array, wins: Array, prior: float) -> float:
-    between = -(wins * np.logaddexp(0.0, logs[None, :] - logs[:, None])).sum()
-    return float(between - prior * (np.logaddexp(0.0, logs) + np.logaddexp(0.0, -logs)).sum())
-
-
-def mean_wins(strengths: Sequence[float] | Array) -> Array:
+def mean_wins(logs: Array) -> Array:
     """Return each candidate's expected share of wins against the others, in [0, 1]."""
-    logs = np.asarray(strengths, dtype=float)
-    chances = 1.0 / (1.0 + np.exp(logs[None, :] - logs[:, None]))
+    chances = logistic(logs[:, None] - logs[None, :])
     np.fill_diagonal(chances, 0.0)
     return np.asarray(chances.sum(axis=1) / (len(logs) - 1))
