@@ -227,5 +227,3 @@ def test_the_matrix_reads_its_rows_when_it_is_drawn():
     first = next(iter(matrix.rows))
     assert len(read) < 810
     assert [entry.output for entry in first.entries] == ["x"] * 4
-    assert [one.score for one in found.worst] == [0] * 5
-    assert [one.position for one in found.worst] == [0, 7, 14, 21, 28]

@@ -88,14 +88,6 @@ class RecordsExpected:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """A step event of one of many concurrent tasks. Traces record it, and displays ignore it, since
-    they cannot show a line for each task."""
-
-    event: StepStarted | StepFinished
-
-
 Event = (
     CallFinished
     | CallRetried
@@ -104,7 +96,6 @@ Event = (
     | StepStarted
     | StepFinished
     | RecordsExpected
-    | Aside
 )
 Listener = Callable[[Event], None]
 """A function that is called with each event."""

@@ -1,7 +1,4 @@
-"""A chain whose steps are judged one by one: a step that fails is revised, or its task is split."""
-
-import json
-import re
+"""A chain whose steps are judged one by one: a step that fails is revised."""
 
 import pytest
 
@@ -24,14 +21,8 @@ class Script:
     def __call__(self, body, _number):
         prompt = body["messages"][-1]["content"]
         self.prompts.append(prompt)
-        if "Split the task below" in prompt:
-            return json.dumps({"tasks": ["Name the ferry.", "Name the pier."]})
-        if "results of its parts" in prompt:
-            return "The ferry leaves from the pier."
         if "Revise an earlier answer" in prompt:
             return "A ferry goes there." if self.learns else "A boat goes there."
-        if "Name the" in prompt:
-            return f"Part: {prompt[-40:]}"
         if prompt.startswith("Polish"):
             return f"Polished: {prompt.removeprefix('Polish: ')}"
         return "A boat goes there, somebody said."
@@ -68,18 +59,6 @@ def test_a_step_that_fails_is_revised_before_the_next_begins(run):
     polished = [prompt for prompt in script.prompts if prompt.startswith("Polish")]
     assert polished == ["Polish: A ferry goes there."]
     assert made.usage.calls == 3
-
-
-def test_a_task_is_split_only_where_revising_did_not_help(run):
-    script = Script(learns=False)
-    made = run(script, step_judge=STEPS, split=True, max_iterations=2)
-    assert made.output == "Polished: The ferry leaves from the pier."
-    assert sum("Split the task below" in prompt for prompt in script.prompts) == 1
-    joined = next(prompt for prompt in script.prompts if "results of its parts" in prompt)
-    assert re.search(r"1\. Name the ferry\.\nPart: ", joined)
-    helped = Script(learns=True)
-    run(helped, step_judge=STEPS, split=True, max_iterations=2)
-    assert not any("Split the task below" in prompt for prompt in helped.prompts)
 
 
 def test_a_budget_that_ends_within_a_step_ends_the_loop(run):

@@ -129,7 +129,7 @@ def test_a_user_that_cannot_be_played_fails_its_conversation_alone(cli, files, s
     ended = cli("compare", *PROMPTS, "-m", model, "--user-model", model, *BY_TURN, "--json")
     found = json.loads(ended.out)
     assert found["failed"] == 2
-    assert "turn 1: the simulated user: " in found["failures"][0]["reason"]
+    assert "turn 1: the simulated user: " in cli("runs", "show", "last", "--failed").out
     assert [variant["scored"] for variant in found["variants"]] == [1, 1]
 
 

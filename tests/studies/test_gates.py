@@ -69,7 +69,7 @@ def check(rows: Sequence[Row], earlier: Sequence[Row] | None = None, **gates: An
 
 
 @given(many_rows())
-def test_counts_means_and_worst_are_those_of_the_rows(rows: list[Row]) -> None:
+def test_counts_and_means_are_those_of_the_rows(rows: list[Row]) -> None:
     found = aggregate(rows)
     for variant in {row.variant for row in rows}:
         own = [row for row in rows if row.variant == variant]
@@ -82,7 +82,6 @@ def test_counts_means_and_worst_are_those_of_the_rows(rows: list[Row]) -> None:
             assert one.mean == one.pass_rate == Estimate(None)
             continue
         assert one.mean.value == pytest.approx(float(np.mean(values)))
-        assert [score for _, score in one.worst] == sorted(values)[:5]
         judged = [row.passed for row in known if row.passed is not None]
         assert one.verdicts == len(judged)
         if judged:

@@ -8,8 +8,7 @@ judge's feedback as a list of instructions, and no other part of the history, so
 grow.
 
 The steps of a chain may be judged one by one while the chain runs (`StepImprover`): a failed step
-is revised before the next one begins; if that does not help, its task may be split into parts whose
-results are joined.
+is revised before the next one begins.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import pvariance
 from time import perf_counter
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
-
-from pydantic import BaseModel, Field
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from textevolve.errors import (
     AnswerError,
@@ -47,7 +44,6 @@ from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request, request_key
 from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import (
@@ -191,8 +187,6 @@ def _prompt(name: str) -> Template:
     variables = {
         "generate": ("task",),
         "revise": ("task", "previous", "feedback"),
-        "steps/split": ("task", "previous"),
-        "steps/join": ("task", "parts"),
     }
     return load_template("textevolve.loops", name, variables[name])
 
@@ -283,8 +277,8 @@ def unfence(text: str, nonce: str) -> str:
 T = TypeVar("T")
 RETRY_TEMPERATURE = 1.0
 """The sampling temperature with which a degenerate output is requested again."""
-ATTEMPT, DONE = "attempt", "optimization"
-"""The steps that events report: each attempt with its `Attempt`, the end with the result."""
+ATTEMPT = "attempt"
+"""The step that events report: each attempt with its `Attempt`."""
 
 InstructionsOf = Callable[[Evaluation, int], Sequence[str]]
 """A function that returns the instructions for changing the candidate with an index."""
@@ -398,7 +392,6 @@ async def optimize_text(
         here.note(
             output=result.output, failure=Failure("failed", reason) if status == "failed" else None
         )
-    context.listener(StepFinished(id, DONE, result))
     return result
 
 
@@ -596,19 +589,6 @@ def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping
     )
 
 
-class _Parts(BaseModel):
-    tasks: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2, max_length=4)]
-
-
-_STEPS = ("steps/split", "steps/join")
-"""The prompts that split a step's task and join the results."""
-
-
-def composition_prompts() -> dict[str, str]:
-    """Return the versions of the prompts that split a step's task and join the results."""
-    return {f"loops.{each.name}": each.version for each in map(_prompt, _STEPS)}
-
-
 class _StartedGenerator:
     """A generator whose first text already exists."""
 
@@ -626,12 +606,10 @@ class _StartedGenerator:
 @dataclass(frozen=True, slots=True)
 class StepImprover:
     """A function that improves the answers of a chain's steps. `judges`: the judges by the names of
-    the steps to improve; other steps stay unchanged. `splits`: whether the task of a step that
-    still fails is split. `case`: the case that events name."""
+    the steps to improve; other steps stay unchanged. `case`: the case that events name."""
 
     judges: Mapping[str, Evaluator]
     plan: OptimizationPlan
-    splits: bool = False
     listener: Listener = silence
     case: str = "1"
 
@@ -653,58 +631,9 @@ class StepImprover:
             max_tokens=plan.max_answer_tokens,
             seed=plan.seed,
         )
-        improved = await self._improve(step, prompt, _StartedGenerator(answer, generator), plan)
-        text = improved.output or answer
-        if improved.status == "accepted" or not self.splits:
-            return text, improved.usage
-        self.listener(StepStarted(f"{self.case}/{step}", "split", {}))
-        try:
-            joined = await self._split(prompt, text, model, generator)
-        except AnswerError:  # the step keeps what it has
-            return text, improved.usage
-        once = plan.model_copy(update={"max_iterations": 1})
-        judged = await self._improve(step, prompt, _StartedGenerator(joined, generator), once)
-        if judged.output is not None and (judged.score or 0.0) > (improved.score or 0.0):
-            text = judged.output
-        return text, improved.usage + judged.usage
-
-    async def _improve(
-        self, step: str, prompt: str, generator: Generator, plan: OptimizationPlan
-    ) -> Optimization:
-        """Run an optimisation loop for a step, with the step's judge.
-
-        Raises:
-            BudgetError: a limit was reached.
-        """
-        context = OptimizationContext(generator, self.judges[step], listener=self.listener)
+        loop = _StartedGenerator(answer, generator)
+        context = OptimizationContext(loop, self.judges[step], listener=self.listener)
         improved = await optimize_text(prompt, plan, context, f"{self.case}/{step}")
         if improved.status == "budget":
             raise BudgetError(improved.reason)
-        return improved
-
-    async def _split(
-        self, prompt: str, previous: str, model: Model, generator: ModelGenerator
-    ) -> str:
-        """Split a step's task into smaller tasks, and return the answer joined from their results.
-
-        Raises:
-            AnswerError: a part, or the whole, has no usable answer.
-        """
-        nonce = draw_nonce((prompt, previous), self.plan.seed)
-        task = fenced("task", prompt, nonce)
-        text = _prompt("steps/split").render(task=task, previous=fenced("answer", previous, nonce))
-        request = Request(
-            messages=(Message("user", (text,)),),
-            temperature=0.0,
-            max_tokens=self.plan.max_answer_tokens,
-            seed=self.plan.seed,
-        )
-        parts = (await ask_structured(model, request, _Parts)).value.tasks
-        results = [await generator(part) for part in parts]
-        pairs = enumerate(zip(parts, results, strict=True), 1)
-        listing = "\n\n".join(f"{n}. {part}\n{result}" for n, (part, result) in pairs)
-        text = _prompt("steps/join").render(task=task, parts=fenced("results", listing, nonce))
-        response = await model(replace(request, messages=(Message("user", (text,)),)))
-        if response.finish_reason == "length":
-            raise AnswerError(f"the answer was cut at {self.plan.max_answer_tokens} tokens")
-        return unfence(response.text, nonce)
+        return improved.output or answer, improved.usage

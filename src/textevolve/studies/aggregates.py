@@ -7,12 +7,11 @@ are added one by one, and only their numbers are held in memory.
 
 from __future__ import annotations
 
-import heapq
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +23,7 @@ from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_
 from textevolve.studies.cells import estimate
 from textevolve.studies.study import RecordStatus, Row
 
-WORST = 5  # the number of records with the lowest scores that are held
 NAME_SHOWN = 60
-
-T = TypeVar("T", bound=tuple[Any, ...])
-
-
-def keep_greatest(heap: list[T], item: T, most: int) -> None:
-    """Add an item to a heap that holds the `most` greatest items. No two items may compare as
-    equal."""
-    if len(heap) < most:
-        heapq.heappush(heap, item)
-    else:
-        heapq.heappushpop(heap, item)
 
 
 @dataclass
@@ -57,7 +44,6 @@ class Aggregates:
     _groups: array[int] = field(default_factory=lambda: array("q"))
     _cases: dict[str, int] = empty_default(dict)
     _unscored: set[str] = empty_default(set)
-    _worst: list[tuple[float, int, str]] = empty_default(list)
 
     def add(self, row: Row) -> None:
         if row.status != "scored":
@@ -71,8 +57,6 @@ class Aggregates:
             # A row without a case is a case of its own.
             case = row.case or f"\0{len(self._scores)}"
             self._groups.append(self._cases.setdefault(case, len(self._cases)))
-            name = row.name if row.case else str(row.position + 1)
-            keep_greatest(self._worst, (-row.score, -len(self._scores), name), WORST)
 
     @property
     def records(self) -> int:
@@ -122,11 +106,6 @@ class Aggregates:
         judged = ~np.isnan(passed)
         cases = np.asarray(self._groups)[judged]
         return estimate(cluster_share(passed[judged], list(cases)))
-
-    @property
-    def worst(self) -> list[tuple[str, float]]:
-        """The names and scores of the records with the lowest scores, lowest first."""
-        return [(name, -score) for score, _, name in sorted(self._worst, reverse=True)]
 
     def case_means(self) -> dict[str, float]:
         """Return the mean score of each case that has an id."""
@@ -253,7 +232,6 @@ def aggregates_data(by_variant: Mapping[str, Aggregates]) -> list[dict[str, Any]
             "coverage": figures.coverage,
             "mean": figures.mean,
             "pass_rate": figures.pass_rate,
-            "worst": [{"record": name, "score": score} for name, score in figures.worst],
         }
         for variant, figures in by_variant.items()
     ]

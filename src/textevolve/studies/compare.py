@@ -54,7 +54,6 @@ from textevolve.studies.aggregates import (
     aggregate,
     describe_scores,
     draw_aggregates,
-    keep_greatest,
 )
 from textevolve.studies.cells import estimate
 from textevolve.studies.chained import chains_among, open_chain_named
@@ -84,9 +83,6 @@ from textevolve.studies.study import Asks, Row, Study, json_decoder, write_json
 from textevolve.studies.targeted import column_text, describe_targets, write_request
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
-
-LISTED = 5
-"""The number of listed cells: of those with the lowest scores, and of those without a score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +123,7 @@ class Comparison(Shown):
     Attributes:
         decides: The name of the metric or judge whose score counts.
         rows: The number of rows of data.
-        worst: The outputs with the lowest scores.
-        failures: The first outputs without a score; `failed` is the number of all of them.
+        failed: The number of outputs without a score.
         judging: The usage of the judges.
         outputs: All cells, in the order of the rows.
     """
@@ -138,8 +133,6 @@ class Comparison(Shown):
     rows: int
     variants: tuple[VariantSummary, ...]
     differences: Mapping[str, PairedDifference]
-    worst: tuple[Output, ...]
-    failures: tuple[Output, ...]
     failed: int
     judging: Usage
     outputs: Iterable[Output]
@@ -215,19 +208,13 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     variants = variants_of(spec)
     tallies = {variant.name: _Tally() for variant in variants}
     rows, scorers = dict[str, None](), dict[str, None]()
-    worst: list[tuple[float, int, Output]] = []
-    failures: list[Output] = []
     failed, judging = 0, Usage()
     for output in records:
         tallies.setdefault(output.variant, _Tally()).add(output)
         rows[output.row] = None
         scorers |= dict.fromkeys(output.grades)
         judging += output.judging
-        if output.failure is not None:
-            failed += 1
-            failures += [output] * (len(failures) < LISTED)
-        elif output.score is not None and output.score < 1:
-            keep_greatest(worst, (-output.score, -output.position, output), LISTED)
+        failed += output.failure is not None
     baseline = baseline_of(spec, variants or [Variant(name) for name in tallies])
     baseline_name = baseline.name if baseline else ""
     return Comparison(
@@ -236,8 +223,6 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         rows=len(rows),
         variants=tuple(t.summarise(name, tuple(scorers)) for name, t in tallies.items()),
         differences=compare_variants(_scores(tallies), baseline_name, seed=spec.seed),
-        worst=tuple(output for _, _, output in sorted(worst, key=lambda one: one[:2])[::-1]),
-        failures=tuple(failures),
         failed=failed,
         judging=judging,
         outputs=records,
@@ -450,8 +435,6 @@ def data(_spec: CompareSpec, comparison: Comparison) -> Mapping[str, Any]:
             variant: {**asdict(figures), "difference": figures.difference}
             for variant, figures in comparison.differences.items()
         },
-        "worst": [next(flatten(output)) for output in comparison.worst],
-        "failures": [next(flatten(output)) for output in comparison.failures],
         "failed": comparison.failed,
         "judging": comparison.judging,
     }

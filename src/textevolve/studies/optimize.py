@@ -18,17 +18,15 @@ from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.evaluators import check_absolute, with_model
-from textevolve.events import Aside, Event, Listener, StepFinished, StepStarted
+from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_version
 from textevolve.loops.optimization import (
-    DONE,
     ModelGenerator,
     Optimization,
     OptimizationContext,
     OptimizationPlan,
     StepImprover,
-    composition_prompts,
     optimize_text,
 )
 from textevolve.reach import is_file
@@ -104,11 +102,6 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
         group="Judging",
         metavar="STEP=JUDGE",
     )
-    split: bool = option(
-        False,
-        "Split the task of a step that still fails into smaller ones, and join their results.",
-        group="Advanced",
-    )
     generator: str | None = option(
         None, "A function that writes attempts: FILE.py:FUNCTION.", group="Advanced"
     )
@@ -119,8 +112,6 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
             check_absolute(judge)
         if self.step_judge and not chains_among(self.model):
             raise InputError("--step-judge: needs a chain as --model, since it judges its steps")
-        if self.split and not self.step_judge:
-            raise InputError("--split: needs a step with a judge: --step-judge STEP=JUDGE")
         if self.generator is not None and not self.generator.startswith(OWN):
             load_function(self.generator, Path())
         return self
@@ -144,8 +135,7 @@ def ask(spec: OptimizeSpec) -> Asks:
     of_steps = dict.fromkeys(
         judge for judge in step_judges(spec).values() if judge not in text_judges
     )
-    prompts = {**prompts_version(), **(composition_prompts() if spec.split else {})}
-    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts, chains=chains)
+    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts_version(), chains=chains)
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
@@ -209,7 +199,7 @@ def run(
 ) -> AsyncGenerator[Optimization]:
     """Optimise each task, and yield the results in the order in which they are finished."""
     first_cases = list(islice(source := iter(cases), 2))
-    listener = bench.listener if len(first_cases) < 2 else _ends_only(bench.listener)
+    listener = bench.listener if len(first_cases) < 2 else silence
     judge, *second_judges = (bench.whole_judge_of(name) for name in judges_of(spec))
 
     async def work(placed: tuple[int, Case]) -> Optimization:
@@ -226,18 +216,6 @@ def run(
 
     placed = enumerate(chain(first_cases, source))
     return stream(placed, work, bench.concurrency, ordered=False)
-
-
-def _ends_only(listener: Listener) -> Listener:
-    """Return a listener that passes on only the end of each task, since many tasks run
-    concurrently."""
-
-    def hear(event: Event) -> None:
-        if isinstance(event, StepStarted | StepFinished) and event.step != DONE:
-            event = Aside(event)
-        listener(event)
-
-    return hear
 
 
 def _open_generator(
@@ -270,7 +248,7 @@ def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Liste
     for step in spec.step_judge:
         chain.template_of(step)
     judges = {step: bench.whole_judge_of(judge) for step, judge in step_judges(spec).items()}
-    improve = StepImprover(judges, spec, spec.split, listener, case)
+    improve = StepImprover(judges, spec, listener, case)
     return ChainWriter(chain, bench, improve if judges else None)
 
 
