@@ -88,12 +88,14 @@ def pytest_configure():
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection():
     """What collecting makes stays to the end: a million objects, which every full collection of
-    garbage would go through, then and in each test."""
+    garbage would go through, then and in each test. Garbage is looked for as rarely as in commands,
+    which saves a twentieth of the tests' time."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(30_000, 20, 20)
         gc.enable()
 
 

@@ -82,6 +82,9 @@ COMMANDS = {
 }
 
 
+general = cache(load_profile)
+
+
 @cache
 def program():
     return typer.main.get_command(app)  # 0.1 s, which a hundred command lines share
@@ -113,7 +116,7 @@ def check_command(words):
     if "nodes" in words:  # its threshold is another
         return
     parameters = {name: given[name] for name in DebateParameters.model_fields if name in given}
-    override(load_profile("general"), explicit_parameters(DebateParameters(**parameters)))
+    override(general("general"), explicit_parameters(DebateParameters(**parameters)))
 
 
 def test_commands_are_found():

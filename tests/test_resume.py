@@ -61,6 +61,7 @@ def runs_in(path):
             return []
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_how_to_go_on_and_the_run_is_in_work_for_nobody_else(
     home, spawn, cli, stalling, calls_of
 ):

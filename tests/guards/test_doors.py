@@ -15,6 +15,7 @@ DOORS = ("textevolve", "textevolve.cli", "textevolve.testing", "textevolve.llm.t
 ENTRY = {"textevolve.cli": {"main"}}
 """What stands for `__all__`: the function of the command `textevolve`."""
 BEHIND = {
+    "conftest.py": {"textevolve.store.Store": "what other tests find stored; no guard takes it"},
     "guards/surfaces.py": {
         "textevolve.cli.app.app": "the tree of commands, whose help is walked",
         "textevolve.settings.ENVIRONMENT": "which variable stands for which setting",

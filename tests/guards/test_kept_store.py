@@ -16,6 +16,7 @@ import re
 import sqlite3
 from collections import defaultdict
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,16 @@ def names():
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
+@cache
+def unpack():
+    return lzma.decompress(KEPT.read_bytes())
+
+
 @pytest.fixture
 def kept(home, server):
     """The store of then in the place of the home's."""
     if not MAKING:
-        (home / "store.db").write_bytes(lzma.decompress(KEPT.read_bytes()))
+        (home / "store.db").write_bytes(unpack())
     (home / "textevolve.toml").write_text(SETTINGS.format(url=server.url))
     (home / "cut.jsonl").write_text(CUT_CASES)
     server.script = answer

@@ -24,6 +24,7 @@ def test_fields_of_studies_are_as_frozen(cli, frozen):
     frozen("studies.txt", write_studies(dict(zip(kinds, map(json.loads, texts), strict=True))))
 
 
+@pytest.mark.slow
 def test_the_document_of_the_api_is_as_frozen(spawn, frozen):
     process = spawn("serve", "--model", "http://127.0.0.1:9/v1#none", "--port", "0")
     url = next(m[1] for line in process.stderr if (m := re.search(r"listening on (\S+),", line)))

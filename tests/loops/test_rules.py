@@ -170,6 +170,7 @@ def test_patterns_that_may_be_slow_are_known(pattern, slow):
         assert patterns.may_be_slow(pattern, length) == (slow and length >= int(slow))
 
 
+@pytest.mark.slow
 async def test_a_pattern_without_nested_repeats_is_ended_too(monkeypatch):
     monkeypatch.setattr(patterns, "SECONDS", 0.3)
     rules = one_rule("{kind: must_not, pattern: 'a+b'}")
