@@ -13,11 +13,11 @@ class Fields:
 
     fields = None
 
-    def _stream(self, spec, *arguments, **options):
+    def _open_run(self, spec, *arguments, **options):
         if self.fields:
             fields = {name: getattr(spec, name) for name in spec.model_fields_set}
             spec = type(spec)(**{**fields, **self.fields})
-        return super()._stream(spec, *arguments, **options)
+        return super()._open_run(spec, *arguments, **options)
 
 
 class FlatClient(Fields, Client):

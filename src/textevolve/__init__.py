@@ -55,7 +55,16 @@ if TYPE_CHECKING:
         StoreError,
         TextEvolveError,
     )
-    from textevolve.evaluation import Case, Evaluation, EvaluationResult, Evaluator, Failure, Usage
+    from textevolve.evaluation import (
+        Case,
+        Evaluation,
+        EvaluationResult,
+        Evaluator,
+        Failure,
+        Figure,
+        Result,
+        Usage,
+    )
     from textevolve.llm.chains.steps import ask, call
     from textevolve.loops.rules import Hybrid, Rules, load_rules
     from textevolve.memory.cue import Cue, Memory, Recall
@@ -95,6 +104,8 @@ _HOMES = {  # all other names are of `api.client`
         "EvaluationResult",
         "Evaluator",
         "Failure",
+        "Figure",
+        "Result",
         "Usage",
     ),
     "llm.chains.steps": (
@@ -133,6 +144,7 @@ __all__ = [
     "EvaluationResult",
     "Evaluator",
     "Failure",
+    "Figure",
     "Hybrid",
     "InputError",
     "Limits",
@@ -142,6 +154,7 @@ __all__ = [
     "Profile",
     "PromptSet",
     "Recall",
+    "Result",
     "Rules",
     "Settings",
     "SettingsError",

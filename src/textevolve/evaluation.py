@@ -1,13 +1,15 @@
 """The data types of judging: an `Evaluator` judges a `Case` and returns an `Evaluation`.
 
 Every judge in this project, from a rule to a debate, is an `Evaluator`, so judges are
-interchangeable. Other packages compute the scores; nothing here calls a model.
+interchangeable. Other packages compute the scores; nothing here calls a model. All verbs return a
+`Result`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from numbers import Real
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -19,6 +21,7 @@ from textevolve.errors import (
     TextEvolveError,
 )
 from textevolve.images import check_image, image_reference
+from textevolve.showing import Shown
 from textevolve.trajectory import Trajectory
 
 T = TypeVar("T")
@@ -375,3 +378,39 @@ class Evaluator(Protocol):
     """A judge: an async function that returns the `Evaluation` of a case."""
 
     async def __call__(self, case: Case, /) -> Evaluation: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a run.
+
+    Attributes:
+        value: The figure; None if it cannot be computed.
+        low: The lower end of its interval, and `high` the upper end; None without an interval.
+        n: The number of records or items behind a figure with an interval; None if it is unknown.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+
+
+class Result(Shown):
+    """The base class of the results of all verbs.
+
+    Attributes:
+        run: The id of the run in the store.
+    """
+
+    run: str
+    _figures: Callable[[], Mapping[str, Figure]]
+
+    @cached_property
+    def aggregates(self) -> Mapping[str, Figure]:
+        """The figures of the result by name, the same as `aggregates` in its JSON."""
+        return self._figures()
+
+
+class Results(tuple[T, ...], Result):
+    """The results of several tasks or documents. Each of them has its own rows and figures."""

@@ -13,8 +13,10 @@ from typing import Any
 
 from textevolve.errors import SettingsError
 
-FRAMES = ("pandas", "polars")
-"""The packages whose data frames `to_frame` returns: the first one that is installed."""
+FRAMES = {"pandas": {}, "polars": {"infer_schema_length": None}}
+"""The packages whose data frames `to_frame` returns, the first one that is installed, with options.
+Without its option polars takes the types of columns from the first 100 rows."""
+TableRows = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class _Ways:
     """The functions that return a result as an HTML fragment and as table rows."""
 
     html: Callable[[Any], str]
-    rows: Callable[[Any], Iterable[Mapping[str, Any]]]
+    rows: Callable[[Any], TableRows]
 
 
 _ways: dict[type, _Ways] = {}
@@ -30,7 +32,7 @@ _ways: dict[type, _Ways] = {}
 
 
 def show_as(
-    kind: type, html: Callable[[Any], str], rows: Callable[[Any], Iterable[Mapping[str, Any]]]
+    kind: type, html: Callable[[Any], str], rows: Callable[[Any], TableRows] = lambda _: ()
 ) -> None:
     """Register functions that return a result of type `kind` as an HTML fragment and as table
     rows."""
@@ -46,6 +48,10 @@ class Shown:
         ways = _ways.get(type(self))
         return None if ways is None else ways.html(self)
 
+    def _rows(self) -> TableRows:
+        ways = _ways.get(type(self))
+        return () if ways is None else ways.rows(self)
+
     def to_frame(self) -> Any:
         """Return the result as a data frame of pandas, or of polars if pandas is not installed. The
         columns are those of the CSV file.
@@ -53,11 +59,10 @@ class Shown:
         Raises:
             SettingsError: neither package is installed.
         """
-        ways = _ways.get(type(self))
-        rows = [] if ways is None else [dict(row) for row in ways.rows(self)]
-        for name in FRAMES:
+        rows = [dict(row) for row in self._rows()]
+        for name, options in FRAMES.items():
             try:
-                return import_module(name).DataFrame(rows)
+                return import_module(name).DataFrame(rows, **options)
             except ImportError:
                 continue
         raise SettingsError(

@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 import tomllib
+from functools import cached_property
 from pathlib import Path
 
 import typer.main
@@ -124,10 +125,10 @@ def describe_object(name, value):
     if issubclass(value, enum.Enum):
         return [head, *(f"  {member.name} = {member.value!r}" for member in value)]
     lines = [f"{head}{describe_signature(value)}"]
-    for member in sorted(vars(value)):
-        if not member.startswith("_") and callable(getattr(value, member, None)):
+    for member in sorted(name for name in vars(value) if not name.startswith("_")):
+        if callable(getattr(value, member, None)):
             lines.append(f"  .{member}{describe_signature(getattr(value, member))}")
-        elif isinstance(vars(value)[member], property):
+        elif isinstance(vars(value)[member], property | cached_property):
             lines.append(f"  .{member}")
     return lines
 

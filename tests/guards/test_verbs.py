@@ -60,6 +60,8 @@ def test_a_verb_gives_the_same_wherever_it_is_called(name, home, server, model):
         default = getattr(te, name)(*texts, **options, model=model)
         results = [plain(), default, asyncio.run(within()), asyncio.run(beside())]
         results += [future.result() for future in futures]
+    assert len({result.run for result in results}) == 1
+    assert all(len(result.to_frame()) and result.aggregates["records"].value for result in results)
     results = [getattr(result, "runs", [result])[0] for result in results]
     fields = {str(getattr(result, field)) for result in results}
     assert len(fields) == 1

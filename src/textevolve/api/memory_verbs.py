@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textevolve.api.objects import Objects
-from textevolve.api.opener import AnyJudge, Opener, specify, split_rows
-from textevolve.studies.kinds import find_study
+from textevolve.api.opener import AnyJudge, Opener, split_rows
 
 if TYPE_CHECKING:
+    from textevolve.evaluation import Results
     from textevolve.memory_eval.evaluation import MemoryEvaluation
     from textevolve.studies.create_memories import Creation
     from textevolve.studies.dialogue_rows import DialogueLike
@@ -46,8 +45,11 @@ class MemoryVerbs(Opener):
         another `fresh` after changes of its code.
         """
         objects = Objects()
-        spec = specify(
+        return await self._run_kind(
             "memory-eval",
+            name,
+            None,
+            objects,
             data=str(data),
             system=objects.name(system),
             judge=objects.name(judge),
@@ -58,11 +60,6 @@ class MemoryVerbs(Opener):
             model=model,
             seed=seed,
         )
-        evaluation: MemoryEvaluation = find_study("memory-eval").summarise(spec, ())
-        async with aclosing(self._stream(spec, None, objects.by_name, name=name)) as stream:
-            async for _, record in stream:
-                evaluation.take(record)
-        return evaluation
 
     async def create_memories(
         self,
@@ -150,7 +147,7 @@ class MemoryVerbs(Opener):
         model: str | None = None,
         seed: int | None = None,
         name: str = "",
-    ) -> tuple[DocumentReading, ...]:
+    ) -> Results[DocumentReading]:
         """Read documents into a collection, with a memory for each chunk. Chunks that have not
         changed since an earlier call stay as they are.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.api.objects import JudgeOptions, Objects
 from textevolve.api.options import ClientOptions
+from textevolve.api.results import attach_run
 from textevolve.evaluation import Evaluator
 from textevolve.studies.kinds import find_study
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from textevolve.api.opened import OpenChain, OpenJudge
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.metrics import Metric, Pick
+    from textevolve.store.runs import RunRecord
     from textevolve.studies.study import StudySpec
 
 AnyJudge: TypeAlias = str | Evaluator | JudgeOptions
@@ -137,11 +139,11 @@ class Opener(ClientOptions):
     ) -> Any:
         study = find_study(spec.kind)
         latest: dict[str, Any] = {}
-        async with aclosing(self._stream(spec, cases, objects, name=name, ends=True)) as records:
-            async for _, record in records:
-                latest[study.row(record).key] = record
+        async with self._open_run(spec, cases, objects, name=name, ends=True) as (run, records):
+            async for record in records:
+                latest[study.row(record).key] = attach_run(record, run, [record])
         ordered = sorted(latest.values(), key=lambda record: study.row(record).position)
-        return study.summarise(spec, ordered)
+        return attach_run(study.summarise(spec, ordered), run, ordered)
 
     async def _run_kind(
         self,
@@ -156,7 +158,7 @@ class Opener(ClientOptions):
         named = objects.by_name if objects else {}
         return await self._run(specify(kind, **fields), cases=cases, objects=named, name=name)
 
-    def _stream(
+    def _open_run(
         self,
         spec: StudySpec,
         cases: Iterable[Any] | None = None,
@@ -165,13 +167,13 @@ class Opener(ClientOptions):
         name: str = "",
         ordered: bool = True,
         ends: bool = False,
-    ) -> AsyncGenerator[tuple[str, Any]]:
-        """Yield the records of a study as they come, each with the id of its run. `ordered`: in the
-        order of the cases. `ends`: the caller reads all records at once, so other calls that need
-        the same run may wait for it."""
-        from textevolve.api.running import run_study
+    ) -> AbstractAsyncContextManager[tuple[RunRecord, AsyncGenerator[Any]]]:
+        """Open the run of a study, with its records as they come. `ordered`: in the order of the
+        cases. `ends`: the caller reads all records at once, so other calls that need the same run
+        may wait for it."""
+        from textevolve.api.running import open_run
 
-        return run_study(self, spec, cases, dict(objects), name=name, ordered=ordered, ends=ends)
+        return open_run(self, spec, cases, dict(objects), name=name, ordered=ordered, ends=ends)
 
 
 def specify(kind: str, **fields: Any) -> Any:

@@ -1,19 +1,27 @@
-"""The result of `evaluate`, in the same form for all judges."""
+"""The result of `evaluate`, the same for all judges, and what all results have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.evaluation import Case, EvaluationResult, Failure, Figure, Result, Usage
+from textevolve.showing import TableRows
+from textevolve.studies.kinds import find_study
 
 if TYPE_CHECKING:
     from textevolve.debate.result import DebateResult
     from textevolve.judges.judged import JudgedCase
+    from textevolve.store.runs import RunRecord
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CaseResult:
+@dataclass(frozen=True, repr=False)
+class CaseResult(Result):
     """The result of judging one case, with the judgement of each candidate.
 
     Attributes:
@@ -69,10 +77,26 @@ class CaseResult:
     def usage(self) -> Usage:
         return self.record.usage
 
-    def to_frame(self) -> Any:
-        """Return a data frame of pandas, or of polars if pandas is not installed, with a row for
-        each candidate."""
-        return self.record.to_frame()
-
     def _repr_html_(self) -> str | None:
         return self.record._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
+
+def attach_run(result: T, run: RunRecord, records: Sequence[Any]) -> T:
+    """Give a result its run, and what it computes from the run's records; return the result."""
+    if isinstance(result, Result):
+        rows, figures = partial(_read_rows, run, records), partial(_read_figures, run, records)
+        vars(result).update(run=run.id, _rows=rows, _figures=figures)
+    return result
+
+
+def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:
+    return chain.from_iterable(map(find_study(run.spec["kind"]).flat, records))
+
+
+def _read_figures(run: RunRecord, records: Sequence[Any]) -> Mapping[str, Figure]:
+    from textevolve.studies.reporting import make_data
+
+    study = find_study(run.spec["kind"])
+    # Of the records as the store has them, so that the figures are those of `runs show --json`.
+    data = make_data(study, run, lambda: map(study.decode, map(study.encode, records)))
+    return data["aggregates"]

@@ -6,11 +6,10 @@ Clients import this module with their first run, since it imports the engine.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from textevolve.engine.collector import rare_collections
-from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
@@ -20,10 +19,11 @@ from textevolve.wiring import take_limits
 
 if TYPE_CHECKING:
     from textevolve.api.options import ClientOptions
-    from textevolve.remote.runs import RemoteServer
+    from textevolve.store.runs import RunRecord
 
 
-async def run_study(
+@asynccontextmanager
+async def open_run(
     client: ClientOptions,
     spec: StudySpec,
     cases: Iterable[Any] | None,
@@ -32,10 +32,10 @@ async def run_study(
     name: str,
     ordered: bool,
     ends: bool,
-) -> AsyncGenerator[tuple[str, Any]]:
-    """Yield the records of a study as they are made, each with the id of the run. `cases`: cases
-    from the program; None: the cases that the specification names. `ordered`: in the order of the
-    cases. `ends`: the caller reads all records at once."""
+) -> AsyncGenerator[tuple[RunRecord, AsyncGenerator[Any]]]:
+    """Open the run of a study, with its records as they are made. `cases`: cases from the program;
+    None: the cases that the specification names. `ordered`: in the order of the cases. `ends`: the
+    caller reads all records at once."""
     study = find_study(spec.kind)
     if cases is not None and study.take is not None:
         cases = study.take(spec, cases, objects)
@@ -50,12 +50,15 @@ async def run_study(
         ordered=ordered,
         ends=ends,
     )
-    if (server := _find_server(settings, client.server)) is not None:
-        remote = await server.begin(study, spec, launch, cases)
-        async with aclosing(server.follow(remote, launch, again=ends)) as records:
-            async for record in records:
-                yield remote.id, record
-        return
+    if client.server or settings.server:  # only then is code for servers imported
+        from textevolve.remote.runs import record_of, remote_server
+
+        if (server := remote_server(settings, client.server)) is not None:
+            remote = await server.begin(study, spec, launch, cases)
+            run = record_of(remote, server.address)
+            async with aclosing(server.follow(remote, launch, again=ends)) as records:
+                yield run, records
+            return
     stored = await driver.specify(study, spec, settings, objects)
     with rare_collections():
         async with open_store(settings.store) as store:
@@ -63,15 +66,4 @@ async def run_study(
                 cases = driver.read_cases(study, spec, settings)
             run = driver.register_run(store, study, stored, cases, launch)
             async with aclosing(driver.perform(store, run, settings, launch)) as records:
-                async for record in records:
-                    yield run.id, record
-
-
-def _find_server(settings: Settings, address: str | None) -> RemoteServer | None:
-    """Return the server that runs the study; None if this machine runs it, and then no code for
-    servers is imported."""
-    if not (address or settings.server):
-        return None
-    from textevolve.remote.runs import remote_server
-
-    return remote_server(settings, address)
+                yield run, records

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -23,7 +23,7 @@ from textevolve.api.opener import (
     specify,
     split_rows,
 )
-from textevolve.api.results import CaseResult
+from textevolve.api.results import CaseResult, attach_run
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, check_case
 from textevolve.memory.cue import Recall, nothing
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from textevolve.metrics.shapes import LabelMetric
     from textevolve.node_eval.history import History
     from textevolve.rows.cases import CaseLike
+    from textevolve.store.runs import RunRecord
     from textevolve.studies.compare import Comparison
     from textevolve.studies.fit import FittedSignals
     from textevolve.studies.guide import GuidedAnswer
@@ -129,8 +130,9 @@ class AsyncClient(MemoryVerbs):
             candidate_images=of_each,
         )
         check_case(case)
-        records = self._stream(spec, [case], objects.by_name, name=name, ends=True)
-        ((run, record),) = [pair async for pair in records]
+        opened = self._open_run(spec, [case], objects.by_name, name=name, ends=True)
+        async with opened as (run, records):
+            (record,) = [record async for record in records]
         return _as_result(run, record)
 
     async def evaluate_batch(
@@ -169,9 +171,9 @@ class AsyncClient(MemoryVerbs):
         named = None if target is None else _name_all(target, objects)[0]
         fields |= {"target": named, "target_version": target_version}
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
-        records = self._stream(spec, cases, objects.by_name, name=name, ordered=ordered)
-        async with aclosing(records):
-            async for run, record in records:
+        opened = self._open_run(spec, cases, objects.by_name, name=name, ordered=ordered)
+        async with opened as (run, records):
+            async for record in records:
                 yield _as_result(run, record)
 
     async def compare(
@@ -589,8 +591,7 @@ class AsyncClient(MemoryVerbs):
         of its evaluators so far, and return the run's id, for `textevolve runs show`. Drain the
         monitor first (wait for its evaluations). Each run of the agent becomes an episode under its
         own id, or under `episode`. Storing the same history again gives the same run."""
-        records = self._stream(specify("nodes"), [(history, episode)], name=name)
-        return [run async for run, _ in records][-1]
+        return (await self._run_kind("nodes", name, [(history, episode)])).run
 
     @asynccontextmanager
     async def chat(
@@ -653,8 +654,9 @@ def _lay_out(profile: str | Path | Profile | None) -> dict[str, Any]:
     return profile.model_dump(mode="json") if isinstance(profile, BaseModel) else {}
 
 
-def _as_result(run: str, record: Any) -> CaseResult:
-    return CaseResult(record, run, record if hasattr(record, "turns") else None)
+def _as_result(run: RunRecord, record: Any) -> CaseResult:
+    debate = record if hasattr(record, "turns") else None
+    return attach_run(CaseResult(record, run.id, debate), run, [record])
 
 
 def _name_all(values: Any, objects: Objects) -> tuple[Any, ...]:

@@ -28,7 +28,7 @@ from textevolve.bench.card_cases import (
     find_winner,
 )
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure, Usage
+from textevolve.evaluation import Failure, Result, Usage
 from textevolve.statistics.intervals import wilson_interval
 
 SEEDS = 3  # the default number of samples for each case of self-consistency
@@ -79,8 +79,8 @@ class Check:
     cases: int
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+@dataclass(frozen=True)
+class Card(Result):
     """The robustness figures of a judge, with one check for each family of cases.
 
     Attributes:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from textevolve.evaluation import Result
 from textevolve.statistics.intervals import (
     TIE,
     UNIT,
@@ -123,8 +124,8 @@ def _clip(value: float, limits: tuple[float, float]) -> float:
     return float(np.clip(value, *limits))
 
 
-@dataclass(frozen=True, slots=True)
-class RateReport:
+@dataclass(frozen=True)
+class RateReport(Result):
     """The rate or mean of a judge's verdicts, raw and corrected.
 
     Attributes:

@@ -29,6 +29,7 @@ from textevolve.evaluation import (
     Evaluation,
     Evaluator,
     Failure,
+    Result,
     Usage,
     attempt,
 )
@@ -94,8 +95,8 @@ class TwiceJudged:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Escalated:
+@dataclass(frozen=True)
+class Escalated(Result):
     """The result of an escalation study.
 
     Attributes:

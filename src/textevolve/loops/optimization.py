@@ -36,6 +36,7 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
+    Result,
     Usage,
     empty_default,
     mend_texts,
@@ -284,8 +285,8 @@ InstructionsOf = Callable[[Evaluation, int], Sequence[str]]
 """A function that returns the instructions for changing the candidate with an index."""
 
 
-@dataclass(frozen=True, slots=True)
-class Optimization:
+@dataclass(frozen=True)
+class Optimization(Result):
     """The attempts of a loop at a task. `reason`: a sentence on why it stopped. `threshold`: the
     score from which an attempt is accepted. `id`, `position`: of the task in its run."""
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from textevolve.evaluation import Failure, Usage, empty_default
+from textevolve.evaluation import Failure, Result, Usage, empty_default
 from textevolve.memory_eval.dataset import Malformed
 from textevolve.memory_eval.judgement import (
     Label,
@@ -55,7 +55,7 @@ EvaluationRecord: TypeAlias = Scope | Malformed | SessionTimes | MemoryJudgement
 
 
 @dataclass
-class MemoryEvaluation:
+class MemoryEvaluation(Result):
     """The sums of an evaluation, to which judgements are added one by one without their texts.
 
     `seed`: of the bootstrap. `sums`: the figures of each user, from which metrics are computed.
@@ -80,11 +80,6 @@ class MemoryEvaluation:
     def metrics(self) -> MemoryMetrics:
         """Return the metrics; call it once all judgements are added."""
         return compute_metrics(self.sums, self.scope.not_measured, seed=self.seed)
-
-    @property
-    def run(self) -> str:
-        """Return the id of the run."""
-        return self.scope.run
 
     @property
     def complete(self) -> bool:

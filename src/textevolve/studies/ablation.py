@@ -16,7 +16,7 @@ from textevolve.bench.ablation import (
     weigh_debate,
 )
 from textevolve.bench.verdicts import gather_outcomes
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, Result
 from textevolve.report.blocks import Report
 from textevolve.report.data import plain
 from textevolve.spec import option
@@ -58,8 +58,8 @@ class AblationSpec(OneProfileSpec, RepeatsSpec):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Ablation:
+@dataclass(frozen=True)
+class Ablation(Result):
     """The result of an ablation.
 
     Attributes:

@@ -1,5 +1,4 @@
-"""Aggregates of the rows of a run: mean score, pass rate, their intervals, coverage, and the lowest
-scores.
+"""Aggregates of the rows of a run: mean, pass rate and intervals; and all figures in its data.
 
 The computation is the same for every kind of study; the study defines the meaning of a score. Rows
 are added one by one, and only their numbers are held in memory.
@@ -9,14 +8,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from textevolve.evaluation import empty_default
+from textevolve.evaluation import Figure, empty_default
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
@@ -69,11 +68,6 @@ class Aggregates:
     @property
     def unscored(self) -> int:
         return self.records - self.scored
-
-    @property
-    def coverage(self) -> float | None:
-        """The share of the records that have a score."""
-        return self.scored / self.records if self.records else None
 
     @property
     def verdicts(self) -> int:
@@ -222,16 +216,55 @@ def draw_aggregates(
     return [Table(title, columns, rows, frozenset(best), note, star=star)]
 
 
-def aggregates_data(by_variant: Mapping[str, Aggregates]) -> list[dict[str, Any]]:
-    """Return the figures of each variant as JSON-ready data."""
-    return [
-        {
-            "variant": variant,
-            "records": figures.records,
+VALUES = ("value", "rate", "difference")
+SIZES = ("of", "covered", "scored", "items", "count")
+LABELS = ("variant", "name", "family")
+"""Names in the data of runs: of a value that may have an interval; of the number of records or
+items behind it; of the first field of a list's members if they have figures."""
+_NUMBERS = (int, float)
+OMITTED = ("parameters", "judge", "seed", "low", "high", "interval")
+"""Parts of the data that are no figures: inputs, and the ends of intervals."""
+
+
+def aggregates_data(by_variant: Mapping[str, Aggregates]) -> dict[str, Any]:
+    """Return the figures of records without a variant, and those of each variant, as data."""
+    sums = {
+        variant: {
             **figures.counts,
-            "coverage": figures.coverage,
-            "mean": figures.mean,
-            "pass_rate": figures.pass_rate,
+            "mean": {**asdict(figures.mean), "of": figures.scored},
+            "pass_rate": {**asdict(figures.pass_rate), "of": figures.verdicts},
         }
         for variant, figures in by_variant.items()
-    ]
+    }
+    return {**sums.pop("", {}), "variants": sums}
+
+
+def collect_figures(data: Any, path: str = "", size: Any = None) -> Iterator[tuple[str, Figure]]:
+    """Yield the figures in the plain data of a run by their paths, such as `usage.cost`, with their
+    intervals. Lists whose members have no labels hold rows, which are no figures. `size`: the
+    number of items in the data that contains `data`."""
+    if type(data) in _NUMBERS:
+        yield path, Figure(data)
+    parts = _name_parts(data)
+    own_size = next((n for n in map(parts.get, SIZES) if type(n) in _NUMBERS), None)
+    ends = _name_parts(parts.get("interval") or parts)
+    value = next((name for name in VALUES if name in parts and "low" in ends), None)
+    if value:
+        n = size if own_size is None else own_size
+        yield path, Figure(parts[value], ends["low"], ends["high"], n if n is None else int(n))
+    for name, part in parts.items():
+        if f"{name}_interval" in parts:
+            part = {"value": part, "interval": parts[f"{name}_interval"]}
+        if name not in (*OMITTED, *((value, *SIZES) if value else ())):
+            yield from collect_figures(part, f"{path}.{name}" if path else name, own_size)
+
+
+def _name_parts(data: Any) -> Mapping[str, Any]:
+    """Return the parts of a mapping by their names, and those of a list by their labels, or as the
+    ends of an interval; other data has no parts."""
+    if isinstance(data, dict):
+        return cast("Mapping[str, Any]", data)
+    members = cast("list[Any]", data if isinstance(data, list) else [])
+    rows = map(_name_parts, members)
+    labelled = {row[name]: row for row in rows for name in [*row][:1] if name in LABELS}
+    return labelled or dict(zip(("low", "high"), members, strict=False))

@@ -15,7 +15,7 @@ from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, Result
 from textevolve.report.blocks import Report
 from textevolve.report.data import plain
 from textevolve.spec import Several, option
@@ -61,8 +61,8 @@ class AgreementSpec(RepeatsSpec):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredJudges:
+@dataclass(frozen=True)
+class MeasuredJudges(Result):
     """The verdicts of all judges on labelled items, with their figures of agreement with people.
     `samples`: how many verdicts each judge gave on the same question, by the judge's name."""
 

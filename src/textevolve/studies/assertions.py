@@ -17,7 +17,15 @@ from pydantic import TypeAdapter
 from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, empty_default, failure_of
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Failure,
+    Result,
+    Usage,
+    empty_default,
+    failure_of,
+)
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.report import wording
@@ -150,7 +158,7 @@ def find_row(assertion: Assertion) -> Row:
 
 
 @dataclass
-class Assertions:
+class Assertions(Result):
     """The result of a test session: its assertions with the mean of all scores and the pass rate
     (`figures`), and the `usage` of the judges."""
 

@@ -26,7 +26,7 @@ from textevolve.bench.variants import (
     pass_rate,
 )
 from textevolve.engine.local import stream
-from textevolve.evaluation import Case, Failure, Usage, empty_default
+from textevolve.evaluation import Case, Failure, Result, Usage, empty_default
 from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
@@ -46,7 +46,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.html import html_fragment
 from textevolve.settings import Settings
-from textevolve.showing import Shown, show_as
+from textevolve.showing import show_as
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import Statistic
 from textevolve.studies.aggregates import (
@@ -116,8 +116,8 @@ class VariantSummary:
     endings: Mapping[str, int] = empty_default(dict)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Shown):
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
     """The result of a comparison: the figures of each variant, and its difference to the baseline.
 
     Attributes:
@@ -451,11 +451,7 @@ def _draw(comparison: Comparison) -> str:
     )
 
 
-def _rows(comparison: Comparison) -> Iterator[Mapping[str, Any]]:
-    return (row for output in comparison.outputs for row in flatten(output))
-
-
-show_as(Comparison, _draw, _rows)
+show_as(Comparison, _draw)
 
 
 async def describe(

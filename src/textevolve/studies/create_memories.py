@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
-from textevolve.evaluation import Case, Failure, Usage, attempt, empty_default
+from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import (
     CreatedMemories,
@@ -227,7 +227,7 @@ class DialogueRecord:
 
 
 @dataclass
-class Creation:
+class Creation(Result):
     """The result of all dialogues.
 
     Attributes:

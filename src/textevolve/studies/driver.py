@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class Launch:
 
 
 async def specify(
-    study: Study[S, R, T],
+    study: Study[S, R, Any],
     spec: S,
     settings: Settings,
     objects: dict[str, object] | None = None,
@@ -196,7 +195,7 @@ def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
     return {"judges": judges, "prompts": {**asks.prompts, **recalling}}
 
 
-def read_cases(study: Study[S, R, T], spec: S, settings: Settings) -> Iterable[Case]:
+def read_cases(study: Study[S, R, Any], spec: S, settings: Settings) -> Iterable[Case]:
     """Read the cases that a specification names, one after the other: those of its files, or the
     labels of a labelling task.
 

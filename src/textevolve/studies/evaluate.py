@@ -28,6 +28,7 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
+    Result,
     Usage,
     check_case,
     empty_default,
@@ -91,7 +92,7 @@ IN_FULL = 1000
 
 
 @dataclass
-class Evaluations:
+class Evaluations(Result):
     """The figures of all cases, summed up case by case.
 
     Attributes:

@@ -29,7 +29,7 @@ from textevolve.agents.persona import (
 )
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
-from textevolve.evaluation import Case, Failure, Usage, attempt, empty_default
+from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.record import MemoryRecord
@@ -105,8 +105,8 @@ class EvolutionStep:
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EvolvedPersona:
+@dataclass(frozen=True)
+class EvolvedPersona(Result):
     """The result of a run. `batches`: the steps with proposed edits; `made`: the step with the new
     persona, or None if the run stopped before it."""
 

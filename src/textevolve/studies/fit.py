@@ -26,7 +26,7 @@ from textevolve.bench.fit_summary import (
 from textevolve.bench.fitting import gather_signals
 from textevolve.bench.items import Item, items_of, question_of
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, Result
 from textevolve.evaluators import judges_in, with_model
 from textevolve.judges.fitted_file import ENDING, FittedFile, save_fitted
 from textevolve.judges.looks import LENGTH, LOOK
@@ -188,8 +188,8 @@ class SignalVerdict:
     date: str
 
 
-@dataclass(frozen=True, slots=True)
-class FittedSignals:
+@dataclass(frozen=True)
+class FittedSignals(Result):
     """The result of a fit.
 
     Attributes:

@@ -18,7 +18,7 @@ from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult, Turn, read_result, to_data
 from textevolve.errors import AnswerError, BudgetError
-from textevolve.evaluation import Case, Usage, check_case
+from textevolve.evaluation import Case, Result, Usage, check_case
 from textevolve.evaluators import describe_limit
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.guidance import (
@@ -103,8 +103,8 @@ def read_profile(spec: GuideSpec, otherwise: str = "general") -> Profile:
     return override(load_profile(spec.profile or otherwise), {**agents, **spec.debate})
 
 
-@dataclass(frozen=True, slots=True)
-class GuidedAnswer:
+@dataclass(frozen=True)
+class GuidedAnswer(Result):
     """The answers of a model with and without a debate (`made`), and the result of the debate; None
     if the run stopped before it."""
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import model_validator
 
-from textevolve.evaluation import Case, check_case
+from textevolve.evaluation import Case, Result, check_case
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.loops.attempt import Attempt, prompts_version
 from textevolve.loops.innovation import (
@@ -89,8 +89,8 @@ class InnovateSpec(InnovationPlan, StudySpec):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Innovated:
+@dataclass(frozen=True)
+class Innovated(Result):
     """The result of the study: the search (`innovation`), the mean scores of fresh outputs for the
     original input (`before`) and the best one (`after`), and their difference (`gain`). Figures are
     NaN if no fresh outputs were drawn or judged."""

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
-from textevolve.evaluation import Case, Failure, Usage, attempt, empty_default
+from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import Start, keep_points, read_decisions
@@ -328,8 +328,8 @@ class IntegrationRecord:
     made: GatheredMemories | QuestionInsights
 
 
-@dataclass(frozen=True, slots=True)
-class Integration:
+@dataclass(frozen=True)
+class Integration(Result):
     """The result of a run: the new memories (`gathered`; None if the run stopped before they were
     read), and the insights for each question."""
 

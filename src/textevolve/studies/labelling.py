@@ -268,10 +268,9 @@ Files: TypeAlias = tuple[str, ...]
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
-T = TypeVar("T")
 
 
-def read_from_labels(study: Study[S, R, T], spec: S, settings: Settings) -> list[Case] | None:
+def read_from_labels(study: Study[S, R, Any], spec: S, settings: Settings) -> list[Case] | None:
     """Return the cases of a study that reads a labelling task instead of a file; None if its
     specification names no task.
 

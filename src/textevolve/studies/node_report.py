@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import EvaluationResult, Failure, Result
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.statistics import NodeStatistics
 from textevolve.report import wording
@@ -36,8 +36,8 @@ FEEDBACK_SHOWN = 140
 WHOLE_STATE = 4000
 
 
-@dataclass(frozen=True, slots=True)
-class NodesResult:
+@dataclass(frozen=True)
+class NodesResult(Result):
     """The figures of a run over recorded nodes.
 
     Attributes:

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
+from textevolve.evaluation import Case, EvaluationResult, Failure, Results, check_case
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
@@ -312,7 +312,7 @@ STUDY = Study(
     row=find_row,
     encode=encode,
     decode=json_decoder(Optimization),
-    summarise=lambda _spec, records: tuple(records),
+    summarise=lambda _spec, records: Results(records),
     report=report,
     data=data,
     flat=flatten,

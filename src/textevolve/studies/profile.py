@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import AnswerError, BudgetError
-from textevolve.evaluation import Case, Failure, Usage, failure_of
+from textevolve.evaluation import Case, Failure, Result, Usage, failure_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.profile_writing import (
     ProfilePlan,
@@ -60,8 +60,8 @@ class ProfileSpec(ProfilePlan, StudySpec):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedProfile:
+@dataclass(frozen=True)
+class GeneratedProfile(Result):
     """The profile that a model wrote (`written`), or the `failure` to write one."""
 
     model: str

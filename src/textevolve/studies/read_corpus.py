@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import ConflictError, InputError
-from textevolve.evaluation import Case, Failure, Usage, attempt
+from textevolve.evaluation import Case, Failure, Result, Results, Usage, attempt
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.corpus import (
@@ -284,8 +284,8 @@ class ReadChunk:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentReading:
+@dataclass(frozen=True)
+class DocumentReading(Result):
     """The result of reading one document. `kept`: the number of unchanged chunks; `chunks`: the
     changed ones."""
 
@@ -363,7 +363,7 @@ STUDY = Study(
     run=run,
     row=find_row,
     decode=json_decoder(DocumentReading),
-    summarise=lambda _spec, records: tuple(records),
+    summarise=lambda _spec, records: Results(records),
     report=report,
     data=data,
     flat=flatten,

@@ -12,16 +12,17 @@ from itertools import chain
 from typing import IO, TYPE_CHECKING, Any
 
 from textevolve.errors import InputError
+from textevolve.evaluation import empty_default
 from textevolve.reach import is_confined
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Matrix, Report, Section
 from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
 from textevolve.report.html import write_html
 from textevolve.report.markdown import write_markdown
-from textevolve.studies.aggregates import Aggregates, aggregates_data
+from textevolve.studies.aggregates import Aggregates, aggregates_data, collect_figures
 from textevolve.studies.driver import models_asked
 from textevolve.studies.gates import UNGATED, Gated, draw_gates
-from textevolve.studies.results import draw_results, read_figures
+from textevolve.studies.results import draw_results
 from textevolve.studies.run_list import field_names
 from textevolve.studies.stored import Records, StoredSpec, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, StudySpec
@@ -31,15 +32,26 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
 
 
-@dataclass(frozen=True)
-class _RereadRecords:
+@dataclass
+class _CountedRecords:
     """An iterable of records that reads them anew in each iteration, so that they are never in
-    memory all at once."""
+    memory all at once. After an iteration `number` is their number, and `sums` are their aggregates
+    by variant."""
 
+    study: AnyStudy
     records: Records
+    threshold: float | None
+    number: int = 0
+    sums: dict[str, Aggregates] = empty_default(dict)
 
     def __iter__(self) -> Iterator[Any]:
-        return self.records()
+        sums = dict[str, Aggregates]()
+        for number, record in enumerate(self.records(), 1):
+            row = self.study.row(record)
+            sums.setdefault(row.variant, Aggregates(self.threshold)).add(row)
+            self.number = number
+            yield record
+        self.sums = {variant: figures for variant, figures in sums.items() if figures.records}
 
 
 def make_report(
@@ -48,12 +60,11 @@ def make_report(
     """Return the report of a run: the verdict in a sentence, gates, results, the study's own
     blocks, and the facts of the run. The facts precede the matrix, which may be long."""
     spec = read_spec(study, read_stored(run))
-    result, sums = _summarise(study, spec, records, gated)
-    study_report = study.report(spec, result)
+    counted = _CountedRecords(study, records, gated.gates.pass_threshold)
+    study_report = study.report(spec, study.summarise(spec, counted))
     results: list[Block] = []
     if study.aggregates or study.rows is not None:
-        figures = sums or read_figures(store, run.id, gated.gates.pass_threshold)
-        results = draw_results(study, spec, store, run.id, figures)
+        results = draw_results(study, spec, store, run.id, counted.sums)
 
     def order() -> Iterator[Block]:
         present_facts = {**study_report.facts, **describe_run(study, spec, store, run)}
@@ -121,34 +132,16 @@ def make_data(
     """Return the report as JSON-ready data for programs."""
     stored = read_stored(run)
     spec = read_spec(study, stored)
-    result, sums = _summarise(study, spec, records, gated)
-    content = {
-        "kind": stored.kind,
-        "run": run.id,
-        "model": stored.model,
-        **study.data(spec, result),
-    }
+    counted = _CountedRecords(study, records, gated.gates.pass_threshold)
+    data = study.data(spec, study.summarise(spec, counted))
+    content = {"kind": stored.kind, "run": run.id, "model": stored.model, **data}
     content |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
     content |= {"answers": dict(stored.answers)} if stored.answers else {}
-    content |= {"aggregates": aggregates_data(sums)} if sums else {}
+    sums = aggregates_data(counted.sums) if study.aggregates else {}
+    content["aggregates"] = dict(
+        collect_figures(plain({"records": counted.number, **sums, **data}))
+    )
     return content | ({"gates": gated.outcomes} if gated.outcomes else {})
-
-
-def _summarise(
-    study: AnyStudy, spec: StudySpec, records: Records, gated: Gated
-) -> tuple[Any, dict[str, Aggregates]]:
-    """Return the study's summary of the records, and their aggregates by variant; the records are
-    read only once."""
-    sums: dict[str, Aggregates] = {}
-
-    def added() -> Iterator[Any]:
-        for record in records():
-            row = study.row(record)
-            sums.setdefault(row.variant, Aggregates(gated.gates.pass_threshold)).add(row)
-            yield record
-
-    result = study.summarise(spec, added() if study.aggregates else _RereadRecords(records))
-    return result, {variant: figures for variant, figures in sums.items() if figures.records}
 
 
 ROWS = (".jsonl", ".csv", ".parquet")

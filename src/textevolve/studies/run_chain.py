@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from textevolve.engine.local import stream
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Failure, Usage, empty_default, failure_of
+from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, failure_of
 from textevolve.llm.chains.chat_template import value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.report import wording
@@ -75,7 +75,7 @@ class ChainRun:
 
 
 @dataclass(frozen=True)
-class ChainRuns:
+class ChainRuns(Result):
     """All runs of a chain, in the order of the rows."""
 
     chain: str

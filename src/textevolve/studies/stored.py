@@ -62,7 +62,6 @@ cannot be read."""
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 class StoredSpec(BaseModel):
@@ -140,7 +139,7 @@ def read_stored(run: RunRecord) -> StoredSpec:
     return stored
 
 
-def read_spec(study: Study[S, R, T], stored: StoredSpec) -> S:
+def read_spec(study: Study[S, R, Any], stored: StoredSpec) -> S:
     """Return the specification of a run; options that no longer exist are left out."""
     fields = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
     return study.spec.model_validate(fields)

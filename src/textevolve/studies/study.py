@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
+from textevolve.evaluation import Result
 from textevolve.events import StepFinished, StepStarted
 from textevolve.rows import mend_halves
 from textevolve.spec import Frozen, option
@@ -125,7 +126,7 @@ S_contra = TypeVar("S_contra", bound=StudySpec, contravariant=True)
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T")
+T = TypeVar("T", bound=Result)
 
 
 class Run(Protocol[S_contra, R_co]):
@@ -248,7 +249,7 @@ class Study(Generic[S, R, T]):
         describe: Describes further inputs that the run depends on.
         variants: Returns the values that `Row.variant` may have, from the specification and the
             model.
-        aggregates: Whether mean, pass rate and lowest scores of all records are added to the
+        aggregates: Whether mean and pass rate of all records are added to the
             report; False if the report has them, or if they would mean nothing.
         independent: Whether a specification allows cases to be run one by one (each by a call of
             `run` with `Workbench.first` as its position), so that they may be spread over machines.

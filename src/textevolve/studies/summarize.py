@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from textevolve.errors import AnswerError, BudgetError, InputError
-from textevolve.evaluation import Case, Failure, failure_of
+from textevolve.evaluation import Case, Failure, Result, failure_of
 from textevolve.llm.mapreduce import (
     CONTEXT,
     FOCUS,
@@ -70,8 +70,8 @@ class SummarizeSpec(StudySpec):
     seed: int = option(0, "The seed of the answers; another seed may give another summary.")
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+@dataclass(frozen=True)
+class Summary(Result):
     """The summary of texts (`compressed`), or the `failure` to write it. `texts`: the number of
     texts."""
 

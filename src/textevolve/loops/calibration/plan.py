@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from textevolve.errors import BudgetError, InputError
-from textevolve.evaluation import Evaluator, Usage, empty_default
+from textevolve.evaluation import Evaluator, Result, Usage, empty_default
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import StopReason
@@ -296,8 +296,8 @@ class Gain:
         return f"95 % {self.low:+.3f} to {self.high:+.3f}"
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationResult:
+@dataclass(frozen=True)
+class CalibrationResult(Result):
     """The tree of templates, and the outcome of a search.
 
     `nodes`: the tree. `beam`: the numbers of the last beam. `leader`: the number of the best

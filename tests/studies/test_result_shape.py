@@ -1,0 +1,58 @@
+"""What all results have in common: the id of the run, a table of records, figures by name."""
+
+import lzma
+import pickle
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+from textevolve import Client
+from textevolve.api.results import attach_run
+from textevolve.evaluation import Figure
+from textevolve.report.data import plain
+from textevolve.store.repository import open_store
+from textevolve.studies.evaluate_spec import EvaluateSpec
+from textevolve.studies.kinds import KINDS, find_study
+from textevolve.studies.reporting import make_data
+from textevolve.studies.stored import read_records, read_spec, read_stored
+
+KEPT = Path(__file__).parents[1] / "guards" / "kept.db.xz"
+INTERVALS = {"evaluate": "mean", "compare": "variants.plain.pass_rate", "calibrate": "gain"}
+INTERVALS |= {"agreement": "summary.judges.probe.kappa", "robustness": "checks.order.rates.sound"}
+INTERVALS |= {"rates": "raw", "innovate": "gain", "memory-eval": "overall.question_correct.all"}
+
+
+def test_results_of_all_kinds_have_one_shape(home):
+    (home / "store.db").write_bytes(lzma.decompress(KEPT.read_bytes()))
+    with closing(sqlite3.connect(home / "store.db")) as raw:
+        ids = [run for (run,) in raw.execute("SELECT id FROM runs")]
+    seen = {}
+    with open_store(str(home / "store.db")) as store:
+        for run in (run for run in map(store.get_run, ids) if run.spec["kind"] in KINDS):
+            study, records = find_study(run.spec["kind"]), list(read_records(store, run)())
+            summary = study.summarise(read_spec(study, read_stored(run)), records)
+            result = pickle.loads(pickle.dumps(attach_run(summary, run, records)))
+            assert result.run == run.id
+            assert len(result.to_frame()) == sum(1 for one in records for _ in study.flat(one))
+            assert result.aggregates["records"] == Figure(len(records))
+            data = make_data(study, run, lambda stored=records: iter(stored))
+            assert plain(result.aggregates) == plain(data["aggregates"])
+            seen.setdefault(study.kind, {}).update(result.aggregates)
+    assert len(seen) == 19
+    assert all(seen[kind][name].low is not None for kind, name in INTERVALS.items())
+
+
+def test_a_result_without_a_record_has_a_run(model, home):
+    result = Client(model).run(EvaluateSpec(judge="probe"), cases=[])
+    assert (bool(result.run), len(result.to_frame())) == (True, 0)
+
+
+def test_a_frame_is_of_pandas_or_else_of_polars(model, home, monkeypatch):
+    result = Client(model).evaluate("Why?", ["So.", "No."], judge="probe")
+    assert type(result.to_frame()).__module__.startswith("pandas")
+    polars = SimpleNamespace(DataFrame=lambda rows, infer_schema_length: rows)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "polars", polars)
+    assert [row["text"] for row in result.to_frame()] == ["So.", "No."]
