@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from aiohttp import web
 
 from textevolve.api.client import AsyncClient
 from textevolve.api.objects import Objects
-from textevolve.api.running import run_study
+from textevolve.api.running import open_run
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.embeddings import embed
 from textevolve.llm.local import serve
@@ -207,9 +207,9 @@ async def measure(
     spec = MemoryEvaluationSpec(data=str(data), system=system, judge=judge, model="judge/local")
     sessions, seconds = 0, 0.0
     client, own = AsyncClient(settings=settings), objects.by_name
-    stream = run_study(client, spec, None, own, name="", ordered=True, ends=False)
-    async with aclosing(stream) as records:
-        async for _, record in records:
+    opened = open_run(client, spec, None, own, name="", ordered=True, ends=False)
+    async with opened as (_run, records):
+        async for record in records:
             if isinstance(record, SessionTimes):
                 sessions += 1
                 seconds += record.adding or 0.0
