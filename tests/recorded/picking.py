@@ -27,9 +27,11 @@ class Ended(Protocol):
 
 
 def without(data: Any, names: Iterable[str] = UNSTABLE | WORDS) -> Any:
-    """The data without the fields of these names, however deep they are."""
+    """The data without the fields of these names, however deep they are, or figures with paths that
+    end in one."""
     if isinstance(data, dict):
-        return {key: without(value, names) for key, value in data.items() if key not in names}
+        kept = {key: value for key, value in data.items() if key.rpartition(".")[2] not in names}
+        return {key: without(value, names) for key, value in kept.items()}
     return [without(value, names) for value in data] if isinstance(data, list) else data
 
 
