@@ -212,7 +212,7 @@ def store_location(location: str | StoreLocation) -> StoreLocation:
         return Path(location)
     if scheme not in ("postgresql", "postgres"):
         raise ValueError(
-            f"stores at {scheme}:// addresses are not possible; give a path or a postgresql://"
+            f"there can be no store at {scheme}:// addresses; give a path or a postgresql://"
             " address"
         )
     return StoreAddress(f"postgresql://{address}")

@@ -62,7 +62,7 @@ def test_an_address_that_leads_nowhere_is_explained(postgres, tmp_path):
 
 def test_a_wrong_password_is_refused_and_the_right_one_serves(postgres, postgres_name, locked):
     address = postgres.address(postgres_name, locked, "hush-hush")
-    assert "password; give the right one" in refusal(address)
+    assert "password; correct them" in refusal(address)
     assert "password" in refusal(postgres.address(postgres_name, locked))
     postgres.run(
         "GRANT USAGE ON SCHEMA textevolve TO locked",
@@ -71,7 +71,7 @@ def test_a_wrong_password_is_refused_and_the_right_one_serves(postgres, postgres
     )
     database = open_database(postgres.address(postgres_name, locked, WRITTEN))
     assert database.read(lambda one: one.execute(memories.select()).all()) == []
-    with pytest.raises(StoreError, match="may not do that"):
+    with pytest.raises(StoreError, match="has no right to do that"):
         database.read(lambda one: one.execute(collections.select()).all())
     database.close()
     with pytest.raises(StoreError, match="is closed"):

@@ -342,7 +342,7 @@ async def _search(work: _Work) -> tuple[StopReason, str]:
             return "converged", f"no gain of {plan.min_gain:g} in {_rounds(without_gain)}"
     if _is_accepted(best, plan):
         return "accepted", f"the mean score reached {plan.threshold:g}"
-    return "max_iterations", f"{_rounds(plan.rounds)} used, all there were to be"
+    return "max_iterations", f"{_rounds(plan.rounds)} done, which is the most"
 
 
 def _is_accepted(best: RefinedInput, plan: InnovationPlan) -> bool:

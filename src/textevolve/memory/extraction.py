@@ -350,7 +350,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     unheard = unheard_names(text, heard)
     refused = REFUSED.get(fact.status, "")
     if unheard and not refused:
-        refused = f"nobody said “{unheard[0]}”"
+        refused = f"the dialogue does not say “{unheard[0]}”"
     if not refused and (text.endswith("?") or speaks_of_nobody(text)):
         refused = "it says nothing about a person"
     sayers = [piece] if piece else pieces

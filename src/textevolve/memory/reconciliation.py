@@ -118,12 +118,12 @@ async def _ask_about_each(
     most = max(range(len(near)), key=over.__getitem__)
     highest = probabilities[most]
     if over[most] >= 0:
-        return "replaces", most, f"both cannot hold (P = {highest:.2f})"
+        return "replaces", most, f"both cannot be true (P = {highest:.2f})"
     if not lacks(near[0].text, new.text):
         redundancy = await _probability(model, KNOWN, new, near[0])
         if redundancy >= 0.5:
             return "same", 0, f"known already (P = {redundancy:.2f})"
-    return "different", most, f"all of it can hold (P = {1 - highest:.2f})"
+    return "different", most, f"both can be true (P = {1 - highest:.2f})"
 
 
 def _least(new: ComparedNote, note: ComparedNote) -> float:
@@ -230,7 +230,7 @@ or is not stored."""
 PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
 """What decided on a point; see `PointDecision`."""
 
-_REASONS = {"update": "it is otherwise now", "merge": "it says more"}
+_REASONS = {"update": "the earlier memory is no longer true", "merge": "it adds details"}
 """The reasons that are stored if the model gives none."""
 
 
@@ -396,19 +396,19 @@ async def _settle(
         return decision, MemoryDraft(decision, vector, point.trust, until=until)
 
     if any(nearly_same(near_note.memory.text, point.text) for near_note in near):
-        return drop("known in the same words", "rule")
+        return drop("a memory has the same words", "rule")
     for near_note in near:
         dated = differ_in_dates(near_note.memory.text, point.text)
         if dated > 0:
-            return drop("known with its date", "rule")
+            return drop("a memory says the same with its date", "rule")
         if dated < 0 and point.trust >= near_note.trust:
-            explanation, before = "it names the date, too", (near_note.memory.text,)
+            explanation, before = "it adds the date", (near_note.memory.text,)
             settled = PointDecision(
                 point, "merge", explanation, "rule", near_memories, before, point.text
             )
             return settled, await _put_in_place(ground, settled, near_note, vector)
     if not near:
-        return add("nothing near is known", "rule")
+        return add("there is no similar memory", "rule")
     try:
         new, notes = ComparedNote(point.text, point.since), [near_note.note for near_note in near]
         relation, at, reason = await compare_notes(ground.model, ground.settings, new, notes)
@@ -416,15 +416,15 @@ async def _settle(
         if relation == "same":
             return drop(reason or "known already", "model")
         if relation == "different":
-            return add(reason or "it is new", "model")
+            return add(reason or "it is new information", "model")
         if point.trust < near_note.trust:
-            return add("said by somebody less trusted than what it would change", "rule")
+            return add("its speaker is less trusted than the memory that it would change", "rule")
         if relation == "replaces" and _is_older(point, near_note):
-            return add("it held before what is known", "rule", near_note.since)
+            return add("it was true before the known memory", "rule", near_note.since)
         replaces = relation == "replaces"
         text = await combine_notes(ground.model, new, near_note.note, replaces=replaces)
     except (AnswerError, RejectedError) as error:
-        explanation = f"added as it is, since no usable decision came: {error}"
+        explanation = f"added unchanged, since the model made no usable decision: {error}"
         return add(explanation[:MOST_REASON], "fallback")
     if len(text) > MOST_TEXT:
         return add("the combined text would be too long", "rule")

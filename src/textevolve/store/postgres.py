@@ -123,9 +123,9 @@ _CREATED_TWICE = ("23505", "42P07")
 it."""
 
 _ADVICE = {
-    "28": "refuses this user or password; give the right ones in the address or in ~/.pgpass",
+    "28": "the server refuses this user or password; correct them in the address or in ~/.pgpass",
     "3D": "there is no such database; make it with CREATE DATABASE, or name another one",
-    "42501": "this user may not do that; grant it, or name another user",
+    "42501": "this user has no right to do that; grant the right, or name another user",
     "53": "the server is out of connections, memory or disk; try again when it has some",
     "57": "the server is going down or has ended this connection; try again when it is back",
     "08": "there is no connection to the server; try again when it is back",
@@ -134,7 +134,7 @@ _ADVICE = {
         " administrator run CREATE EXTENSION vector in this database"
     ),
     "22P05": "its encoding cannot hold this text; it needs a database with ENCODING 'UTF8'",
-    "25006": "the server takes no changes (a standby?); name the primary one",
+    "25006": "the server is read-only (a standby?); name the primary server",
 }
 """The advice for an error by the beginning of its SQLSTATE; the first one that fits is used."""
 _CONNECTING = {

@@ -53,14 +53,17 @@ ORDER BY run_id = :run, id DESC
 """The query for the answers stored under some keys."""
 
 _ADVICE = {
-    "SQLITE_FULL": "the disk is full: free some space and resume; what was kept before is intact",
+    "SQLITE_FULL": "the disk is full: free some space and resume; rows that were stored before"
+    " are intact",
     "SQLITE_IOERR": (
-        "the disk refuses to read or write: check its free space and its health, then resume; "
-        "what was kept before is intact"
+        "the disk refuses to read or write: check its free space and its health, then resume;"
+        " rows that were stored before are intact"
     ),
     "SQLITE_BUSY": "another process keeps it locked; end that process and try again",
-    "SQLITE_READONLY": "it may not be written; check the rights of file and folder, or use a copy",
-    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and may be written",
+    "SQLITE_READONLY": "it cannot be written by this process; check the rights of file and"
+    " folder, or use a copy",
+    "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and that this process"
+    " may write to it",
     "SQLITE_NOTADB": f"it is not a database; choose another file with --store ({CHECK})",
     "SQLITE_CORRUPT": f"the file is damaged; {CHECK}",
 }

@@ -67,7 +67,8 @@ def read_configuration(path: str | None, settings: Settings) -> dict[str, Any]:
         if spec is None or spec.strip().split("/")[0] == LOCAL:
             missing = "none is named" if spec is None else f"{spec} runs inside this program"
             raise SettingsError(
-                f"mem0: {part}: {missing}; set {variable} to a model behind an address"
+                f"mem0: {part}: {missing}; set {variable} to a model at an address, such as"
+                " openai/NAME"
             )
         endpoint = resolve(spec, settings)
         endpoint = endpoint.members[0] if endpoint.members else endpoint
