@@ -206,7 +206,7 @@ def test_a_conversation(terminal, agents) -> None:
     assert "1. Ann lives in Oslo." in shown
     assert "acme/chats: chat se_" in shown
     chat.type("/what")
-    assert "there is no /what" in chat.read_until("ann> ")
+    assert "there is no command /what" in chat.read_until("ann> ")
     chat.type("Fail.")
     assert "error: " in chat.read_until("ann> ")
     chat.type("Count.")
