@@ -168,23 +168,6 @@ def test_side_by_side_a_debate_has_all_outputs_as_candidates(cli, files, server,
     assert json.loads(ended.out)["failed"] == 2
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--judge", "pairwise"), "--side-by-side"),
-        (("-p", "short.txt"), "two prompts have the same name"),
-        (("--score-by", "probe"), "there are: single"),
-        (("--system", "It was {Old}."), "prompt short: {Old} is not a column; write {old}"),
-    ],
-)
-def test_bad_input_is_one_line(cli, files, server, model, more, said):
-    ended = cli(*command(model, *more))
-    assert ended.code == 2
-    assert said in ended.err
-    assert ended.err.count("\n") == 1
-    assert server.calls == 0
-
-
 def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     def close(output, label):
         return str(label) in output

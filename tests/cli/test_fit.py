@@ -23,19 +23,3 @@ def test_nothing_is_fitted_to_nothing(home, cli, server, model, labels):
     assert "No judge was fitted: too few labelled items to fit: 0" in " ".join(ended.out.split())
     assert "my.judge: was not written" in ended.err
     assert not (home / "my.judge").exists()
-
-
-@pytest.mark.parametrize(
-    ("signals", "said"),
-    [
-        ("probe,probe", "name each signal once"),
-        ("old.judge", "cannot be stored in a file"),
-    ],
-)
-def test_what_cannot_be_fitted_is_said_before_anything_is_asked(
-    cli, server, model, labels, signals, said
-):
-    ended = cli("judges", "fit", labels, "-m", model, "--signals", signals)
-    assert ended.code == 2
-    assert said in ended.err
-    assert server.calls == 0

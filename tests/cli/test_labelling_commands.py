@@ -63,18 +63,3 @@ def test_labels_are_what_a_judge_is_measured_on(cli, rows, resources, server, mo
     (found,) = ended.rows
     assert found["summary"]["labelled"] == 12
     assert found["summary"]["judges"][0]["covered"] == 12
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("rows.jsonl", "--run", "last"), "a file of rows, or a run"),
-        (("rows.jsonl", *MAPPED, "--kind", "pairs", "--scale", "5"), "needs single texts"),
-        (("rows.jsonl", *MAPPED[:4], "--kind", "pairs"), "no input has two texts"),
-    ],
-)
-def test_what_cannot_be_labelled_is_refused(cli, rows, given, said):
-    ended = cli("labels", "create", "mine", *given)
-    assert ended.code != 0
-    assert said in ended.err
-    assert "Traceback" not in ended.err

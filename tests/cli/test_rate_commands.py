@@ -3,8 +3,6 @@
 import json
 import random
 
-import pytest
-
 
 def draw(seed, number, prevalence, sensitivity=0.9, specificity=0.7):
     generator = random.Random(seed)
@@ -45,24 +43,3 @@ def test_texts_without_a_verdict_are_left_out_and_counted(home, cli):
     assert (found["texts"], found["missing"]) == (49, 1)
     assert (found["labelled"], found["missing_labelled"]) == (39, 1)
     assert "1 texts, and 1 with a label" in " ".join(found["sentences"])
-
-
-@pytest.mark.parametrize(
-    ("large", "small", "reason"),
-    [
-        (
-            '{"id": 1, "judged": 2}',
-            "",
-            "many.jsonl:1: judged must be pass or fail, or a number from 0 to 1",
-        ),
-        ('{"id": 1, "verdict": 1}', "", "no row has a verdict in 'judged or passed'"),
-        ('{"id": 1, "judged": 1}', '{"id": 1}', "few.jsonl: no row has 'human'"),
-    ],
-)
-def test_a_bad_row_is_named(home, cli, large, small, reason):
-    (home / "many.jsonl").write_text(large)
-    (home / "few.jsonl").write_text(small)
-    ended = cli("bench", "rate", "many.jsonl", "few.jsonl")
-    assert (ended.code, ended.out) == (2, "")
-    assert reason in ended.err
-    assert ended.err.count("\n") == 1

@@ -32,18 +32,6 @@ def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
     assert "has the calls of a server" in shown.err
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [(("--host", "0.0.0.0"), "--key-env"), (("--key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is empty")],
-)
-def test_what_cannot_be_served_is_told_before_it_listens(cli, model, given, told):
-    given = given if "--model" in given else (*given, "--model", model)
-    ended = cli("serve", "--port", 0, *given)
-    assert (ended.code, ended.out) == (2, "")
-    assert told in ended.err
-    assert "Traceback" not in ended.err
-
-
 def test_without_the_packages_it_says_which_extra_brings_them(cli, model, monkeypatch):
     import textevolve.cli.serve
 

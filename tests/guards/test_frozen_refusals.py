@@ -19,6 +19,16 @@ FILES = {
     "prompt.txt": "Answer {question}",
     "blank.txt": " \n",
     "half.txt": "half \\ud83d",
+    "deep.jsonl": "[" * 100_000 + "\n",
+    "wide.csv": "input,candidate_1\na,b,c\n",
+    "pair.jsonl": '{"id": "i0", "input": "0?", "candidates": ["a", "b"], "winner": 1}\n',
+    "pairs.jsonl": '{"input": "?", "candidates": ["good", "poor"], "winner": 1}\n' * 20,
+    "tasks.jsonl": '{"id": "a", "task": "x"}\n' * 2,
+    "numbers.jsonl": '{"n": 1, "sum": 2}\n' * 40,
+    "sum.txt": "What is {n} and {n} more?",
+    "judged.jsonl": '{"id": 1, "judged": 1}\n',
+    "beyond.jsonl": '{"id": 1, "judged": 2}\n',
+    "trace.jsonl": '{"episode": "a", "node": "n", "input": "?", "output": "!"}\n',
 }
 TABLE = """
 evaluate Why? Because. --judge nobody
@@ -93,6 +103,36 @@ models pull nothing
 models quantize none.gguf --to q8_0
 agents sessions show nothing
 summarize none.txt
+evaluate Why? Because. --weights 'accuracy=1,relevance=1, accuracy=0.1'
+evaluate Why? Because. -m MODEL --max-cost nan
+evaluate Why? Because. -m MODEL -o gone/x.csv
+evaluate Why? Because. -m openai/gpt-6-luna
+evaluate deep.jsonl -m MODEL
+evaluate wide.csv -m MODEL
+compare -p sum.txt -d numbers.jsonl -m MODEL --label sum --metric exact -p sum.txt
+compare -p sum.txt -d numbers.jsonl -m MODEL --judge pairwise
+compare -p sum.txt -d numbers.jsonl -m MODEL --judge single --score-by probe
+compare -p sum.txt -d numbers.jsonl -m MODEL --judge single --system 'It was {N}.'
+calibrate sum.txt --data numbers.jsonl -m MODEL --metric exact
+calibrate sum.txt --data numbers.jsonl -m MODEL -j pairwise
+optimize tasks.jsonl -m MODEL
+optimize numbers.jsonl -m MODEL
+judges fit pairs.jsonl -m MODEL --signals probe,probe
+judges fit pairs.jsonl -m MODEL --signals old.judge
+bench agreement pair.jsonl -m MODEL --judge probe --judge probe
+bench agreement pair.jsonl pair.jsonl -m MODEL --judge probe
+bench rate beyond.jsonl rows.jsonl
+bench rate rows.jsonl judged.jsonl
+bench rate judged.jsonl judged.jsonl
+labels create mine rows.jsonl --run last
+labels create mine pair.jsonl --kind pairs --scale 5
+labels create mine table.csv --kind pairs
+nodes evaluate trace.jsonl -m MODEL
+nodes evaluate trace.jsonl --latency 1 --only GENERATES
+nodes evaluate trace.jsonl --latency 1 -o trace.jsonl
+models quantize . --to q8_0
+serve --port 0 --model MODEL --host 0.0.0.0
+serve --port 0 --model MODEL --key-env NO_SUCH_KEY
 """
 
 
@@ -102,7 +142,7 @@ def refuse(cli, home):
         (home / name).write_text(text)
 
     def run(*command):
-        ended = cli(*command)
+        ended = cli(*(word.replace("MODEL", "http://127.0.0.1:9/v1#none") for word in command))
         lines = ended.err.strip().splitlines() or ["(nothing)"]
         text = lines[-1] if "Usage:" in ended.err else " | ".join(lines)
         return f"{ended.code} {text.replace(str(home), 'HOME')}"

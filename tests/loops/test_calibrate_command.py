@@ -1,35 +1,6 @@
 """`textevolve calibrate` and its Python form as they are used, on the scripted server."""
 
-import pytest
-
 from textevolve.studies.calibrate import CalibrateSpec, compare_scores, material_of, read_cases
-
-TEMPLATE = 'What is {n} and {n} more? As JSON: {"sum": 0}\n'
-
-
-@pytest.fixture
-def files(home):
-    (home / "template.txt").write_text(TEMPLATE)
-    (home / "values.jsonl").write_text('{"n": 1, "sum": 2}\n' * 40)
-
-
-def command(model, *more):
-    return ("calibrate", "template.txt", "--data", "values.jsonl", "-m", model, *more)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--metric", "exact"), "name its column with --label"),
-        (("-j", "pairwise"), "cannot be compared"),
-    ],
-)
-def test_bad_input_is_one_line(cli, files, server, model, more, said):
-    ended = cli(*command(model, *more))
-    assert ended.code == 2
-    assert said in ended.err
-    assert ended.err.count("\n") == 1
-    assert server.calls == 0
 
 
 def test_comparisons_leave_out_what_is_missing():

@@ -74,19 +74,3 @@ def test_the_nodes_of_a_run_are_exported_and_judged_further(cli, server, model, 
     assert list(ended.rows[0]["results"]) == ["latency", "probe", "tokens"]
     piped = cli("nodes", "show", "-", "--json", stdin=(home / "nodes.jsonl").read_bytes())
     assert piped.rows[1]["rewards"] == {"latency": 0.5, "probe": pytest.approx(0.9)}
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ((), "no checks"),
-        (("--latency", "1", "--only", "GENERATES"), "is not a valid Instruction"),
-        (("--latency", "1", "-o", "trace.jsonl"), "is read and would be overwritten"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_before_anything_is_kept(cli, trace, home, more, said):
-    ended = cli("nodes", "evaluate", trace(), "-m", "http://127.0.0.1:9/v1#none", *more)
-    assert ended.code == 2, ended.err
-    assert said in ended.err
-    assert ended.err.count("\n") == 1
-    assert "no runs" in cli("runs", "list").out
