@@ -86,8 +86,8 @@ def test_to_be_terminated_is_to_be_interrupted(home, spawn, cli, stalling):
         process = spawn("evaluate", *CASE, "-m", f"{server.url}#m")
         wait_for(lambda: server.calls, process)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=LIMIT)
-        assert process.returncode == 143
+        out, said = process.communicate(timeout=LIMIT)
+        assert (process.returncode, out) == (143, "")
         assert "Traceback" not in said
         assert "textevolve runs resume " in said
         assert cli("runs", "list", "--json").rows[0]["status"] == "interrupted"

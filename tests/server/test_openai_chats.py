@@ -193,9 +193,10 @@ def test_models_and_agents_are_in_one_list(serve, ask, model, agents):
     url = serve(judge="probe")
     _, said = ask(f"{url}/v1/models")
     ids = [one["id"] for one in said["data"]]
-    assert {"judge/probe", model, "acme/guide", "other/guide", "jev-latest"} <= set(ids)
+    assert {"judge/probe", model, "acme/guide", "acme:guide", "jev-latest"} <= set(ids)
     assert said["models"][0]["name"] == "judge/probe"
-    assert ask(f"{url}/v1/models/acme/guide")[1]["id"] == "acme/guide"
+    for name in ("acme/guide", "acme:guide"):
+        assert ask(f"{url}/v1/models/{name}")[1]["id"] == name
     status, said = ask(f"{url}/v1/models/acme/nobody")
     assert (status, said["error"]["code"]) == (404, "model_not_found")
 

@@ -76,7 +76,9 @@ def execute(
             if run_options.as_json and study.streams:
                 print(write_line(study, record), flush=True)
     except KeyboardInterrupt:
-        if not store.count_records(run.id):  # the journal knows how far the first has come
+        totals = store.run_totals(run.id)
+        answers = totals.spent.calls + totals.reused.calls
+        if answers and not store.count_records(run.id):  # the journal has answers of the first case
             sync.run(driver.restore_records(store, store.get_run(run.id), settings))
         _hand_over(study, store, run, run_options, UNGATED)
         say(f"\n{_describe_stop(store, run)}")

@@ -91,9 +91,10 @@ async def list_names(server: ServerState, caller: Caller) -> list[str]:
     def look_up() -> list[str]:
         seen = server.resources.namespace_names()
         return [
-            agent.full_name
+            name
             for namespace in filter(caller.sees, seen)
             for agent in server.resources.read(kinds.list_all, kinds.AGENTS, namespace)
+            for name in (agent.full_name, agent.full_name.replace("/", ALIAS))
         ]
 
     agents = await asyncio.to_thread(look_up)
