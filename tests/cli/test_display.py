@@ -76,7 +76,8 @@ def drawn(console: Console) -> str:
 
 def play(result: DebateResult, console: Console) -> str:
     with Progress(note=LiveDebate(), console=console) as live:
-        live(StepStarted("case 1", "debate", {"case": result.case, "profile": result.profile}))
+        started = {"case": result.case, "profile": result.profile, "labels": result.labels}
+        live(StepStarted("case 1", "debate", started))
         for turn in result.turns:
             agent = result.agents[turn.agent]
             where = {"round": turn.round, "agent": agent, "model": "local/m"}

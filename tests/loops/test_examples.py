@@ -68,7 +68,6 @@ def test_rows_that_are_the_same_are_kept_once():
         ),
         ("{a} {y}", [{"a": 1, "y": 1}, {"a": 2, "y": 2}], "y", "shows the label"),
         ("{a} {contxt}", [{"a": 1, "context": 2}], None, "write {context}"),
-        ("{a}", [{"a": "\ud800"}, {"a": 2}], None, "surrogate"),
     ],
 )
 def test_data_that_cannot_be_used_are_refused(template, data, label, said):

@@ -97,8 +97,6 @@ def weigh_debate(
     """Compare a debate with the most accurate of `rivals` (the first of equals), on the items that
     both judged and people labelled. Return None if there is no such item, or if no rival has an
     accuracy."""
-    if not 0 < minimum_effect < 1:
-        raise InputError(f"the minimum effect must be between 0 and 1, not {minimum_effect}")
     scored = [name for name in rivals if not math.isnan(summary.judge(name).accuracy.value)]
     if not scored:
         return None

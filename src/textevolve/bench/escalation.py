@@ -19,7 +19,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from textevolve.errors import InputError
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import (
     UNIT,
@@ -141,9 +140,6 @@ def coverage_risk_curve(
     sure, ours = paired(certainty, first_credits)
     theirs = vector(second_credits)
     amounts = {n: [vector(v) for v in (s.first, s.both, s.second)] for n, s in spent.items()}
-    sizes = {values.size for parts in amounts.values() for values in parts}
-    if {sure.size, theirs.size} | sizes != {sure.size}:
-        raise InputError("certainty, credits and calls must have one entry for each item")
     if thresholds is None:
         thresholds = _quantiles(sure)
     defined = ~(np.isnan(ours) & np.isnan(theirs))
@@ -206,8 +202,6 @@ def select_threshold(
     no safer than those above it. It holds for new items of the same kind. Since the test requires
     independent items, one item of each group is drawn.
     """
-    if not (0 < agreement < 1 and 0 < confidence < 1):
-        raise InputError("agreement and confidence must lie between 0 and 1")
     risk, doubt = 1 - agreement, 1 - confidence
     sure, wrong = _draw_items(certainty, first_credits, groups, seed)
     needed = fewest_items(0, risk, doubt)
@@ -276,8 +270,6 @@ def fewest_items(errors: int, risk: float, doubt: float) -> int:
 def upper_bound(errors: int, items: int, doubt: float) -> float:
     """Compute the exact one-sided upper bound of Clopper and Pearson (1934) on an error rate: the
     rate at which the probability of at most `errors` errors in `items` is `doubt`."""
-    if not 0 <= errors <= items:
-        raise InputError(f"{errors} errors in {items} items are impossible")
     if errors == items:
         return 1.0
     low, high = errors / items, 1.0

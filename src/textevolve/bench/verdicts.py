@@ -249,19 +249,11 @@ def gather_outcomes(
 ) -> dict[str, dict[str, ItemOutcome]]:
     """Return the outcome of every item by its id, for each judge in the order of their first
     verdicts. `threshold`: the score from which a single response passes, instead of the judge's own
-    verdict.
-
-    Raises:
-        InputError: a verdict concerns an unknown item.
-    """
+    verdict."""
     by_id = {item.id: item for item in items}
     by_judge: dict[str, dict[str, list[Verdict]]] = {}
     orders: dict[str, set[TextOrder]] = {}
     for verdict in verdicts:
-        if verdict.item not in by_id:
-            raise InputError(
-                f"a verdict names the item '{verdict.item}', which is not among the items"
-            )
         by_judge.setdefault(verdict.judge, {}).setdefault(verdict.item, []).append(verdict)
         orders.setdefault(verdict.judge, set()).add(verdict.order)
     return {

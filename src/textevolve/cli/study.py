@@ -50,7 +50,7 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
         typer.echo(json.dumps(data))
         return
     facts = {"model": f"{data['model']} ({reason})"} if data["model"] else {}
-    facts |= {"cases": f"{data['cases']:,}", **data.get("parts", {})}
+    facts["cases"] = f"{data['cases']:,}"
     facts["expected"] = "the median of rehearsals with made-up answers, and their range"
     place = f'[prices."{data["model"]}"]'
     facts["cost"] = f"not known: give a price in the settings under {place}"

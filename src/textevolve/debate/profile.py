@@ -220,11 +220,6 @@ COMPONENTS = (CONFIDENCE, RELEVANCE, ACCURACY, COMPLETENESS, TIMELINESS)
 """The components of a profile that names none."""
 
 
-LEAST_WEIGHT = 1e-6
-"""The least weight above 0. With smaller weights the scores would be too near to 0, and to each
-other, to be compared."""
-
-
 class Profile(_Frozen):
     """The agents, components and parameters of a debate; the symbols of `evaluate.md` are in
     brackets.
@@ -347,11 +342,6 @@ class Profile(_Frozen):
                 )
         if self.weights and not any(self.weights.values()):
             raise ValueError("weights: all are 0; at least one must be above 0")
-        for name, weight in self.weights.items():
-            if 0 < weight < LEAST_WEIGHT:
-                raise ValueError(
-                    f"weights: {name} must be 0 or at least {LEAST_WEIGHT:g}, not {weight:g}"
-                )
         return self
 
     @property

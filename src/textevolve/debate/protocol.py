@@ -75,7 +75,7 @@ class Debate:
                     " stored agents, the profile of a single case cannot"
                 )
         context = self._open_context(case, profile)
-        begun = {"case": case, "profile": context.profile}
+        begun = {"case": case, "profile": context.profile, "labels": context.labels}
         self.listener(StepStarted(case.id, "debate", begun))
         try:
             result = await _debate(context)

@@ -129,13 +129,7 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
 
 def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
     """Compute the probabilities s_phi, shape (..., j); they sum to 1 over the candidates with a
-    score, NaN for the others.
-
-    Raises:
-        ValueError: `temperature` is not a positive number.
-    """
-    if not temperature > 0:
-        raise ValueError(f"the softmax temperature must be above 0, not {temperature}")
+    score, NaN for the others."""
     present = ~np.isnan(s_norm)
     highest = np.where(present, s_norm, -np.inf).max(axis=-1, keepdims=True, initial=-np.inf)
     finite = np.where(np.isfinite(highest), highest, 0.0)

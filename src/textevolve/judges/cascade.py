@@ -117,10 +117,6 @@ class Cascade:
     below: float
     names: tuple[str, str] = field(default=("first", "second"))
 
-    def __post_init__(self) -> None:
-        if not self.below >= 0:
-            raise InputError(f"the certainty to escalate below must be 0 or more, not {self.below}")
-
     async def __call__(self, case: Case, /) -> Judgement:
         """Call the first judge; call the second one if the first fails or is not certain enough.
 

@@ -281,9 +281,6 @@ RETRY_TEMPERATURE = 1.0
 ATTEMPT = "attempt"
 """The step that events report: each attempt with its `Attempt`."""
 
-InstructionsOf = Callable[[Evaluation, int], Sequence[str]]
-"""A function that returns the instructions for changing the candidate with an index."""
-
 
 @dataclass(frozen=True)
 class Optimization(Result):
@@ -348,14 +345,12 @@ class OptimizationPlan(Stopping):
 class OptimizationContext:
     """The context of an optimisation. `second_judge`: a control whose scores the loop does not use.
     `time_limit`: of the whole loop in seconds, after which a call in flight is abandoned; None: no
-    limit. `instructions`: derives instructions from a judge's evaluation. The usage of an attempt
-    is known only if the generator has a running sum `usage`."""
+    limit. The usage of an attempt is known only if the generator has a running sum `usage`."""
 
     generator: Generator
     evaluator: Evaluator
     second_judge: Evaluator | None = None
     time_limit: float | None = None
-    instructions: InstructionsOf = instructions_of
     listener: Listener = silence
 
 
@@ -368,13 +363,11 @@ async def optimize_text(
     An attempt that cannot be generated or judged is recorded and does not end the loop.
 
     Raises:
-        InputError: the task or the time limit cannot be used.
+        InputError: the task is blank.
         FatalModelError: no call can succeed. SettingsError, StoreError: as of the models.
     """
     if not task.strip():
         raise InputError("the task is blank")
-    if context.time_limit is not None and not context.time_limit >= 0:
-        raise InputError(f"the time limit must be 0 or more seconds, not {context.time_limit}")
     loop = _Loop(task, plan, context, id)
     began = perf_counter()
     with loop_span("optimize", case=id, input=task) as here:
@@ -511,7 +504,7 @@ class _Loop:
         evaluation = await self._ask_judge(self.context.evaluator, "evaluation")
         if evaluation is None:
             return
-        self._set(instructions=tuple(self.context.instructions(evaluation, 0)))
+        self._set(instructions=instructions_of(evaluation, 0))
         if self.context.second_judge is not None:
             await self._ask_judge(self.context.second_judge, "second")
 

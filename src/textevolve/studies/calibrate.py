@@ -24,8 +24,7 @@ from textevolve.events import Event, StepFinished
 from textevolve.llm.chains.chain_file import write_prompts
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
-from textevolve.loops.calibration.hill_climbing import UNPLANNED
-from textevolve.loops.calibration.optimizing import DECISION_SHARE, search_template
+from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
@@ -66,7 +65,6 @@ from textevolve.studies.chained import chains_among, reject_rehearsal
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
 from textevolve.studies.rehearsal import UsableEdits
 from textevolve.studies.study import (
-    OUTLOOK,
     Asks,
     Row,
     Study,
@@ -390,7 +388,6 @@ async def run(
     judge, second_judge = judge_of(spec), second_judge_of(spec)
     if bench.mode == "live" and (few := describe_power(len(material.validation))):
         logging.getLogger("textevolve").warning(few)
-    bench.listener(StepFinished("", OUTLOOK, _foresee(spec, material)))
     editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
     if bench.mode == "rehearsed":
         editor = UsableEdits(editor, "template", material.template)
@@ -432,20 +429,6 @@ def _describe_decision(result: CalibrationResult) -> dict[str, object]:
         return facts
     facts |= {"score": gain.first, "baseline": gain.second, "gain": gain.difference}
     return facts | {"low": gain.low, "high": gain.high, "p": gain.p, "rows": gain.items}
-
-
-def _foresee(spec: CalibrateSpec, material: Material) -> dict[str, str]:
-    """Return the limits of the search, such as its number of rounds, as facts for a cost
-    estimate."""
-    held_out = len(material.validation)
-    parts = {"rows": f"{len(material.training):,} for training, {held_out:,} for validation"}
-    if spec.budget is None:
-        parts["budget"] = f"none is set: the search makes at most {UNPLANNED} outputs and rewrites,"
-        parts["budget"] += f" validation {2 * held_out:,} outputs"
-    else:
-        share = f"{DECISION_SHARE:.0%}"
-        parts["budget"] = f"{spec.budget} calls, up to {share} of them for validation"
-    return parts
 
 
 def compare_scores(scores: Sequence[float], other_scores: Sequence[float], seed: int = 0) -> Gain:

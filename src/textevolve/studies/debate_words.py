@@ -7,23 +7,11 @@ from __future__ import annotations
 
 import math
 
-from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, DecidedBy, Turn
 from textevolve.evaluation import Failure
 from textevolve.memory.cue import Memory
 from textevolve.report.wording import count, letter, letters, number, percent, visible
-
-
-def turn_labels(turn: Turn, agents: int, order: str) -> dict[int, int]:
-    """Return the number under which an agent saw each candidate in this turn, such as 2 for
-    "Response 2"; empty if candidates were not reordered for the turn."""
-    if not turn.order:
-        return {}
-    plain = tuple(range(1, len(turn.order) + 1))
-    mode = "balanced" if order == "balanced" else "fixed"
-    ranks = place_candidates(turn.round * agents + turn.agent, plain, mode)
-    return {candidate: rank + 1 for candidate, rank in zip(turn.order, ranks, strict=True)}
 
 
 def verdict(result: DebateResult) -> str:

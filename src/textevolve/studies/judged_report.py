@@ -40,7 +40,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.images import describe_image
 from textevolve.studies import debate_words
-from textevolve.studies.debate_words import reason, round_text, turn_labels
+from textevolve.studies.debate_words import reason, round_text
 from textevolve.trajectory import Trajectory
 
 Judged: TypeAlias = DebateResult | JudgedCase
@@ -358,7 +358,7 @@ def _round(result: DebateResult, r: int) -> Section:
     for turn in (turn for turn in result.turns if turn.round == r):
         blocks.append(Transcript("", [_utter(result, turn)]))
         if turn.scores is not None:
-            blocks.append(turn_table(turn, result.profile, dict(enumerate(result.labels))))
+            blocks.append(turn_table(turn, result.profile, result.labels))
     if r < len(result.summaries) and result.summaries[r]:
         blocks.append(Texts("Summary for the next round", [("", result.summaries[r])]))
     return Section(f"Round {r + 1}", blocks)
@@ -388,7 +388,7 @@ def _note(turn: Turn) -> str:
     return ", ".join(parts)
 
 
-def turn_table(turn: Turn, profile: Profile, labels: Mapping[int, int]) -> Table:
+def turn_table(turn: Turn, profile: Profile, labels: Sequence[int]) -> Table:
     """Return the scores of an agent's turn as a table of candidates and components, with the total
     score of each candidate in this turn. `labels`: the number under which the agents know each
     candidate."""
@@ -400,7 +400,7 @@ def turn_table(turn: Turn, profile: Profile, labels: Mapping[int, int]) -> Table
     columns.append(Column("mean" if equal else "weighted", "score", 2, TOP))
     rows = [
         (
-            wording.letter(j) + (f" Response {labels[j]}" if j in labels else ""),
+            f"{wording.letter(j)} Response {labels[j]}",
             *(float(score) for score in scores[j]),
             float(weighted[j]),
         )
@@ -502,12 +502,14 @@ class LiveDebate:
 
     def __init__(self) -> None:
         self._profile: Profile | None = None
+        self._labels: tuple[int, ...] = ()
         self._certainty: float | None = None
 
     def __call__(self, event: Event) -> str | Report | None:
         match event:
             case StepStarted(step="debate"):
                 self._profile = event.details["profile"]
+                self._labels = event.details["labels"]
             case StepStarted(step="turn" | "probe" | "summary"):
                 return self._status(event)
             case StepFinished(step="turn", value=Turn() as turn):
@@ -534,8 +536,7 @@ class LiveDebate:
         utterance = Utterance(name, turn.argument, ", ".join(notes), (), failure)
         blocks: list[Block] = [Transcript("", [utterance])]
         if turn.scores is not None:
-            labels = turn_labels(turn, len(self._profile.agents), self._profile.order)
-            blocks.append(turn_table(turn, self._profile, labels))
+            blocks.append(turn_table(turn, self._profile, self._labels))
         return blocks
 
     def _round(self, r: int, cv: float, voters: int) -> Note:

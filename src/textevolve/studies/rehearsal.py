@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from random import Random
@@ -13,8 +13,7 @@ from statistics import median
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Usage, empty_default
-from textevolve.events import Event, StepFinished
+from textevolve.evaluation import Case, Usage
 from textevolve.llm.batches.ledger import batch_price, takes_batches
 from textevolve.llm.case_images import image_tokens
 from textevolve.llm.catalogue import embedder_of
@@ -37,7 +36,7 @@ from textevolve.llm.wrappers import Journaled
 from textevolve.settings import Price, Settings
 from textevolve.studies.driver import models_asked
 from textevolve.studies.stored import StoredSpec, read_spec
-from textevolve.studies.study import OUTLOOK, AnyStudy
+from textevolve.studies.study import AnyStudy
 from textevolve.wiring import Setting, open_workbench
 
 DRAWS, MOST_CASES = 5, 24
@@ -61,30 +60,20 @@ DIMENSION = 384
 FIGURES = ("calls", "tokens", "prompt_tokens", "completion_tokens", "cost")
 
 
-@dataclass
-class Rehearsed:
-    """The result of one rehearsal: its usage, and further facts that the study announced, by their
-    headings (`outlook`)."""
-
-    usage: Usage = Usage()
-    outlook: Mapping[str, str] = empty_default(dict)
-
-
 async def forecast(
     study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings
 ) -> dict[str, Any]:
     """Estimate the calls, tokens and cost of a study over these cases, as JSON-ready data.
 
     `expected` has for each figure the median, the lowest and the highest value of several
-    rehearsals; the cost is left out if a price is unknown. `parts` has further facts by their
-    headings. An equal request counts only once, since the journal answers it the second time.
+    rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since
+    the journal answers it the second time.
 
     Raises:
         InputError: the study fails on made-up answers, so it cannot be estimated.
     """
     spec = read_spec(study, stored)
     models = models_asked(study.asks(spec), stored)
-    parts: dict[str, str] = {}
     if settings.batch:
         settings = _at_batch_prices(settings, models)
     step = 1 if spec.indivisible else max(1, -(-len(cases) // MOST_CASES))
@@ -93,17 +82,15 @@ async def forecast(
     draws: list[Usage] = []
     for draw in range(DRAWS):
         try:
-            rehearsed = await rehearse(study, stored, chosen, settings, draw)
+            usage = await rehearse(study, stored, chosen, settings, draw)
         except ValueError as error:
             raise InputError(
                 "the cost of this run cannot be estimated, since it fails on made-up answers:"
                 f" {error}"
             ) from error
-        draws.append(_scale(rehearsed.usage, share))
-        parts = {**rehearsed.outlook, **parts}
+        draws.append(_scale(usage, share))
     data = {"cases": len(cases), "model": stored.model, "expected": summarise_draws(draws)}
-    data |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
-    return data | ({"parts": parts} if parts else {})
+    return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
 
 
 def summarise_draws(draws: Sequence[Usage]) -> dict[str, dict[str, float]]:
@@ -127,7 +114,7 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
 
 async def rehearse(
     study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings, draw: int
-) -> Rehearsed:
+) -> Usage:
     """Run the study once with a model that makes up answers, and return the usage. `draw`: the
     number of the rehearsal, which seeds the lengths of answers."""
     spec: Any = read_spec(study, stored)
@@ -138,26 +125,22 @@ async def rehearse(
         described=stored.world,
         mode="rehearsed",
     )
-    journal, rehearsed = _Memory(), Rehearsed()
+    journal, calls = _Memory(), list[Usage]()
     models: dict[str, Model] = {}
 
     def model_of(name: str) -> Model:
         if name not in models:
             price = None if name.startswith(JOURNALED) else price_of(name, settings)
-            models[name] = Journaled(_Actor(name, price, rehearsed, draw), journal, lambda _: None)
+            models[name] = Journaled(_Actor(name, price, calls, draw), journal, lambda _: None)
         return models[name]
 
-    def hear(event: Event) -> None:
-        if isinstance(event, StepFinished) and event.step == OUTLOOK:
-            rehearsed.outlook = event.value
-
     async with (
-        open_workbench(setting, settings, journal, listener=hear, models=model_of) as bench,
+        open_workbench(setting, settings, journal, models=model_of) as bench,
         aclosing(study.run(spec, cases, bench)) as records,
     ):
         async for _ in records:
             pass
-    return rehearsed
+    return sum(calls, Usage())
 
 
 def _scale(usage: Usage, share: float) -> Usage:
@@ -187,12 +170,12 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _Actor:
-    """A model that makes up answers and counts their usage. The random lengths of answers are
-    seeded with `draw`, the number of the rehearsal."""
+    """A model that makes up answers and adds their usage to `calls`. The random lengths of answers
+    are seeded with `draw`, the number of the rehearsal."""
 
     name: str
     price: Price | None
-    rehearsed: Rehearsed
+    calls: list[Usage]
     draw: int
 
     async def __call__(self, request: Request, /) -> Response:
@@ -208,7 +191,7 @@ class _Actor:
         cost = None if self.price is None else cost_of(self.price, prompt, 0, answered)
         usage = Usage(1, prompt, 0, answered, cost)
         usage = Usage(1) if self.name.startswith(JOURNALED) else usage
-        self.rehearsed.usage += usage
+        self.calls.append(usage)
         return replace(response, usage=usage, finish_reason="stop")
 
     def _answer(self, request: Request, most: int) -> Response:

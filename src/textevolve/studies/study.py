@@ -139,11 +139,6 @@ class Run(Protocol[S_contra, R_co]):
     ) -> AsyncGenerator[R_co]: ...
 
 
-OUTLOOK = "outlook"
-"""The name of the step by which a study announces further facts for a cost estimate, by their
-headings."""
-
-
 def no_note(_event: Event) -> str | None:
     """Return None: the progress of the study is shown by its records alone."""
     return None

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
-from textevolve.errors import BudgetError, InputError
+from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
 from textevolve.loops.attempt import StopReason, within_time
 from textevolve.loops.calibration.hill_climbing import improve
@@ -182,12 +182,9 @@ async def search_template(
     is stopped, the best template so far is validated.
 
     Raises:
-        InputError: there is neither an evaluator nor a metric, or the budget is not enough for a
-            decision.
+        InputError: the budget is not enough for a decision.
         FatalModelError: no call can succeed; the answers so far are in the journal.
     """
-    if (context.evaluator is None) == (context.metric is None):
-        raise InputError("give an evaluator or a metric, and not both")
     search = TemplateSearch(material, plan, context)
     set_aside(search)
     spending, limit = search.spending, context.time_limit

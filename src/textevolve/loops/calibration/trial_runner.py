@@ -194,7 +194,7 @@ def _example(
     stored_row = json.loads(json.dumps(dict(row), default=str)) if keep_row else None
     counted = [values, str(answer)] if stored_row is None else [values, str(answer), stored_row]
     key = json.dumps(counted, sort_keys=True, ensure_ascii=False)
-    id = hashlib.sha256(_encoded(key, where)).hexdigest()[:12]
+    id = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return Example(id, values, answer, row=stored_row)
 
 
@@ -204,13 +204,6 @@ def _text(value: object, name: str, where: str) -> str:
     return write_text(value)
 
 
-def _encoded(text: str, where: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{where}: has half a surrogate pair: not valid text") from None
-
-
 def split_examples(
     examples: Collection[Example], share: float | None
 ) -> tuple[list[Example], list[Example]]:
@@ -218,11 +211,9 @@ def split_examples(
     rows as whole groups allow. None means the share of `share_held_out`.
 
     Raises:
-        InputError: the share is not between 0 and 1, or one side would be empty.
+        InputError: one side would be empty.
     """
     share = share_held_out(len(examples)) if share is None else share
-    if not 0 < share < 1:
-        raise InputError(f"the share for validation must be between 0 and 1, not {share}")
     groups = dict[str, list[Example]]()
     for example in examples:
         groups.setdefault(hash_group(example), []).append(example)
@@ -261,7 +252,7 @@ def hash_group(example: Example) -> str:
     """Return a hash that is equal for examples that must stay on the same side."""
     plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}
     data = json.dumps(plain, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(data.encode()).hexdigest()
+    return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 PROMPT = "prompt"
