@@ -173,7 +173,7 @@ def _hand_over(
 def _annotate(store: Store, run: RunRecord, target: str, settings: Settings) -> None:
     """Send the scores to their spans; a failure does not change the run."""
     try:
-        say(sync.run(send_scores(store, store.get_run(run.id), target, settings)))
+        say(sync.run(send_scores(store, run, target, settings)))
     except TextEvolveError as error:
         again = f"textevolve runs annotate {run.id} {target}"
         again = "the same command" if is_elsewhere(run) else again

@@ -10,7 +10,7 @@ import base64
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -24,14 +24,12 @@ from textevolve.llm.connections import JsonService
 from textevolve.llm.providers import Key, find_key, split_address
 from textevolve.remote.connection import part
 from textevolve.report import wording
-from textevolve.report.blocks import Estimate
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.annotations import Annotation, list_annotations
 from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import write_output
-from textevolve.studies.results import read_figures
+from textevolve.studies.reporting import make_data, write_output
 from textevolve.studies.stored import read_records, read_spec, read_stored
 
 PHOENIX, MLFLOW = "phoenix", "mlflow"
@@ -48,6 +46,8 @@ AT_ONCE = 100
 IN_FLIGHT = 8
 # MLflow's limit of a parameter's value.
 MOST_CHARACTERS = 6000
+# Characters that names of MLflow's metrics cannot have.
+NOT_A_NAME = re.compile(r"[^\w\-./: ]", re.ASCII)
 V2, V3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
 
 
@@ -165,13 +165,20 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
     Raises:
         ModelError: not all of it was written.
     """
+    created, updated = (round(seconds * 1000) for seconds in (run.created, run.updated))
     stored = read_stored(run)
     study, records = find_study(stored.kind), read_records(store, run)
     options = read_spec(study, stored).model_dump(mode="json", exclude_defaults=True)
     options |= {"kind": stored.kind, "model": stored.model}
     params = [{"key": key, "value": str(value)[:MOST_CHARACTERS]} for key, value in options.items()]
+    metrics = [
+        {"key": NOT_A_NAME.sub("_", name) + end, "value": value, "timestamp": updated}
+        for name, figure in make_data(study, run, records)["aggregates"].items()
+        for end, value in (("", figure.value), ("_low", figure.low), ("_high", figure.high))
+        if value is not None
+    ]
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or SOURCE
-    about = {"run_name": run.name or run.id, "start_time": round(run.created * 1000)}
+    about = {"run_name": run.name or run.id, "start_time": created}
     async with aclosing(open_tracker(target, settings, scores=False)) as service:
         query = {"filter": f"name = '{name}'"}
         experiment = await _find(service, "experiments", query, {"name": name})
@@ -182,7 +189,7 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
         id, folder = found["info"]["run_id"], found["info"]["artifact_uri"].partition(":")[2]
         batch = {
             "run_id": id,
-            "metrics": list(_list_metrics(store, run)),
+            "metrics": metrics,
             # They never change, and MLflow refuses others.
             "params": [] if found["data"].get("params") else params,
         }
@@ -192,7 +199,7 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
             write_output(study, store, run, records, Path(file).suffix, content)
             where = f"{V2}-artifacts/artifacts{folder}/{file}"
             await service.send(where, content.getvalue(), method="PUT")
-        ended = {"run_id": id, "status": "FINISHED", "end_time": round(run.updated * 1000)}
+        ended = {"run_id": id, "status": "FINISHED", "end_time": updated}
         await service.post(f"{V2}/runs/update", {**ended, **about})
     return f"{service.base_url}/#/experiments/{place}/runs/{id}"
 
@@ -206,16 +213,3 @@ async def _find(
         return answer[kind][0]
     created = await service.post(f"{V2}/{kind}/create", fields)
     return created.get("run", created)
-
-
-def _list_metrics(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:
-    """Yield the figures of each variant, with the ends of their intervals."""
-    for variant, sums in read_figures(store, run.id).items():
-        figures = {"mean": sums.mean, "pass_rate": sums.pass_rate, "scored": Estimate(sums.scored)}
-        for name, figure in figures.items():
-            # MLflow refuses names with other characters.
-            key = re.sub(r"[^\w\-./: ]", "_", f"{variant}/{name}".lstrip("/"), flags=re.ASCII)
-            ends = {key: figure.value, f"{key}_low": figure.low, f"{key}_high": figure.high}
-            for end, value in ends.items():
-                if value is not None:
-                    yield {"key": end, "value": value, "timestamp": round(run.updated * 1000)}
