@@ -16,85 +16,50 @@ FILES = {
         '''The command line.
 
         Two lines of it.'''
-
         # A comment.
         from typing import TYPE_CHECKING
-
         from pack.low import Thing
-
         if TYPE_CHECKING:
             from pack.high import Other
         else:
             from pack import fallback
-
         text = '''A string is code,
 
         # whatever it holds.
         '''
         '''A remark on it.'''
-
-
         def go(one):
             '''A docstring.'''
             import json
-
             class Inner:
                 from pack.high import Other
-
             return json, Inner
     """,
     "low.py": """\
         from . import high
-
         Table = dict[str, int]
         NUMBER = 3
-
-
         class Thing:
-            def fits(self, a, b, c, d, *e, f, g, **h):
-                pass
-
+            def fits(self, a, b, c, d, *e, f, g, **h): pass
             @classmethod
-            def is_too_wide(cls, a, b, c, d, e, f, g, h, /, i):
-                pass
-
-            def fits_too(self):
-                pass
-
-
-        def unbound(self, a, b, c, d, e, f, g, h):
-            pass
-
-
-        def _private():
-            unbound(*(1, 2))
+            def is_too_wide(cls, a, b, c, d, e, f, g, h, /, i): pass
+            def fits_too(self): pass
+        def unbound(self, a, b, c, d, e, f, g, h): pass
+        def _private(): unbound(*(1, 2))
     """,
     "high.py": """\
         from pack.fallback import go as gone
-
-
         class Other:
             def go(self):
                 from .low import Thing
-
                 return Thing
-
-
-        def fits_too():
-            pass
-
-
-        def _private():
-            pass
+        def fits_too(): pass
+        def _private(): pass
     """,
     "fallback.py": """\
         from pack.high import Other as Thing
-
         Table = dict[str, str] | None
-
-
-        async def go():
-            pass
+        async def go(): pass
     """,
     "long.py": "def long():\n" + "    pass\n" * 120 + "\n" * 680,
     "prompts/short.md": "Two\nlines.\n",

@@ -48,23 +48,6 @@ def test_a_case_is_judged_shown_and_kept(cli, fairly, model):
     assert fairly.calls == calls
 
 
-def test_a_reference_in_the_data_is_used_and_its_absence_made_up_for(cli, fairly, model, home):
-    rows = [
-        {"input": INPUT, "candidates": [BAD, GOOD], "reference": "Of gravity.", "source": "web"},
-        {"input": "Why is it so?", "candidates": [BAD, GOOD]},
-    ]
-    (home / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    planned = cli("evaluate", "gold.jsonl", "-j", "reference", "-m", model, "--dry-run", "--json")
-    ended = cli("evaluate", "gold.jsonl", "-j", "reference", "-m", model)
-    assert ended.code == 0
-    own = [b for b in fairly.requests if "Answer it yourself" in b["messages"][-1]["content"]]
-    assert len(own) == 1
-    planned = json.loads(planned.out)
-    assert planned["expected"]["calls"]["median"] == 13
-    assert fairly.calls == 13
-    assert ended.err.count("columns: input, candidates, reference; unread: source\n") == 1
-
-
 def test_the_cases_are_not_overwritten(cli, server, model, cases, home):
     before = (home / cases).read_text()
     ended = cli("evaluate", cases, "-m", model, "--judge", "probe", "-o", f"../{home.name}/{cases}")

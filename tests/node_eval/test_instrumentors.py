@@ -1,6 +1,6 @@
 """What real instrumentors record of the same calls comes out as the same nodes.
 
-The traces are in `fixtures`; git keeps the script that recorded them, at a9c23809:
+The traces are in `fixtures`; git keeps the script that recorded them, at f5eaac30:
 tests/node_eval/fixtures/record.py.
 """
 
