@@ -147,7 +147,10 @@ def export(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(metavar="TARGET", help="Write it as a run of MLflow: mlflow:URL."),
+        typer.Option(
+            metavar="TARGET",
+            help="A server to which the run is also written, as a run of MLflow: mlflow:URL.",
+        ),
     ] = None,
     store: options.StoreFile = None,
 ) -> None:
@@ -164,7 +167,9 @@ def export(
 
 def annotate(
     run: RunName,
-    target: Annotated[str, typer.Argument(help="Where the spans are: phoenix:URL or mlflow:URL.")],
+    target: Annotated[
+        str, typer.Argument(help="The service that has the spans: phoenix:URL or mlflow:URL.")
+    ],
     store: options.StoreFile = None,
 ) -> None:
     """Send a run's scores to the spans that they are of; earlier ones are replaced."""

@@ -127,7 +127,7 @@ class RunOptions:
         str | None,
         typer.Option(
             metavar="TARGET",
-            help="Send the scores to their spans: phoenix:URL or mlflow:URL.",
+            help="Send the scores to the spans that were judged, at phoenix:URL or mlflow:URL.",
             rich_help_panel=options.RUN,
         ),
     ] = None

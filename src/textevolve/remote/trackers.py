@@ -85,7 +85,9 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
     judges = study.asks(read_spec(study, stored)).judges
     annotations = list(list_annotations(read_records(store, run)(), judges))
     if not annotations:
-        raise InputError(f"run {run.id}: has no scores of spans or rows")
+        raise InputError(
+            f"run {run.id}: has no scores of spans or rows, so there is nothing to send"
+        )
     async with aclosing(open_tracker(target, settings)) as service:
         send = _send_to_mlflow if service.name == MLFLOW else _send_to_phoenix
         sent = [each for each in annotations if each.span]
