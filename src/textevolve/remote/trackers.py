@@ -187,13 +187,15 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
         place = experiment["experiment_id"]
         query = {"experiment_ids": [place], "filter": f"tags.`{MARK}` = '{run.id}'"}
         tags = [{"key": MARK, "value": run.id}]
-        found = await _find(service, "runs", query, {"experiment_id": place, "tags": tags, **about})
-        id, folder = found["info"]["run_id"], found["info"]["artifact_uri"].partition(":")[2]
+        current = await _find(
+            service, "runs", query, {"experiment_id": place, "tags": tags, **about}
+        )
+        id, folder = current["info"]["run_id"], current["info"]["artifact_uri"].partition(":")[2]
         batch = {
             "run_id": id,
             "metrics": metrics,
             # They never change, and MLflow refuses others.
-            "params": [] if found["data"].get("params") else params,
+            "params": [] if current["data"].get("params") else params,
         }
         await service.post(f"{V2}/runs/log-batch", batch)
         for file in ("report.html", "records.csv"):
