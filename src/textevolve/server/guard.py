@@ -22,12 +22,9 @@ from textevolve.server import identity
 from textevolve.server.bodies import (
     AsgiMessage,
     AsgiScope,
-    Bodies,
     Receive,
     Replay,
     Send,
-    check_depth,
-    declared_size,
     largest_body,
     read_body,
 )
@@ -77,13 +74,11 @@ class Guard:
     Attributes:
         app: The inner app.
         answer_error: Returns the response for an exception.
-        bodies: The count of the bytes of all bodies in memory.
     """
 
     app: App
     options: ServerOptions
     answer_error: Callable[[Request, Exception], Response]
-    bodies: Bodies = field(default_factory=Bodies)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -122,13 +117,11 @@ class Guard:
             seed = _set_csrf(scope, headers, answer, sender.token)
         server.limits.take_request(sender.caller)
         largest = largest_body(scope["path"], sender.caller)
-        with self.bodies.hold(declared_size(headers, largest)):
-            body = await read_body(receive, largest)
-        with self.bodies.hold(len(body)):
-            await _check_body(scope, headers, body)
-            if seed is not None:
-                check_csrf(headers, body, seed)
-            await self.app(scope, Replay(body, receive), answer)
+        body = await read_body(receive, largest)
+        _check_body(scope, headers, body)
+        if seed is not None:
+            check_csrf(headers, body, seed)
+        await self.app(scope, Replay(body, receive), answer)
 
     async def _send_error(
         self, scope: AsgiScope, receive: Receive, answer: GuardAnswer, error: Exception
@@ -251,11 +244,11 @@ def _bearer(headers: Mapping[str, bytes]) -> str:
     return sent.strip().decode("utf-8", "surrogateescape") if scheme.lower() == b"bearer" else ""
 
 
-async def _check_body(scope: AsgiScope, headers: Mapping[str, bytes], body: bytes) -> None:
-    """Check the type of a request's body, and the depth of its JSON.
+def _check_body(scope: AsgiScope, headers: Mapping[str, bytes], body: bytes) -> None:
+    """Check the type of a request's body.
 
     Raises:
-        ApiError: 415, the body is compressed or has a wrong type; 400, its JSON is too deep.
+        ApiError: 415, the body is compressed or has a wrong type.
     """
     packed = headers.get("content-encoding", b"identity").strip().lower()
     if packed not in (b"", b"identity"):
@@ -272,7 +265,6 @@ async def _check_body(scope: AsgiScope, headers: Mapping[str, bytes], body: byte
             "the body is not declared as JSON; send JSON with the header Content-Type:"
             " application/json",
         )
-    await check_depth(body)
 
 
 def _ask_for_key(request: Request, error: Exception) -> Response | None:

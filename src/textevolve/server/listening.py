@@ -6,11 +6,9 @@ import asyncio
 import socket
 import webbrowser
 from collections.abc import Callable
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from textevolve.errors import SettingsError
 from textevolve.server.app import create_app
@@ -20,58 +18,8 @@ from textevolve.settings import Settings
 GOODBYE = 5
 """The seconds that requests in progress have to finish after a signal."""
 LOOK_SECONDS = 0.1
-HEADER_SECONDS = 15.0
-"""The most seconds that a client may take to send the headers of a request."""
 MOST_CONNECTIONS = 4096
 """The most connections at a time; the next one is answered with 503."""
-CONNECTION_OPTIONS = (
-    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
-    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 30),
-    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 10),
-    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
-    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 60_000),
-)
-"""The socket options of all connections: a client that has vanished or accepts no data is
-disconnected after a minute."""
-
-
-class PromptProtocol(AutoHTTPProtocol):
-    """An HTTP protocol that closes the connection if the client does not send a complete request in
-    time."""
-
-    cycle: Any
-    transport: Any
-    deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self.deadline is not None:
-            self.deadline.cancel()
-
-    def _watch(self) -> None:
-        if not self._waits():
-            if self.deadline is not None:
-                self.deadline.cancel()
-            self.deadline = None
-        elif self.deadline is None:
-            self.deadline = asyncio.get_running_loop().call_later(HEADER_SECONDS, self._close)
-
-    def _close(self) -> None:
-        self.deadline = None
-        if self._waits():
-            self.transport.close()
-
-    def _waits(self) -> bool:
-        """Check whether the connection is idle: no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -88,9 +36,6 @@ def bind(host: str, port: int) -> socket.socket:
         raise SettingsError(
             f"cannot listen on {host}:{port}: {reason.lower()}; choose another port with --port"
         ) from None
-    for level, name, value in CONNECTION_OPTIONS:
-        if hasattr(socket, name):
-            listener.setsockopt(level, getattr(socket, name), value)
     return listener
 
 
@@ -126,7 +71,6 @@ def make_server(app: FastAPI) -> uvicorn.Server:
             timeout_graceful_shutdown=GOODBYE,
             server_header=False,
             ws="none",
-            http=PromptProtocol,
             limit_concurrency=MOST_CONNECTIONS,
         )
     )
