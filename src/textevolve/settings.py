@@ -72,9 +72,6 @@ class Price(_Frozen):
 Decisions: TypeAlias = Literal["systemone", "decisions"]
 """The protocol by which a provider answers typed questions; see `textevolve.llm.decisions`."""
 
-WireName: TypeAlias = Literal["chat", "responses"]
-"""The protocol by which a provider generates text; see `textevolve.llm.wire`."""
-
 
 PromptCache: TypeAlias = Literal["none", "breakpoints", "key"]
 """How requests mark prompt prefixes for caching: not at all, by marks at their ends
@@ -89,9 +86,9 @@ class Provider(_Frozen):
     """A provider of models at an OpenAI-compatible address. `key_env` names the environment
     variable that holds its key.
 
-    `wire`: chat completions, or OpenAI's responses. `reasoning_effort`: how much a model thinks
-    before it answers, in the provider's own words, such as "low". The journal identifies a model by
-    its name: to use one model in two ways, define two providers.
+    `reasoning_effort`: how much a model thinks before it answers, in the provider's own words, such
+    as "low". The journal identifies a model by its name: to use one model in two ways, define two
+    providers.
 
     `headers`: sent with each request, such as a gateway's own; a value `env:NAME` stands for an
     environment variable.
@@ -120,7 +117,6 @@ class Provider(_Frozen):
     context: int | None = Field(default=None, ge=64)
     batches: BatchWire = "openai"
     batch_discount: float | None = Field(default=None, ge=0, le=1)
-    wire: WireName = "chat"
     reasoning_effort: str | None = Field(default=None, min_length=1)
     prompt_cache: PromptCache = "none"
     cache_hinted: tuple[str, ...] = ()

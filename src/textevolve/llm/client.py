@@ -40,6 +40,7 @@ from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
 from textevolve.llm.providers import Endpoint, Key, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
+    SCHEMA_FIELD,
     Refusal,
     decides_only,
     error_object,
@@ -50,17 +51,17 @@ from textevolve.llm.refusals import (
 )
 from textevolve.llm.streaming import EventStream, telling
 from textevolve.llm.wire import (
-    CHAT,
+    CHATS,
+    STREAMED,
     UNREADABLE,
     Completion,
     Embeddings,
     ModelList,
-    TextWire,
     as_response,
     as_vector,
-    effort_fields,
+    chat_body,
     encode,
-    text_wire,
+    read_completion,
 )
 from textevolve.llm.wrappers import ProgressWatch
 from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts
@@ -93,7 +94,6 @@ class OpenAIClient:
         decisions: The protocol for requests with typed questions; None: the endpoint has none.
         chats: False for a model that only answers typed questions.
         decision_price: The price of decisions, if it differs from the price of chats.
-        wire: The protocol for text.
         prompt_cache: How shared beginnings of prompts are marked for the endpoint's cache.
         headers: Additional headers, as in `Http`.
         reports_cost: Whether to use the cost that LiteLLM's proxy reports for a call.
@@ -115,7 +115,6 @@ class OpenAIClient:
         decisions: Wire | None = None,
         chats: bool = True,
         decision_price: Price | None = None,
-        wire: TextWire = CHAT,
         prompt_cache: PromptCache = "none",
         headers: Mapping[str, Key] | None = None,
         reports_cost: bool = False,
@@ -136,8 +135,7 @@ class OpenAIClient:
         self._price = price
         self._max_tokens_field = max_tokens_field
         self._extra = dict(extra or {})
-        self._wire = wire
-        self._text_url = URL(self.base_url + wire.path)
+        self._text_url = URL(self.base_url + CHATS)
         self.chats = chats
         self._decide = DecisionCalls(
             self.name,
@@ -256,18 +254,17 @@ class OpenAIClient:
         """Stop sending the field that the endpoint refused; raise the refusal if the request needs
         the field."""
         sent = {*sent, MARK_FIELD} if self._prompt_cache == "breakpoints" else sent
-        field = refused_field(status, refusal, sent, self._wire.schema_fields)
+        field = refused_field(status, refusal, sent)
         if field is None:
             images = any(message.images for message in request.messages)
             raise self._http.failure(status, refusal, headers, images=images)
         if field == "logprobs":
             raise without_logprobs(self.name, self._http.scrub(refusal.message))
         self._refused.add(field)
-        kind = "schema" if field in self._wire.schema_fields else field
+        kind = "schema" if field == SCHEMA_FIELD else field
         if kind in LEFT_OUT:
             self._warn_once(kind, f"refuses {LEFT_OUT[kind]} ({self._http.scrub(refusal.message)})")
-        if field in self._wire.schema_fields and request.schema is not None:
-            self._refused.update(self._wire.schema_fields)
+        if field == SCHEMA_FIELD and request.schema is not None:
             self._refused_schemas.add(request.schema)
 
     def _warn_once(self, kind: str, text: str) -> None:
@@ -277,7 +274,7 @@ class OpenAIClient:
 
     def batch_line(self, request: Request) -> tuple[str, dict[str, Any]]:
         """Return the path and the body of a request, for a line of a batch job."""
-        return self._wire.path, self._body(request)
+        return CHATS, self._body(request)
 
     def read_batched(
         self, status: int, raw: bytes, request: Request, seconds: float
@@ -316,7 +313,7 @@ class OpenAIClient:
         heard = telling() if "stream" in body else None
         if heard is None:
             return None
-        return EventStream(self.name, heard, self._http.without_key, self._wire.read_event)
+        return EventStream(self.name, heard, self._http.without_key)
 
     async def _post(
         self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
@@ -374,14 +371,14 @@ class OpenAIClient:
     def _body(self, request: Request) -> dict[str, Any]:
         swap = self._max_tokens_field == "max_tokens" and "max_tokens" in self._refused
         field = "max_completion_tokens" if swap else self._max_tokens_field
-        body = self._wire.write(self.model, request, field) | self._extra
+        body = chat_body(self.model, request, field) | self._extra
         if telling() is not None and request.forced is None and "stream" not in self._refused:
-            body |= self._wire.streamed
+            body |= STREAMED
         if self._prompt_cache != "none":
             add_hints(body, request, self._prompt_cache, self._refused)
         for name in self._refused:
             # One schema may be too much for an endpoint that takes others.
-            if name not in self._wire.schema_fields or request.schema in self._refused_schemas:
+            if name != SCHEMA_FIELD or request.schema in self._refused_schemas:
                 body.pop(name, None)
         return body
 
@@ -395,10 +392,10 @@ class OpenAIClient:
         completion = events and events.completion()
         if completion is None:
             with suppress(ValueError, RecursionError):
-                completion = self._wire.read(raw)
+                completion = read_completion(raw)
         if completion is None or not (completion.error or completion.choices):
             raise UnavailableError(
-                f"{self.name}: status 200, but the body is not {self._wire.answer}:"
+                f"{self.name}: status 200, but the body is not a chat completion:"
                 f" {self._http.describe_body(raw)}"
             )
         if not completion.error:
@@ -451,6 +448,7 @@ def connect(
 ) -> OpenAIClient:
     """Return the client of a resolved endpoint, without sending anything. `watched`: see
     `OpenAIClient`."""
+    effort = endpoint.reasoning_effort
     return OpenAIClient(
         endpoint.base_url,
         endpoint.model,
@@ -464,8 +462,7 @@ def connect(
         decisions=endpoint.decisions,
         chats=endpoint.chats,
         decision_price=find_price(endpoint, decides=True),
-        wire=text_wire(endpoint),
-        extra=effort_fields(endpoint),
+        extra={"reasoning_effort": effort} if effort is not None else None,
         prompt_cache=endpoint.prompt_cache,
         headers=endpoint.headers,
         reports_cost=endpoint.reports_cost,

@@ -32,7 +32,6 @@ from textevolve.settings import (
     PromptCache,
     Provider,
     Settings,
-    WireName,
 )
 from textevolve.spec import suggest
 
@@ -136,7 +135,6 @@ class Endpoint:
     chats: bool = True
     context: int | None = None
     embeds: bool | None = None
-    wire: WireName = "chat"
     reasoning_effort: str | None = None
     prompt_cache: PromptCache = "none"
     requests_per_minute: float | None = None
@@ -152,7 +150,7 @@ class Endpoint:
 
 
 OF_PROVIDER = (
-    *("max_tokens_field", "reports_cost", "wire", "reasoning_effort", "batches", "batch_discount"),
+    *("max_tokens_field", "reports_cost", "reasoning_effort", "batches", "batch_discount"),
     *("requests_per_minute", "tokens_per_minute"),
 )
 """The fields of an endpoint that are copied from its provider."""

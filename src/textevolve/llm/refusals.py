@@ -26,6 +26,8 @@ from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
 
 SHOWN = 300
+SCHEMA_FIELD = "response_format"
+"""The field of a body with the JSON schema of the answer."""
 HINTS = ("prompt_cache_key", "cache_control")
 """The fields of a request for the endpoint's prompt cache, which do not change answers."""
 _STATUS = re.compile("[1-5][0-9]{2}")
@@ -179,14 +181,9 @@ def is_too_long(status: int, refusal: Refusal) -> bool:
     )
 
 
-def refused_field(
-    status: int,
-    refusal: Refusal,
-    sent: Collection[str],
-    schema_fields: tuple[str, ...] = ("response_format",),
-) -> str | None:
+def refused_field(status: int, refusal: Refusal, sent: Collection[str]) -> str | None:
     """Return the field of the request that the endpoint does not accept, if that is the reason of
-    the refusal. `schema_fields`: the fields with a JSON schema."""
+    the refusal."""
     message = refusal.message[:_READ]
     refused = status in (400, 422, 501) or (status == 500 and "unexpected keyword" in message)
     if not refused or is_too_long(status, refusal):
@@ -194,10 +191,8 @@ def refused_field(
     asks_logprobs = "logprobs" in sent or "top_logprobs" in sent
     if asks_logprobs and ("logprobs" in refusal.param or "logprobs" in message):
         return "logprobs"
-    if schema_fields[0] in sent and (
-        refusal.param.startswith(schema_fields) or _SCHEMA.search(message)
-    ):
-        return schema_fields[0]
+    if SCHEMA_FIELD in sent and (refusal.param.startswith(SCHEMA_FIELD) or _SCHEMA.search(message)):
+        return SCHEMA_FIELD
     if not _UNSUPPORTED.search(message + refusal.code):
         return None
     fields = ("max_tokens", "temperature", "seed", "stream_options", "stream")

@@ -16,8 +16,9 @@ from typing import TypeAlias
 
 from textevolve.errors import UnavailableError
 from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.prices import read_loosely
 from textevolve.llm.reasoning import StreamedThoughts
-from textevolve.llm.wire import CHAT, Completion, CompletionChunk, join_chunks
+from textevolve.llm.wire import Completion, CompletionChunk, join_chunks
 
 DONE = b"[DONE]"
 
@@ -97,18 +98,12 @@ class EventStream:
     Args:
         name: The model's name, for errors.
         without_key: Removes keys from a text of the endpoint.
-        read_event: Returns the chunk of the answer in an event's data; it depends on the protocol.
     """
 
     def __init__(
-        self,
-        name: str,
-        progress: TextSender,
-        without_key: Callable[[bytes], bytes],
-        read_event: Callable[[bytes], CompletionChunk | None] = CHAT.read_event,
+        self, name: str, progress: TextSender, without_key: Callable[[bytes], bytes]
     ) -> None:
         self._name, self._told, self._without_key = name, progress, without_key
-        self._read_event = read_event
         self._begun, self._plain = False, False
         self._rest = b""
         self._pending: list[bytes] = []
@@ -158,11 +153,13 @@ class EventStream:
         self._pending.clear()
 
     def _add(self, data: bytes) -> bool:
-        chunk = self._read_event(data)
-        if chunk is not None:
-            self._chunks.append(chunk)
-            self._told.add(self._thoughts.pass_text(chunk.text))
-        return chunk is not None
+        try:
+            chunk = read_loosely(CompletionChunk.model_validate_json, data)
+        except (ValueError, RecursionError):
+            return False
+        self._chunks.append(chunk)
+        self._told.add(self._thoughts.pass_text(chunk.text))
+        return True
 
     def completion(self) -> Completion | None:
         """Return the complete completion; None if there was no stream, but perhaps a plain body.

@@ -1,18 +1,13 @@
 """Bodies of the OpenAI protocol: write a `Request` as the body to send, and read an answer's body.
 
-A `TextWire` is the adapter for one protocol of text: `chat` (/v1/chat/completions) or `responses`
-(/v1/responses, with `store` false so that the provider keeps nothing; it has no seed). Each adapter
-converts answers and events of a stream into the form of a chat completion, so all later code is the
-same. Answers are validated here and nowhere else. Decisions are in `decision_wires`, connections in
+Answers are validated here and nowhere else. Decisions are in `decision_wires`, connections in
 `client`, and the meaning of refusals in `refusals`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar, cast
 
@@ -25,7 +20,7 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
 from textevolve.llm.prices import (
@@ -37,7 +32,6 @@ from textevolve.llm.prices import (
     read_loosely,
     usage_of,
 )
-from textevolve.llm.providers import Endpoint
 from textevolve.llm.reasoning import split_reasoning, tokens_of_end
 from textevolve.llm.token_count import count_tokens
 from textevolve.settings import Price
@@ -201,16 +195,13 @@ def _first_choices(value: object) -> object:
 
 
 class CompletionChunk(BaseModel):
-    """A chunk of a streamed completion. The last ones may have the usage and no choice.
-    `completion`: the complete answer, if an event contains it, as in the protocol `responses`;
-    otherwise None."""
+    """A chunk of a streamed completion. The last ones may have the usage and no choice."""
 
     model: KnownText = None
     choices: Annotated[list[_ChunkChoice], BeforeValidator(_first_choices)] = []
     usage: Annotated[ReportedUsage | None, READABLE] = None
     timings: Annotated[ReportedTimings | None, READABLE] = None
     error: Any = None
-    completion: Completion | None = None
 
     @property
     def text(self) -> str:
@@ -245,8 +236,6 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
     for chunk in chunks:
         if chunk.error:
             return Completion(error=chunk.error)
-        if chunk.completion:
-            return chunk.completion
     choices = [choice for chunk in chunks for choice in chunk.choices]
     usage = [chunk.usage for chunk in chunks if chunk.usage]
     timings = [chunk.timings for chunk in chunks if chunk.timings]
@@ -412,218 +401,15 @@ def as_sent(calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
     ]
 
 
-FEWEST_TOKENS = 16
-"""The lowest token limit that is sent, since OpenAI refuses lower ones; the code reads only the
-beginning of the answer then."""
+CHATS = "/chat/completions"
+"""The path of chats, after the base URL."""
+STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+"""The additional fields of a body for a streamed answer."""
 
 
-def responses_body(model: str, request: Request, _max_tokens_field: str = "") -> dict[str, Any]:
-    """Return a request as the body of /v1/responses, with set fields only. System messages at the
-    beginning become its `instructions`."""
-    messages = request.messages
-    system_count = next((n for n, m in enumerate(messages) if m.role != "system"), len(messages))
-    form = json_schema_format(request.schema)
-    tools, choice = request.tools, request.tool_choice
-    most, top = request.max_tokens, request.top_logprobs
-    return _present(
-        {
-            "model": model,
-            "input": [item for message in messages[system_count:] for item in _items(message)],
-            "store": False,
-            "instructions": "\n\n".join(message.text for message in messages[:system_count])
-            if system_count
-            else None,
-            "text": form and {"format": {"type": "json_schema", **form["json_schema"]}},
-            "temperature": request.temperature,
-            "max_output_tokens": None if most is None else max(FEWEST_TOKENS, most),
-            "top_logprobs": top or None,
-            "include": ["message.output_text.logprobs"] if top else None,
-            "tools": None if tools is None else [_tool(tool) for tool in read_tools(tools)],
-            "tool_choice": choice
-            if choice is None or is_mode(choice)
-            else {"type": "function", "name": choice},
-        }
-    )
+def read_completion(raw: bytes) -> Completion:
+    """Parse an answer.
 
-
-def _items(message: Message) -> Iterator[dict[str, Any]]:
-    if message.role == "tool":
-        answers = {"call_id": message.tool_call_id, "output": message.text}
-        yield {"type": "function_call_output", **answers}
-        return
-    if message.images:
-        pictures = [{"type": "input_image", "image_url": url} for url in message.images]
-        text = {"type": "input_text", "text": message.text}
-        yield {"role": message.role, "content": [*pictures, text]}
-    elif message.text or not message.tool_calls:
-        yield {"role": message.role, "content": message.text}
-    for call in message.tool_calls:
-        fields = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-        yield {"type": "function_call", **fields}
-
-
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a tool of the chat protocol into the form of /v1/responses, without the
-    inner object."""
-    return {"type": "function", **tool["function"]} if "function" in tool else dict(tool)
-
-
-def _parse_response_event(data: bytes) -> CompletionChunk:
-    """Read an event; the last one has the whole response, which replaces the earlier parts."""
-    event = _mapping(from_json(data))
-    kind = str(event.get("type") or "")
-    if kind in ("response.completed", "response.incomplete", "response.failed"):
-        completion = _as_completion(_mapping(event.get("response")))
-        return CompletionChunk(completion=completion, error=completion.error)
-    if kind == "error":
-        return CompletionChunk(error=event.get("error") or event)
-    make = _DELTAS.get(kind)
-    if make is None:
-        return CompletionChunk()
-    return CompletionChunk.model_validate({"choices": [{"delta": make(str(event["delta"]))}]})
-
-
-_DELTAS: Mapping[str, Callable[[str], dict[str, Any]]] = {
-    "response.output_text.delta": lambda delta: {"content": delta},
-    "response.refusal.delta": lambda delta: {"refusal": delta},
-    "response.reasoning_text.delta": lambda delta: {"reasoning": delta},
-    "response.reasoning_summary_text.delta": lambda delta: {"reasoning": delta},
-}
-
-
-def _as_completion(response: Mapping[str, Any]) -> Completion:
-    error = response.get("error")
-    if error or response.get("status") == "failed":
-        return Completion(error=error or {"message": "the response failed", "code": 502})
-    if not isinstance(response.get("output"), list):
-        raise ValueError("no response")
-    items = [_mapping(item) for item in response["output"]]
-    calls = [_call(item) for item in items if item.get("type") == "function_call"]
-    parts = [
-        _mapping(part)
-        for item in items
-        if item.get("type") == "message"
-        for part in item.get("content") or ()
-    ]
-    thoughts = [text for item in items if item.get("type") == "reasoning" for text in _texts(item)]
-    message = {
-        "content": _joined(parts, "text"),
-        "refusal": _joined(parts, "refusal") or None,
-        "reasoning": "\n\n".join(thoughts) or None,
-        "tool_calls": calls or None,
-    }
-    logprobs = [token for part in parts for token in part.get("logprobs") or ()]
-    choice = {
-        "message": message,
-        "finish_reason": _finish_reason(response, bool(calls)),
-        "logprobs": {"content": logprobs} if logprobs else None,
-    }
-    metadata = {name: response.get(name) for name in ("model", "usage")}
-    return Completion.model_validate({"choices": [choice], **metadata})
-
-
-def _finish_reason(response: Mapping[str, Any], calls: bool) -> str:
-    if response.get("status") == "incomplete":
-        reason = _mapping(response.get("incomplete_details") or {}).get("reason")
-        return "length" if reason in ("max_output_tokens", None) else str(reason)
-    return "tool_calls" if calls else "stop"
-
-
-def _call(item: Mapping[str, Any]) -> dict[str, Any]:
-    function = {"name": item.get("name"), "arguments": item.get("arguments")}
-    return {"id": item.get("call_id") or item.get("id"), "function": function}
-
-
-def _texts(item: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts of a reasoning item, or of its summary."""
-    for part in item.get("content") or item.get("summary") or ():
-        text = _mapping(part).get("text")
-        if isinstance(text, str):
-            yield text
-
-
-def _joined(parts: list[Mapping[str, Any]], name: str) -> str:
-    texts = (part.get(name) for part in parts)
-    return "".join(text for text in texts if isinstance(text, str))
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("no object")
-    return cast("Mapping[str, Any]", value)
-
-
-@dataclass(frozen=True, slots=True)
-class TextWire:
-    """The adapter for one protocol of text.
-
-    Attributes:
-        path: The path after the base URL.
-        answer: The name of an answer, for messages.
-        write: Returns the body for a model's name, a request and the name of the field that limits
-            the answer's tokens.
-        parse: Converts the body of an answer into a chat completion.
-        parse_event: Converts an event of a stream into a chunk of a chat completion.
-        schema_fields: The body's fields with the JSON schema, which are left out together if the
-            endpoint refuses one.
-        streamed: The additional fields of a body for a streamed answer.
+    Raises ValueError if the bytes are no chat completion.
     """
-
-    path: str
-    answer: str
-    write: Callable[[str, Request, str], dict[str, Any]]
-    parse: Callable[[bytes], Completion]
-    parse_event: Callable[[bytes], CompletionChunk]
-    schema_fields: tuple[str, ...]
-    streamed: Mapping[str, Any] = field(
-        default_factory=lambda: {"stream": True, "stream_options": {"include_usage": True}}
-    )
-
-    def read(self, raw: bytes) -> Completion:
-        """Parse an answer.
-
-        Raises ValueError if the bytes are no answer of this wire.
-        """
-        return read_loosely(self.parse, raw)
-
-    def read_event(self, data: bytes) -> CompletionChunk | None:
-        """Return the chunk in an event of a stream; None if the event's data is invalid."""
-        with suppress(ValueError, RecursionError):
-            return read_loosely(self.parse_event, data)
-        return None
-
-
-CHAT = TextWire(
-    path="/chat/completions",
-    answer="a chat completion",
-    write=chat_body,
-    parse=Completion.model_validate_json,
-    parse_event=CompletionChunk.model_validate_json,
-    schema_fields=("response_format",),
-)
-RESPONSES = TextWire(
-    path="/responses",
-    answer="a response",
-    write=responses_body,
-    parse=lambda raw: _as_completion(_mapping(from_json(raw))),
-    parse_event=_parse_response_event,
-    streamed={"stream": True},
-    schema_fields=("text",),
-)
-
-
-def text_wire(endpoint: Endpoint) -> TextWire:
-    """Return the adapter for an endpoint's text requests."""
-    return RESPONSES if endpoint.wire == "responses" else CHAT
-
-
-def effort_fields(endpoint: Endpoint) -> dict[str, Any]:
-    """Return the fields of every request that set the model's reasoning effort."""
-    effort = endpoint.reasoning_effort
-    if effort is None:
-        return {}
-    return (
-        {"reasoning": {"effort": effort}}
-        if endpoint.wire == "responses"
-        else {"reasoning_effort": effort}
-    )
+    return read_loosely(Completion.model_validate_json, raw)

@@ -31,7 +31,7 @@ from textevolve.llm.testing.answers import (
     drawn_embedding,
     instance,
 )
-from textevolve.llm.wire import CHAT, as_response, chat_body, dump_vector
+from textevolve.llm.wire import as_response, chat_body, dump_vector, read_completion
 from textevolve.llm.wrappers import Journaled
 from textevolve.settings import Price, Settings
 from textevolve.studies.driver import models_asked
@@ -212,7 +212,7 @@ class _Actor:
         elif most > 1 and not request.forced:
             answer = Answer(text=_prose(min(4 * most, self._length(TEXT_WRITTEN, rng)), seed))
         body = chat_body(self.name, request, "max_tokens")
-        return as_response(CHAT.read(completion(body, seed, answer)), 0.0, None)
+        return as_response(read_completion(completion(body, seed, answer)), 0.0, None)
 
     def _stretch(self, text: str, rng: Random) -> str:
         return f"{_prose(self._length(SENTENCE, rng), 0)} {text[-9:]}"

@@ -1,6 +1,6 @@
 """The scripted server: HTTP/1.1 on loopback, on the current event loop or in a thread.
 
-It answers `/v1/chat/completions` and `/v1/responses`, streamed on request, `/v1/embeddings`,
+It answers `/v1/chat/completions`, streamed on request, `/v1/embeddings`,
 `/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions` if these are enabled.
 """
 
@@ -39,7 +39,6 @@ from textevolve.llm.testing.faults import (
     misbehave,
 )
 from textevolve.llm.testing.wires import (
-    SERVED_WIRES,
     as_stream,
     decision,
     dialect_of,
@@ -51,14 +50,10 @@ default answer."""
 
 Writer = Callable[[dict[str, Any], int, Answer], bytes]
 """A function from a request, its seed and the answer to the bytes of the response's body."""
-ASKED = ("/chat/completions", "/responses", "/systemone", "/decisions")
+ASKED = ("/chat/completions", "/systemone", "/decisions")
 POSTED = (*ASKED, "/embeddings")
 DIMENSION = 32
 FILLING = b" " * 65_536
-_WRITERS: Mapping[str, Writer] = {
-    "/chat/completions": completion,
-    **{path: wire.make for path, wire in SERVED_WIRES.items()},
-}
 
 
 class ScriptedServer:
@@ -192,8 +187,8 @@ class ScriptedServer:
                 return _embeddings(parsed, self.dimension)
             if path == "/tokenize":
                 return Answer(body=answer_tokenize(parsed))
-            if path in _WRITERS:
-                return self._answer(parsed, headers, body, _WRITERS[path])
+            if path == "/chat/completions":
+                return self._answer(parsed, headers, body, completion)
             if dialect := dialect_of(path, self.wires):
                 try:
                     answered = decision(dialect, parsed)

@@ -1,160 +1,32 @@
-"""Further protocols of the scripted server: streams, /responses and decisions.
+"""Streams and decisions of the scripted server.
 
-A request for text is converted into a chat request, so a script's answers mean the same in every
-protocol, and the completion is written in the protocol's own form, whole or as a stream. The
-probabilities of a decision are a function of the state, its words and its options, so they are the
-same in every protocol and do not depend on other questions or their order.
+The probabilities of a decision are a function of the state, its words and its options, so they are
+the same in every protocol and do not depend on other questions or their order.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import Random
 from typing import Any
 
 from textevolve.llm.decisions import Wire
-from textevolve.llm.testing.answers import Answer, call_deltas, completion, thought_deltas
-
-
-@dataclass(frozen=True, slots=True)
-class ServedWire:
-    """The conversion between a protocol for text and chat completions.
-
-    Attributes:
-        as_chat: Converts a request into a chat request.
-        write: Converts the chat completion into the protocol's form; its second argument is the
-            original request.
-    """
-
-    as_chat: Callable[[Mapping[str, Any]], dict[str, Any]]
-    write: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]]
-
-    def make(self, request: dict[str, Any], seed: int, answer: Answer) -> bytes:
-        """Return the body of the answer to a request."""
-        completion_body = json.loads(completion(self.as_chat(request), seed, answer))
-        return json.dumps(self.write(completion_body, request)).encode()
-
-
-def _response_chat(request: Mapping[str, Any]) -> dict[str, Any]:
-    inputs: Any = request.get("input") or ()
-    items = [{"role": "user", "content": inputs}] if isinstance(inputs, str) else inputs
-    instructions = request.get("instructions")
-    system = [{"role": "system", "content": instructions}] if instructions else []
-    body: dict[str, Any] = {"model": request.get("model"), "messages": [*system, *items]}
-    form = _inner(_inner(request, "text"), "format")
-    if form.get("type") == "json_schema":
-        body["response_format"] = {"type": "json_schema", "json_schema": form}
-    if request.get("max_output_tokens") == 16:  # the wire's least stands for a single token
-        body["max_tokens"] = 1
-    if request.get("include"):
-        body |= {"logprobs": True, "top_logprobs": request.get("top_logprobs") or 0}
-    if request.get("tools"):
-        body["tools"] = [{"type": "function", "function": tool} for tool in request["tools"]]
-    choice = request.get("tool_choice")
-    body["tool_choice"] = {"function": choice} if isinstance(choice, dict) else choice
-    return body
-
-
-def _as_response(completion_body: dict[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    (choice,) = completion_body["choices"]
-    message, finish_reason = choice["message"], choice["finish_reason"]
-    single = request.get("max_output_tokens") == 16
-    cut = finish_reason not in ("stop", "tool_calls") and not single
-    reason = "max_output_tokens" if finish_reason == "length" else finish_reason
-    usage = dict(completion_body["usage"])
-    return {
-        "id": completion_body["id"].replace("chatcmpl-", "resp_"),
-        "object": "response",
-        "created_at": 0,
-        "model": completion_body["model"],
-        "status": "incomplete" if cut else "completed",
-        "error": None,
-        "incomplete_details": {"reason": reason} if cut else None,
-        "output": list(_output(message, choice.get("logprobs"))),
-        "store": request.get("store", True),
-        "usage": {
-            "input_tokens": usage.get("prompt_tokens"),
-            "input_tokens_details": usage.get("prompt_tokens_details"),
-            "output_tokens": usage.get("completion_tokens"),
-            "output_tokens_details": usage.get("completion_tokens_details"),
-            "total_tokens": usage.get("total_tokens"),
-        },
-    }
-
-
-def _output(message: Mapping[str, Any], logprobs: Any) -> Iterator[dict[str, Any]]:
-    thoughts = message.get("reasoning_content") or message.get("reasoning")
-    if thoughts:
-        summary = [{"type": "summary_text", "text": thoughts}]
-        yield {"id": "rs_1", "type": "reasoning", "summary": summary}
-    for place, call in enumerate(message.get("tool_calls") or ()):
-        fields = {"id": f"fc_{place}", "type": "function_call", "call_id": call["id"]}
-        yield {**fields, **call["function"], "status": "completed"}
-    part: dict[str, Any] = {"type": "output_text", "text": message["content"], "annotations": []}
-    if logprobs:
-        part["logprobs"] = logprobs["content"]
-    if message.get("refusal"):
-        part = {"type": "refusal", "refusal": message["refusal"]}
-    if message["content"] is not None or message.get("refusal"):
-        head = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
-        yield {**head, "content": [part]}
-
-
-def response_events(response: dict[str, Any], _asked: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the events of a response that is streamed as OpenAI does; the last event holds the
-    whole response."""
-    begun: dict[str, Any] = response | {"status": "in_progress", "output": [], "usage": None}
-    yield _named_event("response.created", {"response": begun})
-    for index, item in enumerate(response["output"]):
-        place = {"output_index": index, "item_id": item["id"]}
-        yield _named_event("response.output_item.added", place | {"item": item | {"content": []}})
-        if item["type"] == "function_call":
-            for part in _words(item["arguments"]):
-                yield _named_event(
-                    "response.function_call_arguments.delta", place | {"delta": part}
-                )
-        for part in item.get("summary") or ():
-            for word in _words(part["text"]):
-                kind = "response.reasoning_summary_text.delta"
-                yield _named_event(kind, place | {"summary_index": 0, "delta": word})
-        for part in item.get("content") or ():
-            field = "refusal" if part["type"] == "refusal" else "text"
-            kind = f"response.{'output_text' if field == 'text' else field}.delta"
-            for word in _words(part[field]):
-                yield _named_event(kind, place | {"content_index": 0, "delta": word})
-        yield _named_event("response.output_item.done", place | {"item": item})
-    yield _named_event(f"response.{response['status']}", {"response": response})
-
-
-def _named_event(kind: str, data: Mapping[str, Any]) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n".encode()
-
-
-def _inner(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value: Any = fields.get(name)
-    return value if value else {}
+from textevolve.llm.testing.answers import Answer, call_deltas, thought_deltas
 
 
 def _words(text: str | None) -> list[str]:
     return re.findall(r"\s*\S+|\s+", text or "")
 
 
-SERVED_WIRES: Mapping[str, ServedWire] = {
-    "/responses": ServedWire(_response_chat, _as_response),
-}
-
-
 def as_stream(answer: Answer, request: Mapping[str, Any]) -> Answer:
-    """Convert an answer into a stream of events, if its body is a completion or a response."""
+    """Convert an answer into a stream of events, if its body is a completion."""
     if answer.status != 200 or answer.body is None:
         return answer
-    body = json.loads(answer.body)
-    write = response_events if body["object"] == "response" else _events
-    return replace(answer, events=tuple(write(body, request)))
+    return replace(answer, events=tuple(_events(json.loads(answer.body), request)))
 
 
 def _events(body: dict[str, Any], request: Mapping[str, Any]) -> Iterable[bytes]:

@@ -1,4 +1,4 @@
-"""The wires on which text is asked for: what each sends and reads, whole and streamed."""
+"""Chats: what is sent and read, whole and streamed."""
 
 import json
 from dataclasses import replace
@@ -9,11 +9,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, Response, ToolCall
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.llm.wire import CHAT, RESPONSES
 
-SCHEMA = json.dumps(
-    {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
-)
 TOOLS = json.dumps(
     [
         {
@@ -37,18 +33,11 @@ CONVERSATION = (
     Message("tool", ("The moon pulls.",), tool_call_id="call_1"),
 )
 TWO_CALLS = (("search", '{"query": "why tides come"}'), ("add", '{"one": 1, "other": 2}'))
-WIRES = {"chat": CHAT, "responses": RESPONSES}
-
-
-@pytest.fixture(params=WIRES)
-async def client(server: ScriptedServer, request: pytest.FixtureRequest):
-    async with OpenAIClient(server.url, "scripted", wire=WIRES[request.param]) as opened:
-        yield opened
 
 
 @pytest.fixture
-async def responses(server: ScriptedServer):
-    async with OpenAIClient(server.url, "scripted", wire=RESPONSES) as opened:
+async def client(server: ScriptedServer):
+    async with OpenAIClient(server.url, "scripted") as opened:
         yield opened
 
 
@@ -69,8 +58,6 @@ async def streamed(client: OpenAIClient, request: Request) -> tuple[Response, st
 async def test_a_chat_sends_its_tools_calls_and_results(server, client) -> None:
     await client(Request(messages=CONVERSATION, tools=TOOLS, tool_choice="search"))
     body = server.requests[-1]
-    if "input" in body:
-        return
     assert body["tools"] == json.loads(TOOLS)
     assert body["tool_choice"] == {"type": "function", "function": {"name": "search"}}
     called = {"name": "search", "arguments": '{"query": "tides"}'}
@@ -82,45 +69,6 @@ async def test_a_chat_sends_its_tools_calls_and_results(server, client) -> None:
         },
         {"role": "tool", "content": "The moon pulls.", "tool_call_id": "call_1"},
     ]
-
-
-async def test_what_the_wire_of_responses_sends(server, responses) -> None:
-    request = Request(
-        messages=CONVERSATION,
-        schema=SCHEMA,
-        temperature=0.5,
-        max_tokens=100,
-        seed=7,
-        top_logprobs=3,
-        tools=TOOLS,
-        tool_choice="auto",
-    )
-    await responses(request)
-    called = {"call_id": "call_1", "name": "search", "arguments": '{"query": "tides"}'}
-    assert server.requests[-1] == {
-        "model": "scripted",
-        "instructions": "You look things up.",
-        "input": [
-            {"role": "user", "content": "Why do tides come?"},
-            {"type": "function_call", **called},
-            {"type": "function_call_output", "call_id": "call_1", "output": "The moon pulls."},
-        ],
-        "store": False,
-        "text": {
-            "format": {
-                "type": "json_schema",
-                "name": "answer",
-                "schema": json.loads(SCHEMA),
-                "strict": True,
-            }
-        },
-        "temperature": 0.5,
-        "max_output_tokens": 100,
-        "top_logprobs": 3,
-        "include": ["message.output_text.logprobs"],
-        "tools": [{"type": "function", **json.loads(TOOLS)[0]["function"]}],
-        "tool_choice": "auto",
-    }
 
 
 async def test_an_answer_is_the_same_whole_and_streamed(server, client) -> None:
