@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from textevolve.bench.escalation import (
-    SpentOnItems,
     binomial_tail,
     coverage_risk_curve,
     select_threshold,
@@ -41,7 +40,7 @@ DEBATE = (1.0, 0.0, 1.0, 1.0, 1.0, 0.0)
 
 
 def spending(first, second):
-    return {"calls": SpentOnItems(first, second, second)}
+    return {"calls": (first, second, second)}
 
 
 CALLS = spending([3] * 6, [6] * 6)
@@ -172,7 +171,7 @@ def two_judges(draw):
     sure, first, second, cheap, dear = (
         np.array(column, float) for column in zip(*rows, strict=True)
     )
-    return sure, first, second, {"tokens": SpentOnItems(cheap, cheap + dear, dear)}
+    return sure, first, second, {"tokens": (cheap, cheap + dear, dear)}
 
 
 @given(two_judges())
@@ -187,9 +186,8 @@ def test_the_curve_goes_from_the_second_alone_to_the_first_alone(judged):
     assert (none.threshold, none.decided, every.decided) == (1.01, 0, sure.size)
     assert none.accuracy.value == pytest.approx(second.mean())
     assert none.difference.value == 0
-    assert none.tokens == pytest.approx(
-        (spent["tokens"].first + spent["tokens"].second).sum() / spent["tokens"].second.sum()
-    )
+    cheap, _, dear = spent["tokens"]
+    assert none.tokens == pytest.approx((cheap + dear).sum() / dear.sum())
     assert every.threshold == 0
     assert every.accuracy.value == pytest.approx(first.mean())
     assert every.error.value == pytest.approx(1 - first.mean())

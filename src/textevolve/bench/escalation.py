@@ -80,16 +80,6 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class SpentOnItems:
-    """The calls, tokens or cost of each item in three cases: the first judge decides alone, both
-    judges are called, or the second judge is called alone. NaN: unknown."""
-
-    first: Numbers
-    both: Numbers
-    second: Numbers
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """The test of one threshold. Among the `items` that the first judge would decide, `errors` are
     wrong. With the required confidence the true share of errors is at most `bound`."""
@@ -125,7 +115,7 @@ def coverage_risk_curve(
     certainty: Numbers,
     first_credits: Numbers,
     second_credits: Numbers,
-    spent: Mapping[str, SpentOnItems],
+    spent: Mapping[str, tuple[Numbers, Numbers, Numbers]],
     groups: Groups | None = None,
     *,
     thresholds: Sequence[float] | None = None,
@@ -133,13 +123,14 @@ def coverage_risk_curve(
 ) -> tuple[Point, ...]:
     """Return the figures at each threshold, the highest first, with intervals by group.
 
-    `spent`: the usage of each item, by the names of `SPENT`. `thresholds`: by default quantiles of
-    the certainty, which space the points evenly in coverage. A threshold that is chosen by this
-    curve must be reported on other items.
+    `spent`: by the names of `SPENT` the usage of each item if the first judge decides alone, if
+    both judges are called, and if the second is called alone; NaN: unknown. `thresholds`: by
+    default quantiles of the certainty, which space the points evenly in coverage. A threshold that
+    is chosen by this curve must be reported on other items.
     """
     sure, ours = paired(certainty, first_credits)
     theirs = vector(second_credits)
-    amounts = {n: [vector(v) for v in (s.first, s.both, s.second)] for n, s in spent.items()}
+    amounts = {name: [*map(vector, values)] for name, values in spent.items()}
     if thresholds is None:
         thresholds = _quantiles(sure)
     defined = ~(np.isnan(ours) & np.isnan(theirs))

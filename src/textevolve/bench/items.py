@@ -289,7 +289,7 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
         if key not in choices:
             raise InputError(
                 f"{where}: '{name}' must be a candidate's number from 1 to {candidates}, its letter"
-                f" or 'tie', not {_cut(value)}"
+                f" or 'tie', not {value!r:.40}"
             )
         return choices[key]
     try:
@@ -299,14 +299,9 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
     if len(numbers) != candidates:
         raise InputError(
             f"{where}: '{name}' must be a list of {candidates} finite numbers, one for each"
-            f" candidate, not {_cut(value)}"
+            f" candidate, not {value!r:.40}"
         )
     return tuple(numbers)
-
-
-def _cut(value: object) -> str:
-    quoted = repr(value)
-    return quoted if len(quoted) <= 40 else f"{quoted[:37]}..."
 
 
 # The formats, each as its authors publish it.
@@ -383,7 +378,7 @@ def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> 
     except ValueError:
         raise InputError(
             f"{where}: '{name}' must be pass or fail (or good, bad, true, false, yes, no), or a"
-            f" number, not {_cut(value)}; name other labels of good responses with --good"
+            f" number, not {value!r:.40}; name other labels of good responses with --good"
         ) from None
 
 
@@ -420,7 +415,7 @@ def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
     if name not in options or len(options) < 2:
         listing = f"{', '.join(options):.200}"
         raise InputError(
-            f"{where}: the expected answer {_cut(row['expected'])} is none of: {listing}"
+            f"{where}: the expected answer {row['expected']!r:.40} is none of: {listing}"
         )
     id = _take_name(row, "id", number)
     texts = (_write(row["state"]), _write(query.get("instructions")))

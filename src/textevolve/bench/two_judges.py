@@ -16,7 +16,6 @@ from textevolve.bench.escalation import (
     SPENT,
     THRESHOLDS,
     Point,
-    SpentOnItems,
     ThresholdSelection,
     coverage_risk_curve,
     mean_figure,
@@ -228,15 +227,16 @@ def weigh_escalation(
     )
 
 
-def _spent(items: Sequence[TwiceJudged], name: str) -> SpentOnItems:
-    """Return the calls, tokens or cost (`name`) of each item; NaN if unknown."""
+def _spent(items: Sequence[TwiceJudged], name: str) -> tuple[list[float], list[float], list[float]]:
+    """Return the calls, tokens or cost (`name`) of each item by the first judge, by both, and by
+    the second; NaN if unknown."""
 
-    def read(usages: Sequence[Usage | None]) -> list[float]:
-        amounts = [None if usage is None else getattr(usage, name) for usage in usages]
-        return [math.nan if value is None else float(value) for value in amounts]
+    def read(usage: Usage | None) -> float:
+        amount = None if usage is None else getattr(usage, name)
+        return math.nan if amount is None else float(amount)
 
-    return SpentOnItems(
-        first=read([item.first.usage for item in items]),
-        both=read([item.both for item in items]),
-        second=read([item.second.usage for item in items]),
+    return (
+        [read(item.first.usage) for item in items],
+        [read(item.both) for item in items],
+        [read(item.second.usage) for item in items],
     )

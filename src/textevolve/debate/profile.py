@@ -30,7 +30,8 @@ from textevolve.debate.candidate_order import CandidateOrder
 from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
-from textevolve.reach import allowed_path, is_there
+from textevolve.reach import is_there
+from textevolve.rows import read_text
 from textevolve.spec import explain, suggest
 from textevolve.texts.numbers import reject_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
@@ -422,15 +423,7 @@ def load_profile(name: str | Path) -> Profile:
             f"no profile '{name}'{suggest(str(name), list(shipped_profiles()))} (or give the path"
             " of a YAML file)"
         )
-    try:
-        text = Path(allowed_path(path)).read_text(encoding="utf-8")
-        return parse_profile(text, str(path), path.stem)
-    except OSError as error:
-        raise InputError(f"profile {path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"profile {path}: cannot be read (not UTF-8 text)") from error
-    except ValueError as error:  # a NUL in it
-        raise InputError(f"profile {name!r}: cannot be the name of a file") from error
+    return parse_profile(read_text(str(path)), str(path), path.stem)
 
 
 def parse_profile(text: str, source: str, name: str = "custom") -> Profile:

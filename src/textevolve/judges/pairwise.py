@@ -9,7 +9,7 @@ the strength of each candidate.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
@@ -29,6 +29,7 @@ from textevolve.llm.choice_logprobs import probability
 from textevolve.statistics.regression import logistic
 from textevolve.statistics.resampling import Array
 
+Pair: TypeAlias = tuple[int, int]
 AskPair: TypeAlias = Callable[[JudgeContext, str, int, int], Awaitable[AnswerOdds]]
 """A function that compares two candidates, which are named by their indices, and returns the
 log-odds that the first one is better. The text is the reference, empty if there is none."""
@@ -62,9 +63,15 @@ class Pairwise(ModelJudge):
     async def judge(self, context: JudgeContext) -> Judgement:
         if len(context.case.candidates) < 2:
             raise InputError("a pairwise judge needs at least two candidates")
-        table = _Comparisons(context, self.ask, await context.reference())
-        await table.compare_all()
-        return table.judgement()
+        reference = await context.reference()
+
+        async def compare(pair: Pair) -> tuple[AnswerOdds, AnswerOdds]:
+            forward = await self.ask(context, reference, *pair)
+            return forward, await self.ask(context, reference, *pair[::-1])
+
+        pairs = list(combinations(range(len(context.case.candidates)), 2))
+        outcomes = await context.each(pairs, compare)
+        return _weigh_pairs(context, dict(zip(pairs, outcomes, strict=True)))
 
 
 def ask_better(rubric: str) -> str:
@@ -74,63 +81,40 @@ def ask_better(rubric: str) -> str:
     return f"Which response does better what this rubric asks?\n{rubric}\n"
 
 
-class _Comparisons:
-    """Compares all pairs of candidates, and holds the log-odds of the first one of each pair from
-    both orders."""
+def _weigh_pairs(
+    context: JudgeContext, outcomes: Mapping[Pair, tuple[AnswerOdds, AnswerOdds] | Failure]
+) -> Judgement:
+    """Compute the scores from the answers in both orders. If a pair failed, they come from the
+    other pairs."""
+    count = len(context.case.candidates)
+    answers = {pair: both for pair, both in outcomes.items() if not isinstance(both, Failure)}
+    odds = {pair: (one.log_odds[0], -other.log_odds[0]) for pair, (one, other) in answers.items()}
+    wins = np.zeros((count, count))
+    for (a, b), both in odds.items():
+        wins[a, b] = probability(sum(both) / 2)
+        wins[b, a] = 1.0 - wins[a, b]
+    if count == 2 and odds:
+        mean = sum(odds[0, 1]) / 2
+        strengths, shares = np.array([mean, -mean]) / 2, wins.sum(axis=1)
+    else:
+        strengths = bradley_terry(wins)
+        shares = mean_wins(strengths)
 
-    def __init__(self, context: JudgeContext, ask: AskPair, reference: str) -> None:
-        self.context = context
-        self.ask = ask
-        self.reference = reference
-        self.asked: dict[tuple[int, int], tuple[float, float]] = {}
-        self.readings: dict[tuple[int, int], tuple[AnswerOdds, AnswerOdds]] = {}
-        self.failures: dict[tuple[int, int], Failure] = {}
-
-    async def compare_all(self) -> None:
-        """Compare all pairs; if a pair fails, the scores come from the other pairs."""
-        pairs = list(combinations(range(len(self.context.case.candidates)), 2))
-        outcomes = await self.context.each(pairs, lambda pair: self.compare(*pair))
-        for pair, outcome in zip(pairs, outcomes, strict=True):
-            if isinstance(outcome, Failure):
-                self.failures[pair] = outcome
-
-    async def compare(self, a: int, b: int) -> None:
-        forward = await self.ask(self.context, self.reference, a, b)
-        back = await self.ask(self.context, self.reference, b, a)
-        self.readings[a, b] = (forward, back)
-        self.asked[a, b] = (forward.log_odds[0], -back.log_odds[0])
-
-    def judgement(self) -> Judgement:
-        context = self.context
-        count = len(context.case.candidates)
-        wins = np.zeros((count, count))
-        for (a, b), odds in self.asked.items():
-            wins[a, b] = probability(sum(odds) / 2)
-            wins[b, a] = 1.0 - wins[a, b]
-        if count == 2 and self.asked:
-            mean = sum(self.asked[0, 1]) / 2
-            strengths, shares = np.array([mean, -mean]) / 2, wins.sum(axis=1)
-        else:
-            strengths = bradley_terry(wins)
-            shares = mean_wins(strengths)
-        outcomes = [self._outcome(j, float(strengths[j]), float(shares[j])) for j in range(count)]
-        comparisons = [
-            {"first": a, "second": b, "log_odds": list(o)} for (a, b), o in self.asked.items()
-        ]
-        return context.judgement(outcomes, comparisons=comparisons)
-
-    def _outcome(self, candidate: int, strength: float, share: float) -> EvaluationResult | Failure:
-        if not any(candidate in pair for pair in self.asked):
-            return next(f for pair, f in self.failures.items() if candidate in pair)
-        score = min(max(share, 0.0), 1.0)
-        readings = [
-            reading for pair, both in self.readings.items() if candidate in pair for reading in both
-        ]
-        odds = AnswerOdds(
-            (strength,), readings[0].emulated, sum(reading.cut for reading in readings)
-        )
+    def judge(candidate: int) -> EvaluationResult | Failure:
+        own = [outcome for pair, outcome in outcomes.items() if candidate in pair]
+        compared = [answer for both in own if not isinstance(both, Failure) for answer in both]
+        if not compared:
+            return next(outcome for outcome in own if isinstance(outcome, Failure))
+        strength, score = float(strengths[candidate]), min(max(float(shares[candidate]), 0.0), 1.0)
+        cut = sum(answer.cut for answer in compared)
+        told = AnswerOdds((strength,), compared[0].emulated, cut).told
         text = f"expected to win {score:.0%} of comparisons with the others"
-        return self.context.result(score, [text], odds.cut, log_odds=strength, **odds.told)
+        return context.result(score, [text], cut, log_odds=strength, **told)
+
+    comparisons = [
+        {"first": a, "second": b, "log_odds": list(both)} for (a, b), both in odds.items()
+    ]
+    return context.judgement(list(map(judge, range(count))), comparisons=comparisons)
 
 
 PRIOR = 0.1

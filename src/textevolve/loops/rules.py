@@ -33,8 +33,8 @@ from textevolve.evaluation import (
 )
 from textevolve.llm.token_count import count_tokens
 from textevolve.loops.attempt import instructions_of
-from textevolve.reach import allowed_path
 from textevolve.rows import read_text
+from textevolve.rows.content import parse_json
 from textevolve.spec import Frozen
 from textevolve.texts.patterns import compile_pattern, is_found, search_apart
 from textevolve.texts.prose import split_words
@@ -166,12 +166,8 @@ class JsonSchema(_Rule):
         """
         self._read = self.schema_
         if self.file is not None:
-            path = folder / self.file
-            try:
-                self._read = json.loads(Path(allowed_path(path)).read_text(encoding="utf-8-sig"))
-            except (OSError, ValueError, RecursionError) as error:
-                reason = getattr(error, "strerror", None) or "not JSON"
-                raise InputError(f"file {path}: cannot be read ({reason})") from None
+            path = str(folder / self.file)
+            self._read = parse_json(read_text(path), f"file {path}", "schema")
         check_schema(self._read, self.file or "schema")
 
     @property
@@ -460,8 +456,6 @@ def load_rules(path: str | Path) -> Rules:
     Raises:
         InputError: the file cannot be used; names file, line and reason.
     """
-    if isinstance(path, str) and "\0" in path:
-        raise InputError(f"rules {path!r}: cannot be the name of a file")
     return parse_rules(read_text(str(path)), str(path), Path(path).parent)
 
 

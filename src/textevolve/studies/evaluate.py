@@ -33,7 +33,7 @@ from textevolve.evaluation import (
     check_case,
     empty_default,
     failure_of,
-    mend_texts,
+    mend_text,
     refer_to_images,
 )
 from textevolve.evaluators import (
@@ -78,7 +78,6 @@ from textevolve.studies.judged_report import (
     describe_deciders,
     describe_verdict,
     facts_of,
-    plain_text,
     show_case,
     write_line,
 )
@@ -393,7 +392,7 @@ def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> Deba
 
 
 def find_row(judged: Judged) -> Row:
-    place = str(judged.index), judged.index, plain_text(str(judged.case.id))
+    place = str(judged.index), judged.index, mend_text(str(judged.case.id))
     if isinstance(judged, DebateResult):
         if judged.stopped == "budget":
             limit = judged.failure.reason if judged.failure else describe_limit(judged)
@@ -434,16 +433,14 @@ def decode(body: bytes) -> Judged:
 
 
 def _storable(case: Case) -> Case:
-    """Return the case in a form that JSON can hold: the fields of an invalid case may not be
-    texts."""
+    """Return the case with texts alone: those of an invalid case may be anything."""
     return replace(
         case,
-        id=plain_text(str(case.id)),
-        input=plain_text(str(case.input)),
-        candidates=tuple(plain_text(str(text)) for text in case.candidates),
-        reference=None if case.reference is None else plain_text(str(case.reference)),
-        context=None if case.context is None else plain_text(str(case.context)),
-        parameters=mend_texts(dict(case.parameters)),
+        id=str(case.id),
+        input=str(case.input),
+        candidates=tuple(map(str, case.candidates)),
+        reference=None if case.reference is None else str(case.reference),
+        context=None if case.context is None else str(case.context),
     )
 
 

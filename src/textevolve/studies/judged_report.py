@@ -63,12 +63,6 @@ def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
     return _debate_rows(judged) if isinstance(judged, DebateResult) else _judged_rows(judged)
 
 
-def plain_text(text: str) -> str:
-    """Return the text with half surrogate pairs, which no file format can hold, written as
-    escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def _trajectory_row(case: Case) -> ResultRow:
     return {} if case.trajectory is None else case.trajectory.as_row()
 
@@ -76,7 +70,7 @@ def _trajectory_row(case: Case) -> ResultRow:
 def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
     metrics = result_metrics(result)
     candidates = result.case.candidates
-    identity: ResultRow = {"index": result.index, "id": plain_text(result.case.id)}
+    identity: ResultRow = {"index": result.index, "id": result.case.id}
     identity |= _trajectory_row(result.case)
     case_fields: ResultRow = {
         "coverage": metrics["coverage"],
@@ -85,7 +79,7 @@ def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
         "voters": metrics["voters"][-1] if metrics["voters"] else None,
         "certainty": metrics["certainty"],
         "status": metrics["status"],
-        "reason": plain_text(reason(result)) or None,
+        "reason": reason(result) or None,
         "winner_changes": metrics["winner_changes"] if result.scored else None,
         "case_calls": metrics["calls"],
         "case_tokens": metrics["tokens"],
@@ -98,7 +92,7 @@ def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
         yield {
             **identity,
             "candidate": j + 1,
-            "text": plain_text(text),
+            "text": text,
             **image_fields(result.case, j),
             "score": metrics["scores"][j],
             "s_norm": metrics["s_norm"][j],
@@ -108,7 +102,7 @@ def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
             "spread": metrics["spread"][j] if metrics["spread"] else None,
             "round_one_s_norm": metrics["round_one"][j],
             **case_fields,
-            "feedback": plain_text(str(result.feedback[j])) or None,
+            "feedback": str(result.feedback[j]) or None,
             **component_scores,
         }
     if not candidates:
@@ -119,13 +113,13 @@ def _record(judged: JudgedCase) -> ResultRow:
     """Return a case with its complete judgement as JSON-ready data."""
     return {
         "index": judged.index,
-        "id": plain_text(judged.case.id),
-        "input": plain_text(judged.case.input),
+        "id": judged.case.id,
+        "input": judged.case.input,
         **image_fields(judged.case),
         **_trajectory_row(judged.case),
         "best": judged.best,
         "candidates": [
-            {"text": plain_text(text), **_candidate_images(judged.case, j), **_outcome(outcome)}
+            {"text": text, **_candidate_images(judged.case, j), **_outcome(outcome)}
             for j, (text, outcome) in enumerate(
                 zip(judged.case.candidates, judged.result, strict=False)
             )
@@ -137,7 +131,7 @@ def _record(judged: JudgedCase) -> ResultRow:
 
 
 def _judged_rows(judged: JudgedCase) -> Iterator[ResultRow]:
-    identity: ResultRow = {"index": judged.index, "id": plain_text(judged.case.id)}
+    identity: ResultRow = {"index": judged.index, "id": judged.case.id}
     identity |= _trajectory_row(judged.case)
     if not judged.case.candidates:
         failure_reason = judged.failure.reason if judged.failure else None
@@ -147,7 +141,7 @@ def _judged_rows(judged: JudgedCase) -> Iterator[ResultRow]:
         yield {
             **identity,
             "candidate": j + 1,
-            "text": plain_text(text),
+            "text": text,
             **image_fields(judged.case, j),
             "score": outcome_fields["score"],
             "log_odds": outcome_fields.get("log_odds"),
@@ -180,13 +174,13 @@ def _candidate_images(case: Case, candidate: int) -> ResultRow:
 
 def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:
     if isinstance(outcome, Failure):
-        return {"score": None, "status": outcome.kind, "reason": plain_text(outcome.reason)}
+        return {"score": None, "status": outcome.kind, "reason": outcome.reason}
     return {
         "score": outcome.score,
         "log_odds": outcome.metadata.get("log_odds"),
         "passed": outcome.passed,
         "status": "scored",
-        "feedback": plain_text(outcome.feedback) or None,
+        "feedback": outcome.feedback or None,
         **{name: outcome.metadata[name] for name in OF_CASCADES if name in outcome.metadata},
     }
 
