@@ -123,14 +123,16 @@ def test_mlflow_has_each_score_of_a_trace_once(tool, cli, monkeypatch):
 
 def test_rows_with_span_ids_are_annotated_and_the_others_are_counted(tool, cli, model, home):
     span, head = "1234567812345678", "input,output,span_id,trace_id\nWhy?,So.,"
-    (home / "rows.csv").write_text(f"{head}{span},ab\nWhen?,Now.,,\n")
+    (home / "rows.csv").write_text(f"{head}{span},ab\nWhen?,Now.,,\nWho?,I.,{span[::-1]},\n")
     run = ("evaluate", "rows.csv", "-m", model, "--annotate", f"phoenix:{tool.url}")
     for judge, chosen in (("probe+rules", ("--judge", "probe+rules")), ("debate", ())):
         ended = cli(*run, *chosen)
-        assert ended.err.endswith("\n1 score sent to phoenix, 1 without a span id\n")
+        assert ended.err.endswith("\n2 scores sent to phoenix, 1 without the ids of a span\n")
         _, annotation = tool.annotations.pop((span, judge, "textevolve"))
         assert annotation["label"] in ("passed", "failed")
-    assert cli("runs", "annotate", "last", f"mlflow:{tool.url}").code == 0
+    ended = cli("runs", "annotate", "last", f"mlflow:{tool.url}")
+    assert ended.code == 0
+    assert "1 score sent to mlflow, 2 without the ids of a span" in ended.err + ended.out
     assert [each["span_id"] for each in tool.assessments["tr-ab"].values()] == [span]
 
 

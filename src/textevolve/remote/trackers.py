@@ -90,11 +90,11 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
         )
     async with aclosing(open_tracker(target, settings)) as service:
         send = _send_to_mlflow if service.name == MLFLOW else _send_to_phoenix
-        sent = [each for each in annotations if each.span]
+        sent = [a for a in annotations if a.span and (a.trace or service.name == PHOENIX)]
         await send(service, run.id, sent)
     line = f"{wording.count(len(sent), 'score')} sent to {service.name}"
     missing = len(annotations) - len(sent)
-    return f"{line}, {missing:,} without a span id" if missing else line
+    return f"{line}, {missing:,} without the ids of a span" if missing else line
 
 
 async def _send_to_phoenix(
