@@ -13,6 +13,7 @@ from textevolve.api.results import attach_run
 from textevolve.evaluation import Figure
 from textevolve.report.data import plain
 from textevolve.store.repository import open_store
+from textevolve.studies.aggregates import collect_figures
 from textevolve.studies.evaluate_spec import EvaluateSpec
 from textevolve.studies.kinds import KINDS, find_study
 from textevolve.studies.reporting import make_data
@@ -42,6 +43,17 @@ def test_results_of_all_kinds_have_one_shape(home):
             seen.setdefault(study.kind, {}).update(result.aggregates)
     assert len(seen) == 19
     assert all(seen[kind][name].low is not None for kind, name in INTERVALS.items())
+
+
+def test_variants_may_have_names_of_fields():
+    ends = {"difference": 0.1, "low": 0, "high": 1, "items": 2}
+    means = [{"variant": "low", "scored": 3, "mean": {"value": 1, "low": 0, "high": 2}}]
+    data = {"variants": means, "differences": {"value": ends, "low": ends, "judge": ends}}
+    figures = dict(collect_figures({**data, "judge": {"x": 1}, "rows": [{"n": 1}, {"n": 2}]}))
+    assert figures["variants.low.mean"] == Figure(1, 0, 2, 3)
+    named = {f"differences.{name}": Figure(0.1, 0, 1, 2) for name in ("value", "low", "judge")}
+    assert named.items() <= figures.items()
+    assert len(figures) == 2 + 3 * 2
 
 
 def test_a_result_without_a_record_has_a_run(model, home):

@@ -222,8 +222,8 @@ LABELS = ("variant", "name", "family")
 """Names in the data of runs: of a value that may have an interval; of the number of records or
 items behind it; of the first field of a list's members if they have figures."""
 _NUMBERS = (int, float)
-OMITTED = ("parameters", "judge", "seed", "low", "high", "interval")
-"""Parts of the data that are no figures: inputs, and the ends of intervals."""
+OMITTED = ("parameters", "judge")  # parts of the data that are inputs
+PLAIN = ("low", "high", "of", "seed")  # numbers that are no figures by themselves
 
 
 def aggregates_data(by_variant: Mapping[str, Aggregates]) -> dict[str, Any]:
@@ -243,19 +243,20 @@ def collect_figures(data: Any, path: str = "", size: Any = None) -> Iterator[tup
     """Yield the figures in the plain data of a run by their paths, such as `usage.cost`, with their
     intervals. Lists whose members have no labels hold rows, which are no figures. `size`: the
     number of items in the data that contains `data`."""
-    if type(data) in _NUMBERS:
+    if type(data) in _NUMBERS and path.rpartition(".")[2] not in PLAIN:
         yield path, Figure(data)
     parts = _name_parts(data)
     own_size = next((n for n in map(parts.get, SIZES) if type(n) in _NUMBERS), None)
     ends = _name_parts(parts.get("interval") or parts)
-    value = next((name for name in VALUES if name in parts and "low" in ends), None)
+    values = (name for name in VALUES if type(parts.get(name, "")) not in (str, dict))
+    value = next(values, None) if "low" in ends else None  # variants may have these names
     if value:
         n = size if own_size is None else own_size
         yield path, Figure(parts[value], ends["low"], ends["high"], n if n is None else int(n))
     for name, part in parts.items():
         if f"{name}_interval" in parts:
             part = {"value": part, "interval": parts[f"{name}_interval"]}
-        if name not in (*OMITTED, *((value, *SIZES) if value else ())):
+        if name != value and (path or name not in OMITTED):
             yield from collect_figures(part, f"{path}.{name}" if path else name, own_size)
 
 
@@ -267,4 +268,5 @@ def _name_parts(data: Any) -> Mapping[str, Any]:
     members = cast("list[Any]", data if isinstance(data, list) else [])
     rows = map(_name_parts, members)
     labelled = {row[name]: row for row in rows for name in [*row][:1] if name in LABELS}
-    return labelled or dict(zip(("low", "high"), members, strict=False))
+    numbers = (member for member in members if type(member) in _NUMBERS)
+    return labelled or dict(zip(("low", "high"), numbers, strict=False))
