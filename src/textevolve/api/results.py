@@ -84,8 +84,11 @@ class CaseResult(Result):
 def attach_run(result: T, run: RunRecord, records: Sequence[Any]) -> T:
     """Give a result its run, and what it computes from the run's records; return the result."""
     if isinstance(result, Result):
-        rows, figures = partial(_read_rows, run, records), partial(_read_figures, run, records)
-        vars(result).update(run=run.id, _rows=rows, _figures=figures)
+        vars(result).update(
+            run=run.id,
+            _rows=partial(_read_rows, run, records),
+            _figures=partial(_read_figures, run, records),
+        )
     return result
 
 

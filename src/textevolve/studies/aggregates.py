@@ -239,25 +239,26 @@ def aggregates_data(by_variant: Mapping[str, Aggregates]) -> dict[str, Any]:
     return {**sums.pop("", {}), "variants": sums}
 
 
-def collect_figures(data: Any, path: str = "", size: Any = None) -> Iterator[tuple[str, Figure]]:
+def collect_figures(
+    data: Any, path: str = "", size: int | None = None
+) -> Iterator[tuple[str, Figure]]:
     """Yield the figures in the plain data of a run by their paths, such as `usage.cost`, with their
     intervals. Lists whose members have no labels hold rows, which are no figures. `size`: the
     number of items in the data that contains `data`."""
     if type(data) in _NUMBERS and path.rpartition(".")[2] not in PLAIN:
         yield path, Figure(data)
     parts = _name_parts(data)
-    own_size = next((n for n in map(parts.get, SIZES) if type(n) in _NUMBERS), None)
+    sizes = [int(parts[name]) for name in SIZES if type(parts.get(name)) in _NUMBERS]
     ends = _name_parts(parts.get("interval") or parts)
     values = (name for name in VALUES if type(parts.get(name, "")) not in (str, dict))
     value = next(values, None) if "low" in ends else None  # variants may have these names
     if value:
-        n = size if own_size is None else own_size
-        yield path, Figure(parts[value], ends["low"], ends["high"], n if n is None else int(n))
+        yield path, Figure(parts[value], ends["low"], ends["high"], [*sizes, size][0])
     for name, part in parts.items():
         if f"{name}_interval" in parts:
             part = {"value": part, "interval": parts[f"{name}_interval"]}
         if name != value and (path or name not in OMITTED):
-            yield from collect_figures(part, f"{path}.{name}" if path else name, own_size)
+            yield from collect_figures(part, f"{path}.{name}" if path else name, [*sizes, None][0])
 
 
 def _name_parts(data: Any) -> Mapping[str, Any]:

@@ -236,8 +236,6 @@ def data(_spec: AssertionsSpec, summary: Assertions) -> Mapping[str, Any]:
     return {
         "assertions": len(summary.assertions),
         **{name.replace(" ", "_"): number for name, number in summary.counts.items()},
-        "mean": summary.figures.mean,
-        "pass_rate": summary.figures.pass_rate,
         "usage": summary.usage,
         "tests": [row for assertion in summary.assertions for row in flatten(assertion)],
     }

@@ -193,7 +193,6 @@ def flatten(rate: RateReport) -> Iterator[Mapping[str, Any]]:
 
 
 STUDY = Study(
-    aggregates=True,
     spec=RatesSpec,
     cases=read_cases,
     asks=lambda _: Asks(),
