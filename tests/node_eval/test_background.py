@@ -110,7 +110,27 @@ def test_only_nodes_of_the_targets_are_judged():
     assert list(results) == ["b"]
 
 
-def test_an_async_evaluator_that_takes_too_long_is_cancelled():
+@pytest.mark.parametrize("background", [False, True])
+def test_a_hanging_evaluator_is_left_behind_and_asked_no_more_after_three_times(background):
+    release = threading.Event()
+    try:
+        hangs = Says("hangs", lambda _: release.wait(20), timeout=0.05, background=background)
+        results = judge(Says("first", FINE), hangs, Says("last", FINE), number=5)
+    finally:
+        release.set()
+    failures = [one["hangs"] for one in results]
+    assert [one for one in failures if one.kind == "failed"] == [
+        Failure("failed", "no answer within 0.05 s")
+    ] * sum(one.kind == "failed" for one in failures)
+    assert (
+        failures[-1] == Failure("skipped", "left out: the evaluator gave no answer 3 times")
+        or background
+    )
+    assert all(one["first"] == one["last"] == FINE for one in results)
+
+
+def test_an_async_evaluator_that_takes_too_long_is_cancelled(monkeypatch):
+    monkeypatch.setattr("textevolve.node_eval.background.GRACE", 20)
     cancelled = []
 
     async def wait():
@@ -216,9 +236,9 @@ def test_threads_end_when_there_is_nothing_to_do(monkeypatch):
         run_nodes(monitor, 2)
         assert monitor.drain_sync(20)
         deadline = time.monotonic() + 30
-        while monitor._background._quick.threads and time.monotonic() < deadline:
+        while monitor._background._quick.workers and time.monotonic() < deadline:
             time.sleep(0.005)
-        assert not monitor._background._quick.threads
+        assert not monitor._background._quick.workers
     del monitor
 
 

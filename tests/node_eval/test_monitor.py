@@ -258,15 +258,15 @@ def test_feedback_names_who_was_not_content():
 
 # Whatever evaluators do, the agent does what it did.
 
-OUTCOMES = ["fine", "none", "nan", "raise", "exit", "spoil", "await", "await raise", "await hang"]
+OUTCOMES = ["fine", "none", "nan", "raise", "exit", "spoil", "hang", "await", "await raise"]
 
 
 class Unruly(NodeEvaluator):
     timeout = 0.02
 
-    def __init__(self, name, kinds):
+    def __init__(self, name, kinds, release):
         super().__init__(name)
-        self.kinds, self.calls = kinds, 0
+        self.kinds, self.release, self.calls = kinds, release, 0
 
     def evaluate(self, history):
         self.calls += 1
@@ -276,6 +276,8 @@ class Unruly(NodeEvaluator):
             raise OddError
         if kind == "exit":
             raise SystemExit
+        if kind == "hang":
+            self.release.wait(20)
         if kind == "spoil":
             history.entries[-1][-1].input_state.clear()
             state.clear()
@@ -285,7 +287,7 @@ class Unruly(NodeEvaluator):
         return {"none": None, "nan": EvaluationResult(float("nan"), True)}.get(kind, FINE)
 
     async def later(self, kind):
-        await asyncio.sleep(20 if kind == "await hang" else 0)
+        await asyncio.sleep(0)
         if kind == "await raise":
             raise OddError
         return FINE
@@ -326,11 +328,16 @@ def execute(graph, wrap):
 @settings(max_examples=25, deadline=None)
 @given(graphs(), st.lists(st.lists(st.sampled_from(OUTCOMES), min_size=1), max_size=4))
 def test_evaluators_never_change_what_the_agent_does(graph, kinds):
-    evaluators = [Unruly(f"e{n}", kind) for n, kind in enumerate(kinds)]
-    with Monitor(evaluators) as monitor:
+    release = threading.Event()
+    evaluators = [Unruly(f"e{n}", kind, release) for n, kind in enumerate(kinds)]
+    monitor = Monitor(evaluators)
+    try:
         watched = execute(graph, lambda n, node: monitor.node(GENERATE, name=f"n{n}")(node))
         assert watched == execute(graph, lambda _, node: node)
         assert monitor.drain_sync(20)
+    finally:
+        release.set()
+        monitor.close(5)
     items = list(monitor.history.items)
     assert [item.node for item in items] == [f"n{n}" for n in range(len(graph))]
     for item in items:

@@ -2,8 +2,8 @@
 waiting for results.
 
 Quick evaluators run on one thread, one after another; slow ones run concurrently. Async evaluators
-share one event loop, for which their thread waits. Only async evaluators have a time limit: a
-function that hangs cannot be stopped, and occupies its thread.
+share one event loop, for which their thread waits. An evaluator that hangs cannot be stopped: its
+thread is abandoned, and another thread replaces it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import inspect
 import logging
 import threading
 import weakref
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from math import inf
 from time import monotonic
@@ -42,8 +43,18 @@ NAP, NAPS = 0.01, 50
 """An idle thread sleeps for `NAP` seconds and checks the queue, up to `NAPS` times, so that the
 agent need not wake it for each node; then it ends."""
 
+GRACE = 1.0
+"""The seconds by which an async evaluator may exceed its time limit before its event loop is
+abandoned."""
+
+WATCH = 0.05
+"""The seconds between two checks for hanging evaluators, while code waits for results."""
+
 EXIT_WAIT = 5.0
 """The seconds for which the end of the program waits for unfinished evaluations."""
+
+MOST_HANGS = 3
+"""The number of hangs after which an evaluator is no longer called."""
 
 log = logging.getLogger("textevolve.node_eval")
 Plan = tuple[tuple[tuple[NodeEvaluator, ...], bool], ...]
@@ -55,45 +66,72 @@ evaluating: ContextVar[bool] = ContextVar("evaluating", default=False)
 agent's."""
 
 
-Task = tuple[EvaluationJob, tuple[NodeEvaluator, ...]]
-"""A node, and the evaluators that judge it, one after another."""
+@dataclass(slots=True, eq=False)
+class EvaluatorTask:
+    """The task to run evaluators on a node, one after another; each is removed when it has ended.
+    `started`: when the first one began, on the monotonic clock. `future`: the evaluator's work on
+    the event loop; None if it is not async."""
+
+    job: EvaluationJob
+    evaluators: list[NodeEvaluator]
+    started: float = 0.0
+    future: Future[NodeOutcome] | None = None
 
 
 class Lane:
-    """A queue of tasks, and at most `most` threads that run them in order. The caller must hold the
-    lock to change the queue."""
+    """A queue of tasks, and at most `threads` threads that run them in order. The caller must hold
+    the lock to change the queue and the threads."""
 
-    def __init__(self, run: Callable[[Task], None], lock: Any, most: int) -> None:
-        self.queue: deque[Task] = deque()
+    def __init__(
+        self, run: Callable[[Lane, object, EvaluatorTask], None], lock: Any, threads: int
+    ) -> None:
+        self.queue: deque[EvaluatorTask] = deque()
+        self.workers: dict[object, EvaluatorTask | None] = {}
         self.news = threading.Condition(lock)
-        self.threads = self._idle = 0
-        self._run_task, self._most = run, most
+        self._run_task, self._threads = run, threads
 
     def start(self) -> None:
         """Start a thread for the queued tasks, if there are fewer than the maximum."""
-        if len(self.queue) > self._idle and self.threads < self._most:
-            thread = threading.Thread(target=self._work, name="textevolve-nodes", daemon=True)
+        idle = sum(task is None for task in self.workers.values())
+        if len(self.queue) > idle and len(self.workers) < self._threads:
+            worker = object()
+            thread = threading.Thread(
+                target=self._work, args=(worker,), name="textevolve-nodes", daemon=True
+            )
             with suppress(RuntimeError):  # no more threads, or the interpreter is ending
                 thread.start()
-                self.threads += 1
+                self.workers[worker] = None
 
-    def _work(self) -> None:
+    def _work(self, worker: object) -> None:
         evaluating.set(True)
-        while (task := self._take()) is not None:
-            self._run_task(task)
+        while (task := self._take(worker)) is not None:
+            self._run_task(self, worker, task)
 
-    def _take(self) -> Task | None:
-        """Return the next task; None if the thread is to end, because it was idle."""
+    def _take(self, worker: object) -> EvaluatorTask | None:
+        """Return the next task; None if the thread is to end, because it was idle or was
+        abandoned."""
         with self.news:
-            naps = 0
-            while not self.queue and naps < NAPS:
-                naps, self._idle = naps + 1, self._idle + 1
-                self.news.wait(NAP)
-                self._idle -= 1
-            if self.queue:
-                return self.queue.popleft()
-            self.threads -= 1
+            for pause in (0.0, *[NAP] * NAPS):
+                if pause and worker in self.workers:
+                    self.workers[worker] = None
+                    self.news.wait(pause)
+                if worker not in self.workers:
+                    return None
+                if self.queue:
+                    task = self.workers[worker] = self.queue.popleft()
+                    task.started = monotonic()
+                    return task
+            del self.workers[worker]
             return None
+
+    def close(self) -> None:
+        """End each thread after its current task, and drop the queued tasks."""
+        for task in self.workers.values():
+            if task is not None and task.future is not None:
+                task.future.cancel()
+        self.queue.clear()
+        self.workers.clear()
+        self.news.notify_all()
 
 
 @cache
@@ -106,8 +144,8 @@ def _shared_loop() -> BackgroundLoop:
 class Background:
     """The queues and threads that evaluate nodes. `limits`: of copied results. `queue_size`: the
     number of nodes that may wait for quick evaluators, and of slow evaluations that may wait; more
-    are dropped. `timeout`: the seconds allowed for an async evaluation. `concurrency`: the number
-    of concurrent slow evaluations."""
+    are dropped. `timeout`: the seconds allowed for one evaluation. `concurrency`: the number of
+    concurrent slow evaluations."""
 
     def __init__(
         self, *, limits: SnapshotLimits, queue_size: int, timeout: float, concurrency: int
@@ -115,6 +153,7 @@ class Background:
         self.limits, self.queue_size = limits, queue_size
         self.timeout, self.concurrency = timeout, concurrency
         self.dropped = self.failed = 0
+        self._hangs: Counter[str] = Counter()
         self._warned: set[str] = set()
         self._closed = False
         self._begin()
@@ -125,12 +164,13 @@ class Background:
         self.lock = threading.RLock()
         self.unfinished: set[EvaluationJob] = set()
         self._changed = threading.Condition(self.lock)
-        self._awaited: set[Future[NodeOutcome]] = set()
         self._quick = Lane(self._run, self.lock, 1)
         self._slow = Lane(self._run, self.lock, self.concurrency)
 
     def put(self, job: EvaluationJob, plan: Plan) -> None:
         """Queue the evaluations of a node. If a queue is full, they are recorded as skipped."""
+        if self._quick.queue or self._slow.queue:
+            self._give_up_overdue()
         with self.lock:
             for evaluators, slow in plan:
                 lane, reason = self._slow if slow else self._quick, ""
@@ -150,44 +190,46 @@ class Background:
                 else:
                     job.missing |= {id(evaluator): evaluator for evaluator in evaluators}
                     self.unfinished.add(job)
-                    lane.queue.append((job, evaluators))
+                    lane.queue.append(EvaluatorTask(job, list(evaluators)))
                     lane.start()
 
-    def _run(self, task: Task) -> None:
-        job, evaluators = task
-        for evaluator in evaluators:
-            if id(evaluator) in job.missing:  # not closed meanwhile
-                self.settle(job, evaluator, self._evaluate(job, evaluator))
+    def _run(self, lane: Lane, worker: object, task: EvaluatorTask) -> None:
+        """Run the evaluators of a task on one of the lane's threads."""
+        while task.evaluators:
+            evaluator = task.evaluators[0]
+            outcome = self._evaluate(task, evaluator)
+            with self.lock:
+                if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
+                    return
+                del task.evaluators[0]
+                task.started, task.future = monotonic(), None
+            self.settle(task.job, evaluator, outcome)
 
-    def _evaluate(self, job: EvaluationJob, evaluator: NodeEvaluator) -> NodeOutcome:
+    def _evaluate(self, task: EvaluatorTask, evaluator: NodeEvaluator) -> NodeOutcome:
+        if self._hangs[evaluator.name] >= MOST_HANGS:
+            return Failure("skipped", f"left out: the evaluator gave no answer {MOST_HANGS} times")
         try:
-            outcome: Any = evaluator.evaluate(job.see())
+            outcome: Any = evaluator.evaluate(task.job.see())
             if type(outcome) is EvaluationResult or not inspect.isawaitable(outcome):
                 return check_outcome(outcome, self.limits)
-            future = _shared_loop().submit(self._ask(evaluator, outcome))
-            self._awaited.add(future)
-            try:
-                return future.result()
-            finally:
-                self._awaited.discard(future)
+            with self.lock:
+                task.future = _shared_loop().submit(self._ask(evaluator, outcome))
+            return task.future.result()
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
             return as_failure(error)
 
     async def _ask(self, evaluator: NodeEvaluator, awaitable: Awaitable[object]) -> NodeOutcome:
         evaluating.set(True)
-        seconds = getattr(evaluator, "timeout", None) or self.timeout
-        limit = asyncio.timeout(seconds)
+        limit = asyncio.timeout(self.limit_of(evaluator))
         try:
             async with limit:
                 return check_outcome(await awaitable, self.limits)
         except BaseException as error:  # noqa: BLE001  an evaluator may raise anything
-            if limit.expired():
-                return Failure("failed", f"no answer within {seconds:g} s")
-            return as_failure(error)
+            return self._no_answer(evaluator) if limit.expired() else as_failure(error)
 
     def settle(self, job: EvaluationJob, evaluator: NodeEvaluator, outcome: NodeOutcome) -> None:
-        """Record an evaluator's first outcome for a node. After the monitor was closed, an
-        evaluator may still return a second one, which is ignored."""
+        """Record an evaluator's first outcome for a node; an evaluator that was abandoned may still
+        return a second one, which is ignored."""
         failure = outcome if isinstance(outcome, Failure) and outcome.kind == "failed" else None
         if failure and id(evaluator) in job.missing:
             # Without the lock: what writes the log may take its time, and the agent would wait.
@@ -204,17 +246,52 @@ class Background:
                 self.unfinished.discard(job)
             self._changed.notify_all()
 
+    def limit_of(self, evaluator: NodeEvaluator) -> float:
+        return getattr(evaluator, "timeout", None) or self.timeout
+
+    def _no_answer(self, evaluator: NodeEvaluator) -> Failure:
+        return Failure("failed", f"no answer within {self.limit_of(evaluator):g} s")
+
+    def _give_up_overdue(self) -> None:
+        """Record failures for evaluators that hang. It is called while code waits for results, and
+        when new nodes arrive."""
+        with self.lock:
+            overdue = [*self._leave_behind(self._quick), *self._leave_behind(self._slow)]
+        for job, evaluator in overdue:
+            self._hangs[evaluator.name] += 1
+            self.settle(job, evaluator, self._no_answer(evaluator))
+
+    def _leave_behind(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
+        """Abandon the threads whose evaluator has exceeded its time, and the event loop if an
+        evaluator blocks it. Yield each such evaluator with its node; other threads take over their
+        remaining evaluators."""
+        for worker, task in list(lane.workers.items()):
+            if task is None or not task.evaluators:
+                continue
+            evaluator = task.evaluators[0]
+            grace = 0.0 if task.future is None else GRACE  # an async one is cancelled before
+            if monotonic() - task.started > self.limit_of(evaluator) + grace:
+                if task.future is not None:
+                    _shared_loop.cache_clear()
+                del lane.workers[worker]
+                if rest := task.evaluators[1:]:
+                    lane.queue.appendleft(EvaluatorTask(task.job, rest))
+                lane.start()
+                yield task.job, evaluator
+
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """Return whether the condition `done` becomes true within `timeout` seconds; it is checked
         after each outcome."""
         until = inf if timeout is None else monotonic() + timeout
-        with self._changed:
-            self._quick.news.notify()
-            while not done():
+        while not done():
+            self._give_up_overdue()
+            with self._changed:
+                self._quick.news.notify()
                 left = until - monotonic()
                 if evaluating.get() or left <= 0:  # an evaluator would wait for itself
-                    return False
-                self._changed.wait(min(threading.TIMEOUT_MAX, left))
+                    return done()
+                if not done():
+                    self._changed.wait(min(WATCH, left))
         return True
 
     async def wait_async(self, done: Callable[[], bool], timeout: float | None) -> bool:
@@ -230,13 +307,13 @@ class Background:
         return not self.unfinished
 
     def close(self, timeout: float | None) -> bool:
-        """Wait up to `timeout` seconds for unfinished evaluations, and return whether all have an
-        outcome. The others are recorded as skipped; the threads end after their current task."""
+        """Wait up to `timeout` seconds for unfinished evaluations, then end the threads; return
+        whether all have an outcome. The others are recorded as skipped."""
         self.wait(self.is_done, timeout)
         with self.lock:
             finished, self._closed = self.is_done(), True
-            for future in list(self._awaited):
-                future.cancel()
+            self._quick.close()
+            self._slow.close()
             self._abandon(self.unfinished, "the monitor was closed before")
         return finished
 
