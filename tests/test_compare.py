@@ -125,7 +125,7 @@ def test_each_judge_and_metric_is_a_column_and_one_decides(cli, few, model):
 
 
 def test_a_difference_of_scores_stays_within_their_scale():
-    scores = {"a": {"1": [0.0], "2": [1.0]}, "b": {"1": [1.0], "2": [1.0]}}
+    scores = {"a": {"1": 0.0, "2": 1.0}, "b": {"1": 1.0, "2": 1.0}}
     found = compare_variants(scores, "a")["b"]
     assert (found.low, found.high) == (None, None)  # no test tells anything of two rows
 

@@ -9,12 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from textevolve.bench.variants import compare_variants, describe_differences, mean_score, pass_rate
+from textevolve.bench.variants import compare_variants, describe_differences
 from textevolve.statistics.clusters import cluster_mean, cluster_share
 from textevolve.statistics.comparisons import compare_pairs, permutation_p
 from textevolve.statistics.intervals import t_quantile
+from textevolve.studies.aggregates import Aggregates
+from textevolve.studies.study import Row
 
 SIMULATIONS = 500
+
+
+def figures_of(by_row):
+    rows = [(row, value) for row, values in by_row.items() for value in values]
+    figures = Aggregates()
+    for row, value in rows:
+        figures.add(Row("", case=row, score=float(value), passed=bool(value)))
+    return figures
 
 
 def clustered(seed, rows=30, most=4):
@@ -81,8 +91,8 @@ def test_pairs_are_compared_with_the_items_that_a_test_needs():
 
 def test_copies_of_a_row_tell_no_more_about_a_share_than_the_row():
     passed = [True] * 12 + [False] * 8
-    once = pass_rate({str(n): [p] for n, p in enumerate(passed)}).interval
-    often = pass_rate({str(n): [p] * 5 for n, p in enumerate(passed)}).interval
+    once = figures_of({str(n): [p] for n, p in enumerate(passed)}).pass_rate
+    often = figures_of({str(n): [p] * 5 for n, p in enumerate(passed)}).pass_rate
     assert often.high - often.low >= once.high - once.low
 
 
@@ -90,7 +100,7 @@ def test_paired_differences_are_those_of_scipy_and_statsmodels():
     rng = np.random.default_rng(5)
     base = rng.random(14)
     scores = {"base": base, **{f"v{n}": base + rng.normal(0.05 * n, 0.1, 14) for n in range(1, 4)}}
-    by_row = {v: {str(n): [float(s)] for n, s in enumerate(own)} for v, own in scores.items()}
+    by_row = {v: {str(n): float(s) for n, s in enumerate(own)} for v, own in scores.items()}
     found = compare_variants(by_row, "base")
     exact = []
     for variant, one in found.items():
@@ -113,7 +123,7 @@ def test_false_findings_are_as_rare_as_promised():
     noise of so many (two standard errors)."""
     rng, beats = random.Random(7), 0
     for _ in range(SIMULATIONS):
-        scores = {v: {str(n): [float(rng.random() < 0.6)] for n in range(40)} for v in ("a", "b")}
+        scores = {v: {str(n): float(rng.random() < 0.6) for n in range(40)} for v in ("a", "b")}
         beats += "beats" in describe_differences(compare_variants(scores, "a"), "a")
     assert beats <= SIMULATIONS * 0.05 + 2 * (SIMULATIONS * 0.05 * 0.95) ** 0.5
 
@@ -134,11 +144,11 @@ def test_intervals_cover_what_they_should():
     mean, passed, gap = 0, 0, 0
     for _ in range(SIMULATIONS):
         one, other = simulate(rng, 0.0), simulate(rng, 0.05)
-        interval = mean_score(one).interval
+        interval = figures_of(one).mean
         mean += interval.low <= 0.5 <= interval.high
         chances = np.clip(0.7 + rng.normal(0, 0.2, 50), 0, 1)
         verdicts = {str(row): list(rng.random(3) < p) for row, p in enumerate(chances)}
-        interval = pass_rate(verdicts).interval
+        interval = figures_of(verdicts).pass_rate
         passed += interval.low <= share <= interval.high
         gaps = [np.mean(other[row]) - np.mean(one[row]) for row in one]
         interval = cluster_mean(gaps).interval  # as `compare_variants` has it, see above

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from textevolve import Client, Settings, load_profile
-from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
 from textevolve.report.blocks import Estimate, Table
 from textevolve.statistics.intervals import betting_interval, wilson_interval
@@ -26,7 +25,6 @@ from textevolve.studies import evaluate
 from textevolve.studies.aggregates import Aggregates, aggregate
 from textevolve.studies.agreement import AgreementSpec
 from textevolve.studies.baseline import check_judges, check_run, find_baseline
-from textevolve.studies.cells import estimate
 from textevolve.studies.gates import (
     Gated,
     GateOutcome,
@@ -106,15 +104,6 @@ def test_the_intervals_are_students_and_wilsons_over_cases() -> None:
     assert four.pass_rate.low is not None
     assert four.pass_rate.high is not None
     assert four.pass_rate.low <= share.low < share.high <= four.pass_rate.high
-
-
-@given(st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=2, max_size=12))
-def test_the_figures_are_those_that_compare_has(found: list[float]) -> None:
-    (one,) = aggregate(of(*found)).values()
-    compared = {str(n): [score] for n, score in enumerate(found)}
-    passes = {str(n): [score >= 0.5] for n, score in enumerate(found)}
-    assert one.mean == estimate(mean_score(compared))
-    assert one.pass_rate == estimate(pass_rate(passes))
 
 
 @given(many_rows(), scores, scores)

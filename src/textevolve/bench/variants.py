@@ -1,5 +1,4 @@
-"""Statistics of variants on the same rows: means, pass rates, paired differences, and sentences
-about them.
+"""The differences of variants on the same rows, and sentences about them.
 
 A variant is one of the compared things, such as a prompt with a model. `studies.compare` produces
 and scores its outputs. Rows are independent of each other; several outputs of a variant for the
@@ -8,48 +7,22 @@ same row form a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import fmean
-from typing import TypeAlias
+from collections.abc import Mapping
 
-from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
 from textevolve.statistics.comparisons import ALPHA, PairedDifference, compare_pairs
-from textevolve.statistics.intervals import Statistic
-
-LEVEL = 0.95
-
-RowScores: TypeAlias = Mapping[str, Sequence[float]]
-"""The scores of a variant's outputs by row; rows without a score are absent."""
-
-
-def mean_score(scores: RowScores) -> Statistic:
-    """Compute the mean score of all outputs, with an interval clustered by row."""
-    rows = [row for row, values in scores.items() for _ in values]
-    values = [score for row_scores in scores.values() for score in row_scores]
-    return clip_interval(cluster_mean(values, rows, level=LEVEL))
-
-
-def pass_rate(passes: Mapping[str, Sequence[bool]]) -> Statistic:
-    """Compute the share of outputs that passed, with an interval clustered by row."""
-    rows = [row for row, row_passes in passes.items() for _ in row_passes]
-    values = [float(passed) for row_passes in passes.values() for passed in row_passes]
-    return cluster_share(values, rows, level=LEVEL)
 
 
 def compare_variants(
-    scores: Mapping[str, RowScores], baseline: str, *, seed: int = 0
+    scores: Mapping[str, Mapping[str, float]], baseline: str, *, seed: int = 0
 ) -> dict[str, PairedDifference]:
     """Compare each variant with the baseline on the rows for which both have scores, by sign-flip
-    tests of the mean score of each row. p-values are corrected for the number of variants (Holm
-    1979), and intervals are widened accordingly."""
+    tests. `scores`: the mean score of each row, by variant. p-values are corrected for the number
+    of variants (Holm 1979), and intervals are widened accordingly."""
     base, pairs = scores.get(baseline, {}), dict[str, tuple[list[float], list[float]]]()
     for variant, variant_scores in scores.items():
         shared = [row for row in variant_scores if row in base]
         if variant != baseline and shared:
-            pairs[variant] = (
-                [fmean(variant_scores[row]) for row in shared],
-                [fmean(base[row]) for row in shared],
-            )
+            pairs[variant] = [variant_scores[row] for row in shared], [base[row] for row in shared]
     return dict(zip(pairs, compare_pairs(list(pairs.values()), seed=seed), strict=True))
 
 

@@ -15,10 +15,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from textevolve.bench.variants import describe_differences
 from textevolve.evaluation import Figure, empty_default
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
+from textevolve.statistics.comparisons import PairedDifference
 from textevolve.studies.cells import estimate
 from textevolve.studies.study import RecordStatus, Row
 
@@ -166,6 +168,20 @@ def describe_scores(figures: Aggregates, noun: str) -> str:
     parts += [f"{' and '.join(missing)} without a score"] if missing else []
     sentence = "; ".join(parts)
     return f"{sentence}." if sentence else f"There are no {noun}s."
+
+
+def describe_variants(
+    figures: Mapping[str, Aggregates], differences: Mapping[str, PairedDifference], baseline: str
+) -> str:
+    """Describe the result in a sentence: which variant is best and by how much, or the pass rate of
+    the only one."""
+    if len(figures) < 2:
+        name, single = next(iter(figures.items()), ("", Aggregates()))
+        sentence = describe_scores(single, "output" if name else "case")
+        return f"{name}: {sentence}" if name else sentence
+    missing = sum(variant.unscored for variant in figures.values())
+    omission = f" {wording.count(missing, 'output')} without a score left out." if missing else ""
+    return describe_differences(differences, baseline) + omission
 
 
 def percents(low: float, high: float | None) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 from array import array
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
@@ -18,13 +19,7 @@ from statistics import median
 from typing import Any
 
 from textevolve.agents.simulated_user import SimulatedUser, user_prompt
-from textevolve.bench.variants import (
-    RowScores,
-    compare_variants,
-    describe_differences,
-    mean_score,
-    pass_rate,
-)
+from textevolve.bench.variants import compare_variants
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Failure, Result, Usage, empty_default
 from textevolve.events import RecordsExpected
@@ -48,14 +43,7 @@ from textevolve.report.html import html_fragment
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.statistics.comparisons import PairedDifference
-from textevolve.statistics.intervals import Statistic
-from textevolve.studies.aggregates import (
-    Aggregates,
-    aggregate,
-    describe_scores,
-    draw_aggregates,
-)
-from textevolve.studies.cells import estimate
+from textevolve.studies.aggregates import Aggregates, describe_variants, draw_aggregates
 from textevolve.studies.chained import chains_among, open_chain_named
 from textevolve.studies.compare_cells import (
     Output,
@@ -106,9 +94,9 @@ class VariantSummary:
     outputs: int
     scored: int
     cut: int
-    mean: Statistic
-    pass_rate: Statistic
-    scorers: Mapping[str, Statistic]
+    mean: Estimate
+    pass_rate: Estimate
+    scorers: Mapping[str, Estimate]
     missing: Mapping[str, int]
     usage: Usage
     seconds: float | None
@@ -123,6 +111,7 @@ class Comparison(Result):
     Attributes:
         decides: The name of the metric or judge whose score counts.
         rows: The number of rows of data.
+        figures: The figures of each variant that all studies have.
         failed: The number of outputs without a score.
         judging: The usage of the judges.
         outputs: All cells, in the order of the rows.
@@ -132,6 +121,7 @@ class Comparison(Result):
     decides: str
     rows: int
     variants: tuple[VariantSummary, ...]
+    figures: Mapping[str, Aggregates]
     differences: Mapping[str, PairedDifference]
     failed: int
     judging: Usage
@@ -143,26 +133,15 @@ class Comparison(Result):
     @property
     def sentence(self) -> str:
         """The result in a sentence: which variant is better, and by how much."""
-        if not self.variants:
-            return "There are no outputs."
-        verdict = describe_differences(self.differences, self.baseline)
-        if len(self.variants) == 1:
-            figures = aggregate(map(find_row, self.outputs)).get(self.baseline, Aggregates())
-            return f"{self.baseline}: {describe_scores(figures, 'output')}"
-        replaced = (wording.other_models(variant.usage) for variant in self.variants)
-        if replacements := "; ".join(dict.fromkeys(filter(None, replaced))):
-            verdict += f" Other models answered in place of the variant's own: {replacements}."
-        failed = wording.count(self.failed, "output")
-        return f"{verdict} {failed} without a score left out." if self.failed else verdict
+        return describe_variants(self.figures, self.differences, self.baseline)
 
 
 @dataclass
 class _Tally:
     """The running figures of one variant, to which outputs are added as they are read."""
 
-    grades: dict[str, dict[str, list[float]]] = empty_default(dict)
-    scores: dict[str, list[float]] = empty_default(dict)
-    passes: dict[str, list[bool]] = empty_default(dict)
+    figures: Aggregates = field(default_factory=Aggregates)
+    grades: dict[str, Aggregates] = field(default_factory=lambda: defaultdict(Aggregates))
     seconds: array[float] = field(default_factory=lambda: array("d"))
     outputs: int = 0
     cut: int = 0
@@ -171,29 +150,25 @@ class _Tally:
 
     def add(self, output: Output) -> None:
         self.turns.add(output.row, output.turns, output.ending)
+        self.figures.add(find_row(output))
         self.outputs += 1
         self.cut += output.cut
         self.usage += output.usage
         if output.seconds is not None:
             self.seconds.append(output.seconds)
         for name, grade in output.grades.items():
-            if grade.score is not None:
-                self.grades.setdefault(name, {}).setdefault(output.row, []).append(grade.score)
-        if output.score is not None:
-            self.scores.setdefault(output.row, []).append(output.score)
-            self.passes.setdefault(output.row, []).append(bool(output.passed))
+            self.grades[name].add(grade.as_row(output.row))
 
     def summarise(self, variant: str, scorers: tuple[str, ...]) -> VariantSummary:
-        counts = {n: sum(map(len, self.grades.get(n, {}).values())) for n in scorers}
         return VariantSummary(
             variant=variant,
             outputs=self.outputs,
-            scored=sum(map(len, self.scores.values())),
+            scored=self.figures.scored,
             cut=self.cut,
-            mean=mean_score(self.scores),
-            pass_rate=pass_rate(self.passes),
-            scorers={name: mean_score(self.grades.get(name, {})) for name in scorers},
-            missing={name: self.outputs - count for name, count in counts.items()},
+            mean=self.figures.mean,
+            pass_rate=self.figures.pass_rate,
+            scorers={name: self.grades[name].mean for name in scorers},
+            missing={name: self.outputs - self.grades[name].scored for name in scorers},
             usage=self.usage,
             seconds=median(self.seconds) if self.seconds else None,
             turns=self.turns.summarise(),
@@ -217,20 +192,19 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         failed += output.failure is not None
     baseline = baseline_of(spec, variants or [Variant(name) for name in tallies])
     baseline_name = baseline.name if baseline else ""
+    figures = {name: tally.figures for name, tally in tallies.items()}
+    means = {name: variant.case_means() for name, variant in figures.items()}
     return Comparison(
         baseline=baseline_name,
         decides=decides(spec),
         rows=len(rows),
         variants=tuple(t.summarise(name, tuple(scorers)) for name, t in tallies.items()),
-        differences=compare_variants(_scores(tallies), baseline_name, seed=spec.seed),
+        figures=figures,
+        differences=compare_variants(means, baseline_name, seed=spec.seed),
         failed=failed,
         judging=judging,
         outputs=records,
     )
-
-
-def _scores(tallies: Mapping[str, _Tally]) -> Mapping[str, RowScores]:
-    return {name: tally.scores for name, tally in tallies.items()}
 
 
 def report(_spec: CompareSpec, comparison: Comparison) -> Report:
@@ -294,7 +268,7 @@ def _scorers(comparison: Comparison, names: list[str]) -> Table:
             columns.append(Column("missing", "count"))
             note = "Missing: outputs that it did not score, and outputs that do not exist."
         for summary, row, number in zip(comparison.variants, rows, missing, strict=True):
-            figure = estimate(summary.scorers.get(name, Statistic()))
+            figure = summary.scorers.get(name, Estimate(None))
             row += [figure, number] if any(missing) else [figure]
     return Table("Each metric and judge", columns, rows, note=note)
 
@@ -409,18 +383,7 @@ _NESTED = ("failure", "grades", "reason", "usage", "judging", "images", "traject
 
 
 def data(_spec: CompareSpec, comparison: Comparison) -> Mapping[str, Any]:
-    variants = [
-        {
-            **asdict(figures),
-            **{name: estimate(getattr(figures, name)) for name in _FIGURES},
-            "scorers": {name: estimate(figure) for name, figure in figures.scorers.items()},
-            "turns": [
-                {**asdict(turn), **{name: estimate(getattr(turn, name)) for name in _FIGURES}}
-                for turn in figures.turns
-            ],
-        }
-        for figures in comparison.variants
-    ]
+    variants = [asdict(variant) for variant in comparison.variants]
     for figures in variants:  # only conversations have them
         for name in ("turns", "endings"):
             if not figures[name]:
@@ -440,12 +403,9 @@ def data(_spec: CompareSpec, comparison: Comparison) -> Mapping[str, Any]:
     }
 
 
-_FIGURES = ("mean", "pass_rate")
-
-
 def _draw(comparison: Comparison) -> str:
     """Return the HTML of a comparison for notebooks."""
-    figures = draw_aggregates(aggregate(map(find_row, comparison.outputs)))
+    figures = draw_aggregates(comparison.figures)
     return html_fragment(
         Report("Comparison", comparison.sentence, [*figures, *_blocks(comparison)])
     )

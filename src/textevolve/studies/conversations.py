@@ -13,17 +13,16 @@ from statistics import fmean
 from typing import Any
 
 from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser
-from textevolve.bench.variants import mean_score, pass_rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, check_text, empty_default
 from textevolve.llm.model import Message
-from textevolve.report.blocks import Block, Column, Table
+from textevolve.report.blocks import Block, Column, Estimate, Table
 from textevolve.rows import Placed
 from textevolve.rows.chats import read_texts
-from textevolve.statistics.intervals import Statistic
-from textevolve.studies.cells import estimate
+from textevolve.studies.aggregates import Aggregates
 from textevolve.studies.chained import chains_among
 from textevolve.studies.compare_spec import CompareSpec
+from textevolve.studies.study import Row
 from textevolve.trajectory import Trajectory
 from textevolve.user_code import OWN
 
@@ -44,6 +43,9 @@ class Grade:
     passed: bool | None = None
     reason: str = ""
     failure: Failure | None = None
+
+    def as_row(self, case: str) -> Row:
+        return Row("", case=case, score=self.score, passed=self.passed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +158,8 @@ class TurnFigures:
     scorer: str
     turn: int
     answers: int
-    mean: Statistic
-    pass_rate: Statistic
+    mean: Estimate
+    pass_rate: Estimate
 
 
 @dataclass
@@ -165,8 +167,8 @@ class TurnTally:
     """The running figures of the turns of one variant's conversations, to which outputs are added
     as they are read."""
 
-    grades: dict[tuple[str, int], dict[str, list[Grade]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    grades: dict[tuple[str, int], Aggregates] = field(
+        default_factory=lambda: defaultdict(Aggregates)
     )
     endings: Counter[str] = empty_default(Counter)
 
@@ -174,29 +176,11 @@ class TurnTally:
         self.endings.update([ending] * bool(ending))
         for number, turn in enumerate(turns, 1):
             for name, grade in turn.grades.items():
-                if grade.score is not None:
-                    self.grades[name, number][row].append(grade)
+                self.grades[name, number].add(grade.as_row(row))
 
     def summarise(self) -> tuple[TurnFigures, ...]:
-        return tuple(
-            TurnFigures(
-                *key,
-                sum(map(len, rows.values())),
-                mean_score(
-                    {
-                        row: [grade.score or 0.0 for grade in row_grades]
-                        for row, row_grades in rows.items()
-                    }
-                ),
-                pass_rate(
-                    {
-                        row: [bool(grade.passed) for grade in row_grades]
-                        for row, row_grades in rows.items()
-                    }
-                ),
-            )
-            for key, rows in sorted(self.grades.items())
-        )
+        tallies = [(key, tally) for key, tally in sorted(self.grades.items()) if tally.scored]
+        return tuple(TurnFigures(*key, t.scored, t.mean, t.pass_rate) for key, t in tallies)
 
 
 def turn_tables(
@@ -218,8 +202,8 @@ def turn_tables(
             figures.scorer.removeprefix(OWN),
             figures.turn,
             figures.answers,
-            estimate(figures.mean),
-            estimate(figures.pass_rate),
+            figures.mean,
+            figures.pass_rate,
         )
         for name, (turns, _) in variants.items()
         for figures in turns

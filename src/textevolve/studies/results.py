@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from textevolve.bench.variants import compare_variants, describe_differences
+from textevolve.bench.variants import compare_variants
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluators import pass_threshold
@@ -20,7 +20,7 @@ from textevolve.report.blocks import Block, MatrixRow
 from textevolve.report.matrices import main_score
 from textevolve.store import records
 from textevolve.store.records import RecordFilter, StoredRecord
-from textevolve.studies.aggregates import Aggregates, aggregate, describe_scores, draw_aggregates
+from textevolve.studies.aggregates import Aggregates, aggregate, describe_variants, draw_aggregates
 from textevolve.studies.run_rows import name_entries, show_rows
 from textevolve.studies.study import AnyStudy, RecordStatus, Row, StudySpec
 
@@ -50,19 +50,10 @@ def read_figures(
 def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
     """Describe the result in a sentence: which variant is best and by how much, or the pass
     rate."""
-    if len(figures) < 2:
-        name, aggregates = next(iter(figures.items()), ("", Aggregates()))
-        sentence = describe_scores(aggregates, "output" if name else "case")
-        return f"{wording.shorten_models(name)}: {sentence}" if name else sentence
-    scores = {
-        name: {case: [mean] for case, mean in aggregates.case_means().items()}
-        for name, aggregates in figures.items()
-    }
     baseline, seed = baseline_name(spec, figures), getattr(spec, "seed", 0)
-    sentence = describe_differences(compare_variants(scores, baseline, seed=seed), baseline)
-    missing = sum(aggregates.unscored for aggregates in figures.values())
-    omission = f" {wording.count(missing, 'output')} without a score left out." if missing else ""
-    return wording.shorten_models(sentence) + omission
+    means = {name: aggregates.case_means() for name, aggregates in figures.items()}
+    differences = compare_variants(means, baseline, seed=seed)
+    return wording.shorten_models(describe_variants(figures, differences, baseline))
 
 
 def baseline_name(spec: StudySpec, variants: Mapping[str, object]) -> str:
