@@ -7,11 +7,14 @@ import threading
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 
 pytest.importorskip("fastapi")
+
+import uvicorn.server
 
 from textevolve import Settings, TextEvolveError
 from textevolve.jobs import scheduler
@@ -59,7 +62,10 @@ def started(options, settings, key=None):
 @pytest.fixture
 def serve(location, model, monkeypatch):
     """Starts a server; `model` is the scripted one, unless another is named. `serve.end()` ends
-    all that were started. It looks for due jobs and revoked keys often, so that tests wait less."""
+    all that were started. It looks for due jobs, revoked keys and its end often, so that tests wait
+    less."""
+    quick = {**vars(asyncio), "sleep": lambda seconds: asyncio.sleep(seconds / 10)}
+    monkeypatch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**quick))
     monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(identity, "KEY_SECONDS", 0.05)
     monkeypatch.setattr(limits, "FLUSH_SECONDS", 0.05)
