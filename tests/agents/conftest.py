@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -61,25 +62,16 @@ def settings(home, server):
 @pytest.fixture
 def resources(settings):
     with closing(Store(settings.memory_location)) as opened:
-        opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
-        opened.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="other"))
+        create = partial(opened.write, kinds.create)
+        create(kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
+        create(kinds.NAMESPACES, "", NamespaceSpec(name="other"))
         made = CollectionSpec(name="chats", embedder=settings.embedder, dimension=32)
-        opened.write(kinds.create, kinds.COLLECTIONS, "acme", made)
-        opened.write(
-            kinds.create,
-            kinds.AGENTS,
-            "acme",
-            AgentSpec(name="guide", persona="You are a patient guide.", memories="chats"),
-        )
-        opened.write(
-            kinds.create, kinds.AGENTS, "acme", AgentSpec(name="plain", persona="You are plain.")
-        )
-        opened.write(
-            kinds.create, kinds.AGENTS, "other", AgentSpec(name="guide", persona="You are another.")
-        )
-        opened.write(
-            kinds.create, kinds.USERS, "acme", UserSpec(name="ann", description="Ann is a sailor.")
-        )
+        create(kinds.COLLECTIONS, "acme", made)
+        guide = AgentSpec(name="guide", persona="You are a patient guide.", memories="chats")
+        create(kinds.AGENTS, "acme", guide)
+        create(kinds.AGENTS, "acme", AgentSpec(name="plain", persona="You are plain."))
+        create(kinds.AGENTS, "other", AgentSpec(name="guide", persona="You are another."))
+        create(kinds.USERS, "acme", UserSpec(name="ann", description="Ann is a sailor."))
         yield opened
 
 

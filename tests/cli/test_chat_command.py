@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from functools import partial
 
 import pytest
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.store import Store, kinds
+from textevolve.store import kinds
 
 LIMIT = 240
 STALLED = Answer(text="One two three four five six.", transport="stall")
@@ -41,22 +41,15 @@ def server():
 
 
 @pytest.fixture
-def agents(home, server):
-    with closing(Store(str(home / "store.db"))) as resources:
-        for name in ("acme", "other"):
-            resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=name))
-        kept = CollectionSpec(name="chats", embedder=f"{server.url}#embeds", dimension=32)
-        resources.write(kinds.create, kinds.COLLECTIONS, "acme", kept)
-        resources.write(
-            kinds.create,
-            kinds.AGENTS,
-            "acme",
-            AgentSpec(name="guide", persona="You guide.", memories="chats"),
-        )
-        resources.write(
-            kinds.create, kinds.AGENTS, "acme", AgentSpec(name="plain", persona="You are plain.")
-        )
-        yield resources
+def agents(resources, server):
+    create = partial(resources.write, kinds.create)
+    for name in ("acme", "other"):
+        create(kinds.NAMESPACES, "", NamespaceSpec(name=name))
+    kept = CollectionSpec(name="chats", embedder=f"{server.url}#embeds", dimension=32)
+    create(kinds.COLLECTIONS, "acme", kept)
+    create(kinds.AGENTS, "acme", AgentSpec(name="guide", persona="You guide.", memories="chats"))
+    create(kinds.AGENTS, "acme", AgentSpec(name="plain", persona="You are plain."))
+    return resources
 
 
 class Terminal:

@@ -74,23 +74,16 @@ async def test_a_refusal_that_repeats_the_key(
     assert KEY not in "".join(traceback.format_exception(error))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [json.dumps({"error": ECHO}), f"<html>{KEY}</html>", json.dumps({"choices": [], "note": KEY})],
-)
-async def test_a_200_that_is_no_answer(
-    guarded: tuple[ScriptedServer, OpenAIClient], said: str
-) -> None:
-    server, client = guarded
-    server.script = lambda _body, _n: Answer(body=said.encode())
-    assert KEY not in everything_said(await failure(client))
+FAULTS = [Fault.UNAUTHORISED, Fault.RESET, Fault.CUT_BODY, Fault.NOT_JSON, Fault.ERROR_IN_200]
+NO_ANSWERS = ({"error": ECHO}, f"<html>{KEY}</html>", {"choices": [], "note": KEY})
+"""With the status 200."""
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault.UNAUTHORISED, Fault.RESET, Fault.CUT_BODY, Fault.NOT_JSON, Fault.ERROR_IN_200]
+    "fault", [*FAULTS, *(Answer(body=json.dumps(said).encode()) for said in NO_ANSWERS)]
 )
 async def test_every_kind_of_failure(
-    guarded: tuple[ScriptedServer, OpenAIClient], fault: Fault
+    guarded: tuple[ScriptedServer, OpenAIClient], fault: Fault | Answer
 ) -> None:
     server, client = guarded
     server.script = lambda _body, _n: fault

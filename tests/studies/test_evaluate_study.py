@@ -5,7 +5,6 @@ import math
 
 import pytest
 
-from flat_verbs import evaluate_batch
 from textevolve import Case, EvaluationResult, Failure
 from textevolve.judges.judged import JudgedCase
 from textevolve.studies.evaluate import decode, encode
@@ -27,18 +26,6 @@ def test_a_run_is_resumed_only_as_it_was_begun(cli, server, model, cases, home):
     (home / "mine.yaml").unlink()
     assert cli("runs", "resume").code == 0  # the profile was kept whole
     assert {len(row["profile"]["agents"]) for row in cli("runs", "show", "--json").rows} == {1}
-
-
-def test_python_takes_a_judge_of_ones_own():
-    found = list(
-        evaluate_batch(
-            [("Why?", ["So.", "So it is."])] * 2,
-            judge=lambda case: [len(text) / 100 for text in case.candidates],
-            ordered=True,
-        )
-    )
-    assert [one.best for one in found] == [1, 1]
-    assert found[0].scores[0].score == pytest.approx(0.03)
 
 
 def test_records_read_back_as_they_were(server, model, make_result, unusable):
