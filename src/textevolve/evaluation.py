@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from textevolve.errors import (
+    AnswerError,
     BudgetError,
     FatalModelError,
     InputError,
@@ -196,6 +197,12 @@ def failure_of(error: Exception) -> Failure:
     """Convert an error into a failure: `skipped` if a budget prevented the call, otherwise
     `failed`."""
     return Failure("skipped" if isinstance(error, BudgetError) else "failed", str(error))
+
+
+def error_of(failure: Failure) -> BudgetError | AnswerError:
+    """Convert a failure into the error of a result that was asked for: the reverse of
+    `failure_of`."""
+    return (BudgetError if failure.kind == "skipped" else AnswerError)(failure.reason)
 
 
 async def attempt(work: Awaitable[T], *caught: type[TextEvolveError]) -> T | Failure:

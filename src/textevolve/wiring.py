@@ -14,10 +14,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from textevolve import store
 from textevolve.debate.profile import Profile
+from textevolve.debate.protocol import Debate
 from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage, empty_default
 from textevolve.evaluators import Judges, keep_whole
@@ -195,6 +196,24 @@ class Workbench(Setting):
     def whole_judge_of(self, text: str, rubric: str = "") -> Evaluator:
         """Open a judge like `judge_of`, but a debate that a limit cuts short raises BudgetError."""
         return keep_whole(self.judge_of(text, rubric))
+
+    def debate_of(self, profile: Profile, recall: str | None) -> Debate:
+        """Open a debate by a profile. `recall`: the name of the user's own function that recalls
+        memories."""
+        own = None if recall is None else load_user_object(recall, self.objects)
+        return Debate(
+            profile=self.fill(profile),
+            model_of=lambda agent: self.model_of(agent.model or self.default_model),
+            recall=self.recall if own is None else cast(Recall, own),
+            listener=self.listener,
+            concurrency=self.calls_per_case,
+            today=self.today,
+        )
+
+    def require_time(self) -> None:
+        """Raise BudgetError if the time limit is reached."""
+        if self.seconds_left == 0:
+            raise BudgetError("the time limit is reached; resume the run to continue")
 
     def metric_of(self, name: str) -> LabelMetric:
         """Open a metric by its name, or return the metric that the user's code passed under this

@@ -629,7 +629,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    independent=lambda _spec: True,
+    independent=True,
     variants=lambda spec, _model: [variant.name for variant in variants_of(spec)],
     rows=matrix_rows,
 )

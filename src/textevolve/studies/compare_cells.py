@@ -18,7 +18,6 @@ from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser, wri
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
     AnswerError,
-    BudgetError,
     InputError,
 )
 from textevolve.evaluation import (
@@ -68,8 +67,6 @@ from textevolve.studies.targeted import TargetAnswer, ask_target, check_body, co
 from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
-
-TIME_IS_UP = "the time limit is reached; resume the run to continue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +323,7 @@ async def _make(bench: Workbench, planned: Planned) -> Output:
     model = UsageMeter(bench.model_of(empty.model))
 
     async def ask() -> Response:
-        _require_time(bench)
+        bench.require_time()
         response = await model(request)
         if not response.text.strip():
             raise AnswerError("the output is empty")
@@ -343,7 +340,7 @@ async def _call_target(bench: Workbench, target: Target, request: Request, empty
     model = UsageMeter(bench.target_of(target))
 
     async def ask() -> TargetAnswer:
-        _require_time(bench)
+        bench.require_time()
         return await ask_target(model, target, request)
 
     answer = await attempt(ask())
@@ -363,7 +360,7 @@ async def _ask_chain(bench: Workbench, chain: Chain, planned: Planned) -> Output
     empty, spent = planned.empty, TraceRecorder(chain.name, "chain")
 
     async def ask() -> Response:
-        _require_time(bench)
+        bench.require_time()
         outputs, trace = await ask_chain(
             bench, chain, planned.values, empty.row, sample=empty.sample, spent=spent
         )
@@ -373,11 +370,6 @@ async def _ask_chain(bench: Workbench, chain: Chain, planned: Planned) -> Output
     if isinstance(response, Failure):
         return replace(empty, failure=response, usage=spent.trace.usage)
     return replace(empty, text=response.text, usage=response.usage, seconds=response.seconds)
-
-
-def _require_time(bench: Workbench) -> None:
-    if bench.seconds_left == 0:
-        raise BudgetError(TIME_IS_UP)
 
 
 async def _judge(

@@ -38,15 +38,14 @@ if TYPE_CHECKING:
     from textevolve.studies.study import AnyStudy, StudySpec
 
 
-def is_spread(study: AnyStudy, spec: StudySpec, settings: Settings) -> bool:
+def is_spread(study: AnyStudy, settings: Settings) -> bool:
     """Tell whether a cluster runs the cases: the settings name one, and the cases are
     independent."""
-    return settings.on not in (None, "none") and study.independent(spec)
+    return settings.on not in (None, "none") and study.independent
 
 
 def check_spread(
     study: AnyStudy,
-    spec: StudySpec,
     settings: Settings,
     models: Sequence[str],
     described: Mapping[str, Any],
@@ -59,7 +58,7 @@ def check_spread(
     """
     if settings.on in (None, "none"):
         return
-    if not study.independent(spec):
+    if not study.independent:
         message = (
             f"{study.kind} cannot run on a cluster: it does not process its cases one by one;"
             " leave --on out"

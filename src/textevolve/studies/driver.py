@@ -171,7 +171,7 @@ async def specify(
         logging.getLogger("textevolve").warning(missing)
     if settings.batch:
         check_takes_batches(models, settings)
-    check_spread(study, spec, settings, models, described)
+    check_spread(study, settings, models, described)
     return stored.model_copy(update={"prices": sources_of_prices(models, settings)})
 
 
@@ -379,7 +379,7 @@ def _work(
     salt = spec.salt(stored.described) + stored.fresh
     if settings.batch:
         check_takes_batches(setting.models, settings)
-    if is_spread(study, spec, settings):
+    if is_spread(study, settings):
         check = partial(_check_node, run, stored)
         spread = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
         return spread_cases(spread, store.iterate_cases(run.id), journal, launch)

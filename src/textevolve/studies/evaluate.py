@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.context import memory_prompts, prompts_version
 from textevolve.debate.profile import Profile, load_profile, override
-from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult, read_result, write_result
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, CallError, InputError
@@ -48,7 +47,6 @@ from textevolve.evaluators import (
 from textevolve.judges.context import Options
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
-from textevolve.memory.cue import Recall, nothing
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -83,7 +81,6 @@ from textevolve.studies.judged_report import (
 )
 from textevolve.studies.study import Asks, Row, Study, write_json
 from textevolve.studies.targeted import answer_case, check_body, describe_targets
-from textevolve.user_code import load_user_object
 from textevolve.wiring import Workbench
 
 IN_FULL = 1000
@@ -182,8 +179,6 @@ def _rows(evaluations: Evaluations, columns: int) -> Iterator[MatrixRow]:
 
 OF_ANY_JUDGE = ("seed", "threshold")
 """The parameters of debates that judges of other kinds have, too."""
-
-TIME_IS_UP = "the time limit is reached; resume the run to continue"
 
 
 def debates(spec: EvaluateSpec) -> bool:
@@ -336,8 +331,7 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
         if judge_parameters:
             case = replace(case, parameters={**judge_parameters, **case.parameters})
         try:
-            if bench.seconds_left == 0:
-                raise BudgetError(TIME_IS_UP)
+            bench.require_time()
             if target is not None and callee is not None:
                 case = await answer_case(callee, target, version, case)
             outcome = await judge(case)
@@ -353,20 +347,7 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
 def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
     if not debates(spec):
         return bench.judge_of(spec.judge or "", spec.rubric or "")
-    profile, recall = bench.fill(_profile_of(spec)), nothing
-    if spec.recall is not None:
-        recall = load_user_object(spec.recall, bench.objects)
-    elif profile.collections:  # else its agents have nothing to recall from
-        recall = bench.recall
-    debate = Debate(
-        profile=profile,
-        model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
-        recall=cast(Recall, recall),
-        listener=bench.listener,
-        concurrency=bench.calls_per_case,
-        today=bench.today,
-    )
-    return trace_judge("debate", debate)
+    return trace_judge("debate", bench.debate_of(_profile_of(spec), spec.recall))
 
 
 def _missing(spec: EvaluateSpec, case: Case, index: int, failure: Failure) -> Judged:
@@ -504,7 +485,7 @@ STUDY = Study(
     data=data,
     flat=candidate_rows,
     streams=True,
-    independent=lambda _spec: True,
+    independent=True,
     complete=complete,
     describe=describe,
     line=write_line,

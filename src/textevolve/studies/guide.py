@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from pydantic import model_validator
 from pydantic_core import from_json, to_json
 
 from textevolve.debate.profile import Profile, load_profile, override
-from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult, Turn, read_result, to_data
 from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, Result, Usage, check_case
@@ -28,7 +27,6 @@ from textevolve.loops.guidance import (
     Guided,
     answer_guided,
 )
-from textevolve.memory.cue import Recall
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts
 from textevolve.spans import loop_span
@@ -45,7 +43,6 @@ from textevolve.studies.study import (
     row_status,
     write_json,
 )
-from textevolve.user_code import load_user_object
 from textevolve.wiring import Workbench
 
 
@@ -149,17 +146,7 @@ async def run(
 ) -> AsyncGenerator[GuidedAnswer]:
     (case,) = cases
     debates: list[DebateResult] = []
-    recall = (
-        cast(Recall, load_user_object(spec.recall, bench.objects)) if spec.recall else bench.recall
-    )
-    debate = Debate(
-        profile=bench.fill(read_profile(spec, bench.settings.profile)),
-        model_of=lambda agent: bench.model_of(agent.model or bench.default_model),
-        recall=recall,
-        listener=bench.listener,
-        concurrency=bench.calls_per_case,
-        today=bench.today,
-    )
+    debate = bench.debate_of(read_profile(spec, bench.settings.profile), spec.recall)
 
     async def discuss(candidates: tuple[str, ...]) -> str:
         result = await debate(Case(case.input, candidates, "debate"))

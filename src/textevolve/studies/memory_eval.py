@@ -500,7 +500,7 @@ class Stages:
     async def _answer(self, piece: Unanswered, model: Model) -> str | Failure:
         question = piece.subject.texts["question"]
         try:
-            self._check_time()
+            self.bench.require_time()
             answer = await answer_question(model, question, piece.memories, seed=self.seed)
         except FatalModelError:
             raise
@@ -510,16 +510,12 @@ class Stages:
 
     async def _judge(self, subject: Subject) -> MemoryJudgement:
         try:
-            self._check_time()
+            self.bench.require_time()
             if self.judge is not None:
                 return await judge_by_evaluator(self.judge, subject)
             return await judge_subject(self.bench.model, subject, seed=self.seed)
         except (BudgetError, InputError) as error:  # a limit; a text that it cannot be given
             return MemoryJudgement(subject, failure_of(error))
-
-    def _check_time(self) -> None:
-        if self.bench.seconds_left == 0:
-            raise BudgetError("the time limit is reached")
 
 
 STUDY = Study(

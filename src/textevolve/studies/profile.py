@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import AnswerError, BudgetError
-from textevolve.evaluation import Case, Failure, Result, Usage, failure_of
+from textevolve.evaluation import Case, Failure, Result, Usage, error_of, failure_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.profile_writing import (
     ProfilePlan,
@@ -85,8 +85,8 @@ class GeneratedProfile(Result):
         """
         if self.written is not None:
             return self.written
-        skipped = self.failure is not None and self.failure.kind == "skipped"
-        raise (BudgetError if skipped else AnswerError)(_reason(self))
+        assert self.failure is not None
+        raise error_of(self.failure)
 
     @property
     def usage(self) -> Usage:

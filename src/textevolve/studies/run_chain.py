@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from pydantic_core import to_jsonable_python
 
 from textevolve.engine.local import stream
-from textevolve.errors import AnswerError, BudgetError, FatalModelError, InputError, ModelError
-from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, failure_of
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, error_of, failure_of
 from textevolve.llm.chains.chat_template import value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.report import wording
@@ -27,8 +27,6 @@ from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import ask_chain, open_chain_named
 from textevolve.studies.study import Asks, Row, Study, json_decoder, row_of
 from textevolve.wiring import Workbench
-
-TIME_IS_UP = "the time limit is reached; resume the run to continue"
 
 
 class ChainSpec(MappedSpec):
@@ -98,8 +96,7 @@ class ChainRuns(Result):
         """
         (run,) = self.runs
         if run.failure is not None:
-            skipped = run.failure.kind == "skipped"
-            raise (BudgetError if skipped else AnswerError)(run.failure.reason)
+            raise error_of(run.failure)
         return run.outputs
 
 
@@ -161,8 +158,7 @@ def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenera
         inputs = {name: values[name] for name in chain.inputs}
         spent = TraceRecorder(chain.name, "chain")
         try:
-            if bench.seconds_left == 0:
-                raise BudgetError(TIME_IS_UP)
+            bench.require_time()
             with span("case", f"case {case.id}", input=inputs) as here:
                 outputs, trace = await ask_chain(bench, chain, values, case.id, spent=spent)
                 here.note(output=outputs)
@@ -247,7 +243,7 @@ STUDY = Study(
     take=take,
     asks=ask,
     run=run,
-    independent=lambda _spec: True,
+    independent=True,
     row=find_row,
     decode=json_decoder(ChainRun),
     summarise=lambda spec, records: ChainRuns(spec.chain, tuple(records)),

@@ -246,7 +246,7 @@ class Study(Generic[S, R, T]):
             model.
         aggregates: Whether mean and pass rate of all records are added to the
             report; False if the report has them, or if they would mean nothing.
-        independent: Whether a specification allows cases to be run one by one (each by a call of
+        independent: Whether it allows cases to be run one by one (each by a call of
             `run` with `Workbench.first` as its position), so that they may be spread over machines.
             Steps of a case then send no events.
         take: Converts objects of a Python program, such as rows or texts, to cases. The mapping has
@@ -276,7 +276,7 @@ class Study(Generic[S, R, T]):
     describe: DescribeWorld[S] | None = None
     variants: Callable[[S, str], Sequence[str]] = lambda _spec, _model: ()
     aggregates: bool = False
-    independent: Callable[[S], bool] = lambda _spec: False
+    independent: bool = False
     take: Callable[[S, Any, Mapping[str, object]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
 

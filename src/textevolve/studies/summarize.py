@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from textevolve.errors import AnswerError, BudgetError, InputError
-from textevolve.evaluation import Case, Failure, Result, failure_of
+from textevolve.evaluation import Case, Failure, Result, error_of, failure_of
 from textevolve.llm.mapreduce import (
     CONTEXT,
     FOCUS,
@@ -104,9 +104,8 @@ class Summary(Result):
         """
         if self.compressed is not None:
             return self.compressed
-        reason = self.failure.reason if self.failure is not None else "it was not requested"
-        skipped = self.failure is not None and self.failure.kind == "skipped"
-        raise (BudgetError if skipped else AnswerError)(reason)
+        assert self.failure is not None
+        raise error_of(self.failure)
 
 
 def ask(_spec: SummarizeSpec) -> Asks:
