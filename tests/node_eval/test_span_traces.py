@@ -74,6 +74,6 @@ def test_logs_that_belong_to_no_span_are_counted_and_those_of_an_application_are
     ]
     assert len(list(read_episodes(write(SPANS, logs(*more)), reading))) == 1
     assert reading.faults == [
-        f"{write()}:2: log 7: it is not a dictionary but str",
+        f"{write()}:2: log 7: must be a JSON object, but is of type str",
         f"{write()}: 5 logs of messages belong to none of its spans",
     ]

@@ -54,9 +54,10 @@ def share_winners(scores: Sequence[float], human: Sequence[float], places: int) 
     """Return an item's table (places, places) of the judge's winner (rows) by people's winner
     (columns), which sums to 1.
 
-    A tie is shared among its positions. A class of its own for ties would change the table of all
-    items as soon as there is a single tie. The sharing is the one with the most agreement: the
-    diagonal sums to `top_credit`, so that the agreement in the table is the accuracy.
+    A tie is shared among the tied positions, so that the sum of all items' tables needs no further
+    row or column for ties. Of the possible ways to share, it is the one with the most agreement:
+    the diagonal sums to the item's credit (`top_credit`), so the agreement of all items is the
+    accuracy.
     """
     ours, theirs = (np.zeros(places), np.zeros(places))
     for side, values in ((ours, scores), (theirs, human)):

@@ -86,9 +86,10 @@ class LabelledSignals:
         return any(item.is_single for item in self.items)
 
     def credits(self, scores: Array) -> Array:
-        """Compute the credit of each item, shape (items,), from scores of all texts (see
-        `top_credit`). For single responses the scores are utilities, and a response passes from 0
-        on."""
+        """Compute for each item how well the scores of its texts agree with people's labels, from 0
+        to 1, shape (items,). `scores`: one for each text of all items. Of several texts it is the
+        share of winners in common (`top_credit`). A single response passes from a score of 0 on,
+        and has 1 if most people agree with that, otherwise 0 (`label_credit`)."""
         if self.are_single:
             passed = zip((scores >= 0).tolist(), self.human, strict=True)
             return np.array([label_credit(each, share) for each, share in passed])

@@ -42,7 +42,11 @@ class GuidancePlan(Frozen):
         ge=1,
     )
     proposal_temperature: float = option(
-        0.8, "The temperature of the sampled answers.", group="Advanced", ge=0, le=2
+        0.8,
+        "The temperature at which the answers for the debate are sampled.",
+        group="Advanced",
+        ge=0,
+        le=2,
     )
     temperature: float = option(
         0.0, "The temperature of the two final answers.", group="Advanced", ge=0, le=2

@@ -134,7 +134,7 @@ class Stopping(Frozen):
     max_iterations: int = option(3, "The most attempts.", group="Stopping", ge=1)
     min_improvement: float = option(
         0.05,
-        "Stop if the last attempts raise the best score by less than this.",
+        "Stop if the last attempts (--convergence-window) raise the best score by less than this.",
         group="Stopping",
         ge=0,
         le=1,

@@ -45,7 +45,9 @@ class CreationSettings(Frozen):
     trusted speaker never replaces a memory.
     """
 
-    about: str = option("", "The name of the user in these dialogues; default: “the user”.")
+    about: str = option(
+        "", "The name of the user in all dialogues; default: that of each dialogue, or “the user”."
+    )
     focus: str = option(
         "", "The facts to remember, in a sentence or two; default: all facts of lasting value."
     )

@@ -215,7 +215,7 @@ def _read_records(
             place = f"{where}: {noun} {number}"
             try:
                 if not isinstance(raw, dict):
-                    raise ParseError(f"it is not a dictionary but {type(raw).__name__}")
+                    raise ParseError(f"must be a JSON object, but is of type {type(raw).__name__}")
                 fields = dict(cast(dict[str, Any], raw))
                 fields.pop("links", None)
                 # The ids are no base64, which protobuf's JSON would expect.

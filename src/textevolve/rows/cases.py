@@ -226,8 +226,8 @@ class _RowSource:
         return tuple(self.text(name, item if chat is None else [item]) for item in items)
 
     def take_images(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-        """Return the images of the input, and those of each candidate, for which the column has one
-        image or a list of them."""
+        """Return the images of the input, and those of each candidate. The column of candidates'
+        images has an entry for each candidate: one image, or a list of them."""
         if not self.reading.images:
             return (), ()
         self.read |= {name: name for name in (IMAGES, CANDIDATE_IMAGES) if name in self.row}

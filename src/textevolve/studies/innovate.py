@@ -262,7 +262,7 @@ def _describe_p(p: float) -> str:
 
 
 def _describe_choice(innovation: Innovation) -> str:
-    """Describe which input is returned, and why."""
+    """Say whether the refined input or the user's own is returned, and why."""
     if innovation.best is None:
         return "Nothing has a score; the input stands."
     if not innovation.improved:

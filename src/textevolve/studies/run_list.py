@@ -137,7 +137,8 @@ def read_history(
     store: Store, runs: Sequence[RunRecord], variants: Iterable[str]
 ) -> list[IntervalChart]:
     """Return for each variant a chart of its pass rate, or of its mean score if records have no
-    verdicts, over the last of these runs, oldest first. `runs`: newest first."""
+    verdicts, over at most the newest 12 of these runs (`HISTORY`), oldest first. `runs`: newest
+    first."""
     figures = {run.id: read_figures(store, run.id) for run in runs[:HISTORY][::-1]}
     judged = all(
         aggregates.verdicts

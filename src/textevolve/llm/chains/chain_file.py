@@ -142,7 +142,7 @@ class _AskSpec(Frozen):
     def build(self, folder: Path) -> ChainStep:
         texts: list[Any] = [self.prompt, self.messages, self.file]
         if sum(text is not None for text in texts) != 1:
-            raise InputError(f"step '{self.ask}': give a prompt, messages, or the file of a prompt")
+            raise InputError(f"step '{self.ask}': give exactly one of prompt, messages and file")
         text = self.prompt if self.file is None else read_text(str(folder / self.file))
         messages: list[Any] = [("system", self.system)] if self.system else []
         messages += self.messages or [("user", text)]

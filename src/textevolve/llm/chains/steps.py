@@ -181,7 +181,8 @@ class CallStep:
         callee = self.callee
         if callee.kind in ("runnable", "module") and scope.context.rehearsed:
             raise CapabilityError(
-                f"step '{self.name}': the calls of {callee.name} cannot be estimated"
+                f"step '{self.name}': the cost of {callee.name}, which calls models by itself,"
+                " cannot be estimated; run the chain without --dry-run"
             )
         return await callee.call(_collect_arguments(callee, self.arguments, values))
 
