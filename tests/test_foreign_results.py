@@ -16,12 +16,13 @@ SAID = "It names the moon."
     "result",
     [
         {"key": "correctness", "score": True, "comment": SAID, "metadata": None},
-        SimpleNamespace(name="Factuality", score=1, metadata={"rationale": SAID}),
-        SimpleNamespace(score=1.0, reason=SAID, success=True),
-        SimpleNamespace(name="relevance", value=True, rationale=SAID, error=None),
+        SimpleNamespace(name="Factuality", score=1, metadata={"rationale": SAID}, error=None),
+        SimpleNamespace(score=1.0, reason=SAID, success=True, error=None),
+        SimpleNamespace(value=True, rationale=SAID, feedback=SimpleNamespace(value=True)),
+        SimpleNamespace(value="yes", rationale=SAID, feedback=SimpleNamespace(value="yes")),
         {"score": 1.0, "feedback": SAID},
     ],
-    ids=["openevals", "autoevals", "DeepEval", "MLflow", "ours"],
+    ids=["openevals", "autoevals", "DeepEval", "MLflow", "a judge of MLflow", "ours"],
 )
 async def test_a_result_keeps_its_reason(result):
     assert check_result(result) == EvaluationResult(1.0, True, SAID)
@@ -35,6 +36,10 @@ async def test_a_result_keeps_its_reason(result):
 )
 def test_what_has_no_score_is_a_failure(result):
     assert isinstance(check_result(result), Failure)
+
+
+def test_the_error_of_another_tool_is_reported():
+    assert "its error: no answer" in check_result(SimpleNamespace(error="no answer")).reason
 
 
 def test_a_score_beyond_its_scale_is_a_failure():

@@ -2,11 +2,13 @@
 
 import json
 import zipfile
+from pathlib import Path
 
 import pytest
 
 from textevolve.errors import InputError
 from textevolve.rows import read_rows
+from textevolve.trajectory import ToolUse, read_tool_calls
 
 SAMPLE = {
     "id": 1,
@@ -42,11 +44,11 @@ ROWS = [
 RESULT = {
     "promptIdx": 0,
     "testIdx": 3,
-    "testCase": {"vars": {"port": "Brest"}, "assert": [{"type": "contains", "value": "noon"}]},
+    "testCase": {"vars": {}, "assert": [{"type": "contains", "value": "{{ hour }}"}]},
     "prompt": {"raw": "When is high water at Brest?", "label": "When is high water at {{port}}?"},
     "provider": {"id": "openai:gpt"},
     "response": {"output": "At noon."},
-    "vars": {"port": "Brest"},
+    "vars": {"port": "Brest", "hour": "noon"},
     "success": True,
 }
 ASKED = {"input": "When is high water at Brest?", "output": "At noon."}
@@ -67,6 +69,17 @@ def test_an_archive_of_inspect(tmp_path):
     path.write_text("no archive")
     with pytest.raises(InputError, match="cannot be read as a log of Inspect"):
         read(path)
+
+
+def test_an_archive_as_inspect_itself_writes_it():
+    """Version 0.3.285 compresses by Zstandard."""
+    path = Path(__file__).parent / "node_eval" / "fixtures" / "exports" / "inspect.eval"
+    first, second = read(path)
+    calls = read_tool_calls(first.pop("tool_calls"), "row 1")
+    assert calls == (ToolUse("tide_table", {"port": "Brest"}, "12:00"),) * 2
+    assert first == {**ASKED, "id": "1", "output": "High water is at noon.", "reference": "noon"}
+    choices = "EMPTY: what pulls the sea?\nA) the moon\nB) the wind"
+    assert second == {"id": "2", "input": choices, "reference": "A"}
 
 
 def test_a_log_of_inspect(tmp_path):
@@ -108,6 +121,7 @@ def test_results_of_promptfoo(tmp_path):
             "port,[a] When is high water at {{port}}?,Status,[b] {{ port }}?,Status",
             'Brest,At noon.,PASS,"Late.",FAIL',
         ),
+        ("port,[a] When is high water at {{port}}?,Status", "Brest,At noon.,PASS\nBrest?,,ERROR"),
         (
             "port,[openai:gpt] When is high water at {{port}}?",
             'Brest,"[PASS] (1.00)\n\nAt noon.\n\nPass Reason: All assertions passed"',
@@ -119,4 +133,5 @@ def test_tables_of_promptfoo(tmp_path, header, cells):
     path.write_text(f"{header}\n{cells}\n")
     first, *more = read(path)
     assert first == ASKED
-    assert more in ([], [{"input": "Brest?", "output": "Late."}])
+    without_output = {"input": "When is high water at Brest??", "output": ""}
+    assert more in ([], [{"input": "Brest?", "output": "Late."}], [without_output])

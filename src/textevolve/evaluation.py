@@ -245,6 +245,8 @@ REASONS = ("feedback", "comment", "reason", "rationale")
 """The fields in which results of other tools hold the score (`SCORES`) and the reason (`REASONS`):
 `comment` is that of openevals, `reason` of DeepEval, `value` and `rationale` of MLflow's
 `Feedback`; autoevals has a `rationale` in its metadata."""
+VERDICTS = {"yes": 1.0, "no": 0.0}
+"""The scores of verdicts in words, which the judges of MLflow give."""
 
 
 def read_parts(result: Any) -> tuple[Any, str]:
@@ -257,10 +259,11 @@ def read_parts(result: Any) -> tuple[Any, str]:
         return getattr(result, name, None)
 
     score = next((value for name in SCORES if (value := read(name)) is not None), None)
+    score = VERDICTS.get(score, score) if isinstance(score, str) else score
     inner = read("metadata")
     reasons: list[Any] = [read(name) for name in REASONS]
     reasons += [cast("Any", inner).get("rationale")] if isinstance(inner, Mapping) else []
-    return score, next((str(reason) for reason in reasons if reason), "")
+    return score, next((text for text in reasons if isinstance(text, str) and text), "")
 
 
 def check_result(value: Any) -> EvaluationResult | Failure:
@@ -273,10 +276,12 @@ def check_result(value: Any) -> EvaluationResult | Failure:
         score, reason = read_parts(value)
         value = score if isinstance(score, Real) else value
     if not isinstance(value, (EvaluationResult, Real)):
+        error = getattr(value, "error", None)
         return Failure(
             "failed",
             f"the judge gave {type(value).__name__} for a candidate: it must give a number from 0"
-            " to 1, an EvaluationResult or a Failure, or an Evaluation of all",
+            " to 1, an EvaluationResult or a Failure, or an Evaluation of all"
+            + (f"; its error: {error}" if error else ""),
         )
     is_whole = isinstance(value, EvaluationResult)
     result = value if is_whole else EvaluationResult(float(value), False, reason)

@@ -128,8 +128,8 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
 
 
 def read_tool_calls(value: object, where: str) -> tuple[ToolUse, ...]:
-    """Read tool calls in the format of TextEvolve, OpenAI, Anthropic or LangChain, from names of
-    tools, from chat messages with calls, or from JSON of any of these.
+    """Read tool calls in the format of TextEvolve, OpenAI, Anthropic, LangChain or Inspect, from
+    names of tools, from chat messages with calls, or from JSON of any of these.
 
     Raises:
         InputError: a call cannot be read; names `where`.
@@ -162,7 +162,7 @@ def _read_call(item: Any, where: str) -> ToolUse:
     call = cast("dict[str, Any]", item) if isinstance(item, Mapping) else {"name": item}
     if isinstance(call.get("function"), Mapping):
         call = {**call, **call["function"]}
-    name = call.get("name")
+    name = call.get("name") or call.get("function")
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"{where}: a tool call must be an object with a name, not {item!r:.60}")
     arguments = next((call[key] for key in ARGUMENT_NAMES if call.get(key) is not None), None)

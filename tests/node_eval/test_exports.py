@@ -68,6 +68,7 @@ def test_langsmith(name):
     assert (tool.instruction, tool.input_state) == (Instruction.TOOL_CALL, {"port": "Brest"})
     assert tool.output_state == {"text": "12:00"}
     assert last.output_state["text"] == "High water is at noon."
+    assert pilot.output_state == {"text": "High water is at noon."}
     assert (pilot.thread_id, pilot.ids["user_id"], last.path) == (
         "voyage-1",
         "sailor-7",

@@ -53,6 +53,13 @@ NODES = {
         ("pilot/chat scripted", DONE),
         ("pilot", DONE),
     ],
+    "crewai": [
+        ("harbour.kickoff/pilot/ChatCompletion", CALL),
+        ("harbour.kickoff/pilot/tide_table", "12:00"),
+        ("harbour.kickoff/pilot/ChatCompletion", DONE),
+        ("harbour.kickoff/pilot", DONE),
+        ("harbour.kickoff", DONE),
+    ],
     "smolagents": [
         ("pilot.run/Step 1/OpenAIModel.generate", CALL),
         ("pilot.run/Step 1/tide_table", "12:00"),

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.node_eval.span_messages import unwrap_result
 
 SpanFields: TypeAlias = dict[str, Any]
 """The fields of a span or of another record of an export."""
@@ -274,7 +275,7 @@ def _read_run(record: SpanFields) -> SpanFields:
     return {
         "openinference.span.kind": RUNS.get(str(record["run_type"]), "CHAIN"),
         "input.value": _read_cell(record.get("inputs")),
-        "output.value": _read_cell(record.get("outputs")),
+        "output.value": unwrap_result(_read_cell(record.get("outputs"))),
         "llm.tools": called.get("tools"),
         **{f"llm.token_count.{name}": record.get(f"{name}_tokens") for name in TOKENS.values()},
         **{name: metadata[key] for key, name in METADATA.items() if key in metadata},

@@ -118,7 +118,8 @@ def as_fields(value: object) -> dict[str, Any]:
 
 
 def unwrap_result(value: object) -> object:
-    """Return the result of a tool from the message in which LangChain passes it on."""
+    """Return the result of a tool from the message in which LangChain passes it on, or a value from
+    the object in which LangSmith wraps it."""
     fields = as_fields(value)
     if "tool_call_id" in fields and "content" in fields:
         return fields["content"]

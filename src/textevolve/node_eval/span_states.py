@@ -62,7 +62,10 @@ TOOL_LISTS = (
 TOOL_KEYS = ("tools", "function_tools")
 SCHEMAS = ("parameters", "parameters_json_schema", "input_schema", "inputSchema")
 """The keys that may hold the schema of a tool's parameters."""
-NAMES = ("gen_ai.tool.name", "gen_ai.agent.name", "gen_ai.workflow.name", "tool.name", "agent.name")
+NAMES = (
+    *("gen_ai.tool.name", "gen_ai.agent.name", "gen_ai.workflow.name", "tool.name", "agent.name"),
+    "graph.node.id",
+)
 """The attributes that may hold the name of a node."""
 
 IDS = {
@@ -107,6 +110,7 @@ INPUT_MESSAGES = (
     ("numbered", "llm.prompts."),
     ("pydantic-ai", "pydantic_ai.all_messages"),
     ("body", "input.value"),
+    ("crewai", "output.value"),
 )
 """For each convention, the form and the name under which the messages to a model or an agent are
 recorded."""
@@ -123,6 +127,9 @@ OUTPUT_MESSAGES = (
     ("body", "output.value"),
 )
 """The same for the messages of a model's or an agent's answer."""
+CREWAI = {"raw", "json_dict"}
+"""Fields of the JSON in which CrewAI wraps the answer of a task or of a crew. The answer's text is
+`raw`; a task's `messages` begin with those to the agent."""
 EVENT_ROLES = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -274,6 +281,12 @@ def _messages(
                 yield read_message_body(attributes.get(key), role) if is_model else []
             case "pydantic-ai":
                 yield _before_the_run(read_messages(attributes.get(key), role), attributes)
+            case "crewai":
+                task = as_fields(attributes.get(key))
+                messages = (
+                    read_messages(task.get("messages"), role) if task.keys() >= CREWAI else []
+                )
+                yield _before_the_run(messages, attributes)
             case _:
                 yield [
                     replace(read_message(_body(a), ""), role=EVENT_ROLES[name])
@@ -319,11 +332,12 @@ def _first(attributes: Attributes, keys: Sequence[str]) -> State:
 
 
 def _as_state(value: object) -> dict[str, Any]:
-    """Return an object unchanged; for other values a state with the `text` and the original
-    `value`."""
+    """Return an object unchanged, a result of CrewAI with its `text`; for other values a state
+    with the `text` and the original `value`."""
     parsed = parse_text(value, CONTAINERS)
     if isinstance(parsed, dict):
-        return cast(dict[str, Any], parsed)
+        fields = cast(dict[str, Any], parsed)
+        return {"text": fields["raw"], **fields} if fields.keys() >= CREWAI else fields
     if isinstance(parsed, str):
         return {"text": parsed}
     return {"text": flatten(parsed), "value": parsed}

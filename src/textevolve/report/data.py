@@ -15,12 +15,12 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from importlib import import_module
 from itertools import islice
 from numbers import Integral, Real
 from typing import IO, Any, cast
 
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError
+from textevolve.rows.content import import_pyarrow
 from textevolve.rows.tables import defuse
 
 FlatRow = Mapping[str, Any]  # a row before it is flattened: values that JSON can express, by column
@@ -82,7 +82,7 @@ def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[FlatRow]], IO[
         names = ", ".join(WRITERS)
         raise InputError(f"'{suffix}': rows are written as one of {names}")
     if writer is _write_parquet:
-        _import_pyarrow()
+        import_pyarrow("pyarrow", "writing Parquet")
     return writer
 
 
@@ -177,17 +177,8 @@ def _csv_cell(value: Scalar) -> Scalar:
     return defuse(value) if isinstance(value, str) else value
 
 
-def _import_pyarrow() -> tuple[Any, Any]:
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise SettingsError(
-            'Parquet files need pyarrow: pip install "textevolve[parquet]"'
-        ) from None
-
-
 def _write_parquet(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
-    pa, parquet = _import_pyarrow()
+    pa, parquet = (import_pyarrow(m, "writing Parquet") for m in ("pyarrow", "pyarrow.parquet"))
     columns = find_columns(rows())
     kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])

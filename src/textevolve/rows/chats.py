@@ -124,7 +124,10 @@ def _read_call(call: object) -> str:
     function = _object(fields.get("function")) or fields
     raw = function.get("arguments", function.get("input", ""))
     arguments = write_text(raw)
-    return f"{_plain(str(function.get('name', '')))}({' '.join(arguments.split())})"
+    return (
+        f"{_plain(str(function.get('name', function.get('function', ''))))}"
+        f"({' '.join(arguments.split())})"
+    )
 
 
 def _plain(name: str) -> str:

@@ -7,9 +7,10 @@ import re
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import IO, Any, TypeAlias, cast
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, SettingsError
 from textevolve.reach import allowed_path, check_stdin
 
 Row: TypeAlias = Mapping[str, Any]  # a row: the values of its columns by name
@@ -34,6 +35,18 @@ def mend_halves(text: str) -> str:
     if not _SURROGATE.search(text):
         return text
     return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+
+
+def import_pyarrow(module: str, purpose: str) -> Any:
+    """Import a module of pyarrow, which is optional. `purpose`: what needs it, for the message.
+
+    Raises:
+        SettingsError: pyarrow is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise SettingsError(f'{purpose} needs pyarrow: pip install "textevolve[parquet]"') from None
 
 
 def name_of(path: str) -> str:

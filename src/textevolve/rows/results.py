@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
@@ -12,7 +13,7 @@ from textevolve.errors import InputError
 from textevolve.json_texts import write_text
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat, write_chat
-from textevolve.rows.content import Placed, Row, mend_halves
+from textevolve.rows.content import Placed, Row, import_pyarrow, mend_halves
 
 _PROVIDER = re.compile(r"\[([^\]]+)\] (.+)", re.DOTALL)
 """The name of a column with outputs in promptfoo's tables: the provider and the prompt."""
@@ -20,8 +21,12 @@ _CELL = re.compile(
     r"\s*\[(?:PASS|FAIL|ERROR)\] \([^)]*\)\s*(.*?)(?:\s*(?:Pass|Fail) Reason: .*)?", re.DOTALL
 )
 """An output in older tables of promptfoo, which stands between its verdict and the reason."""
+_VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+"""A variable in a template of promptfoo."""
 _EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
 """The assertions of promptfoo whose value is a reference answer."""
+_ZSTANDARD = 93
+"""The number of a method of compression in ZIP archives."""
 
 
 def read_log(path: str, name: str) -> Iterator[Placed]:
@@ -31,10 +36,23 @@ def read_log(path: str, name: str) -> Iterator[Placed]:
         with zipfile.ZipFile(allowed_path(path)) as log:
             for member in sorted(log.namelist()):
                 if member.startswith("samples/"):
-                    text = mend_halves(log.read(member).decode())
+                    text = mend_halves(_read_member(log, member, name).decode())
                     yield f"{name}: {member}", _read_sample(json.loads(text))
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{name}: cannot be read as a log of Inspect ({error})") from None
+
+
+def _read_member(log: zipfile.ZipFile, member: str, name: str) -> bytes:
+    """Return the content of a file in a log. Inspect compresses with Zstandard, which `zipfile`
+    reads from Python 3.14 on."""
+    info = log.getinfo(member)
+    if info.compress_type != _ZSTANDARD or sys.version_info >= (3, 14):
+        return log.read(info)
+    pyarrow = import_pyarrow("pyarrow", f"{name}: reading logs of Inspect before Python 3.14")
+    # The compressed bytes are read as a file of their own, for which the checksum does not hold.
+    size, info.file_size, info.compress_type = info.file_size, info.compress_size, 0
+    del info.CRC
+    return pyarrow.decompress(log.read(info), size, "zstd", asbytes=True)
 
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:
@@ -70,10 +88,11 @@ def _read_sample(sample: Row) -> Row:
     target: Any = sample.get("target")
     chat = read_chat(sample.get("input"))
     messages: Any = sample.get("messages") or ()
+    options = (f"{chr(65 + n)}) {text}" for n, text in enumerate(sample.get("choices") or ()))
     epoch = f"-{sample['epoch']}" if sample.get("epoch", 1) > 1 else ""
     row: dict[str, Any] = {
         "id": f"{sample.get('id', '')}{epoch}",
-        "input": write_chat(chat) if chat else sample.get("input"),
+        "input": "\n".join([write_chat(chat) if chat else sample["input"], *options]),
         "output": output.get("completion"),
         "reference": "\n".join(cast("list[str]", target)) if isinstance(target, list) else target,
         "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
@@ -87,8 +106,9 @@ def read_tool_result(row: Row) -> Row:
     unchanged."""
     if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
         return row
-    response, case, prompt, provider = (
-        cast("Row", row.get(name) or {}) for name in ("response", "testCase", "prompt", "provider")
+    response, case, prompt, provider, variables = (
+        cast("Row", row.get(name) or {})
+        for name in ("response", "testCase", "prompt", "provider", "vars")
     )
     output: Any = response.get("output")
     checks: list[Row] = case.get("assert") or []
@@ -97,9 +117,17 @@ def read_tool_result(row: Row) -> Row:
         "id": f"{row['testIdx']}-{row['promptIdx']}-{provider.get('id', '')}",
         "input": prompt.get("raw"),
         "output": None if output is None else write_text(output),
-        "reference": next((value for value in values if isinstance(value, str)), None),
+        "reference": _fill(
+            next((value for value in values if isinstance(value, str)), ""), variables
+        ),
     }
     return {name: value for name, value in result.items() if value}
+
+
+def _fill(template: str, variables: Mapping[str, Any]) -> str:
+    """Return a template of promptfoo with its variables, such as `{{port}}`, filled in."""
+    known = {name: write_text(value) for name, value in variables.items()}
+    return _VARIABLE.sub(lambda variable: known.get(variable[1], variable[0]), template)
 
 
 def has_outputs(columns: Iterable[str]) -> bool:
@@ -111,11 +139,8 @@ def read_cells(row: Row) -> Iterator[Row]:
     """Yield a row for each output in a row of promptfoo's table; yield any other row unchanged."""
     outputs = {name: match for name in row if (match := _PROVIDER.fullmatch(name))}
     for name, (_, prompt) in ((name, match.groups()) for name, match in outputs.items()):
-        for variable, value in row.items():
-            text = write_text(value)
-            prompt = re.sub(rf"{{{{\s*{re.escape(variable)}\s*}}}}", lambda _, t=text: t, prompt)
         text = write_text(row[name])
         verdict = _CELL.fullmatch(text)
-        yield {"input": prompt, "output": verdict[1] if verdict else text}
+        yield {"input": _fill(prompt, row), "output": verdict[1] if verdict else text}
     if not outputs:
         yield row

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError
 from textevolve.reach import allowed_path
-from textevolve.rows.content import Placed, mend_halves
+from textevolve.rows.content import Placed, import_pyarrow, mend_halves
 from textevolve.rows.results import has_outputs
 
 DELIMITERS = ",;\t"
@@ -66,7 +66,7 @@ def read_csv(
         restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
         reader.fieldnames = columns = [restore(name) for name in columns]
         double = [column for column in columns if column.strip() and columns.count(column) > 1]
-        if double and not has_outputs(columns):
+        if not (is_export := has_outputs(columns)) and double:
             raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
         header(columns)
         begins = reader.line_num + 1
@@ -74,7 +74,7 @@ def read_csv(
             where, begins = f"{name}:{reader.line_num}", reader.line_num + 1
             if None in row:
                 raise InputError(f"{where}: more cells than the header has columns")
-            filled = {k: restore(v) for k, v in row.items() if v not in (None, "")}
+            filled = {k: restore(v) for k, v in row.items() if v or (v == "" and is_export)}
             yield where, {k: v if is_text(k) else _cell(v) for k, v in filled.items()}
     except csv.Error as error:
         if "unexpected end" not in str(error):
@@ -102,15 +102,10 @@ def _cell(value: str) -> Any:
 def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:
     """Yield the rows of a Parquet file with their positions; one batch of rows is loaded at a
     time."""
-    try:
-        from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise SettingsError(
-            f'{name}: reading Parquet needs pyarrow: pip install "textevolve[parquet]"'
-        ) from None
+    parquet = import_pyarrow("pyarrow.parquet", f"{name}: reading Parquet")
     counter = itertools.count(1)
     try:
-        table: Any = parquet.ParquetFile(allowed_path(path))  # pyright: ignore[reportUnknownVariableType]
+        table: Any = parquet.ParquetFile(allowed_path(path))
         header([str(column) for column in table.schema_arrow.names])
         for batch in table.iter_batches(batch_size=200):
             for row in batch.to_pylist():
