@@ -206,7 +206,7 @@ class OpenAIClient:
         """Send a chat request; return the completion and its seconds. Fields that the endpoint
         refuses are no longer sent from then on, except those in `more`."""
         while True:
-            body = self._body(request) | (more or {})
+            body = self.body(request) | (more or {})
             started = perf_counter()
             events = self._listen(body)
             hears = events and events.feed
@@ -272,10 +272,6 @@ class OpenAIClient:
             self._warned.add(kind)
             _LOG.warning("%s: the endpoint %s", self.name, text)
 
-    def batch_line(self, request: Request) -> tuple[str, dict[str, Any]]:
-        """Return the path and the body of a request, for a line of a batch job."""
-        return CHATS, self._body(request)
-
     def read_batched(
         self, status: int, raw: bytes, request: Request, seconds: float
     ) -> Response | None:
@@ -288,7 +284,7 @@ class OpenAIClient:
         outcome = self._read_outcome(status, raw)
         if isinstance(outcome, Completion):
             return self._response(outcome, request, seconds)
-        self._leave_out(*outcome, self._body(request).keys() | self._refused, request)
+        self._leave_out(*outcome, self.body(request).keys() | self._refused, request)
         return None
 
     async def _force(self, request: Request, tokens: list[Token]) -> Response | None:
@@ -368,7 +364,8 @@ class OpenAIClient:
         model_list = await self._ask("GET", "/models", None, ModelList)
         return [model.id for model in model_list.data or model_list.models or ()]
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def body(self, request: Request) -> dict[str, Any]:
+        """Return the body of a request, without the fields that the endpoint refused before."""
         swap = self._max_tokens_field == "max_tokens" and "max_tokens" in self._refused
         field = "max_completion_tokens" if swap else self._max_tokens_field
         body = chat_body(self.model, request, field) | self._extra

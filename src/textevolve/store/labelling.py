@@ -7,7 +7,6 @@ earlier one, so several tabs and people do not conflict.
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -26,13 +25,20 @@ from textevolve.labelling.tasks import (
     check_labeller,
     check_note,
 )
-from textevolve.spec import suggest
 from textevolve.store.memory_rows import chunks
-from textevolve.store.resource_rows import build, delete_where, fetch_all, fetch_one, namespace_id
+from textevolve.store.resource_rows import (
+    ResourceTable,
+    build,
+    delete_where,
+    fetch_all,
+    fetch_one,
+    namespace_id,
+    new_id,
+    require_row,
+)
 from textevolve.store.tables import labelling_items, labelling_tasks, labels, namespaces
 
-TASK_ID = "la_"
-"""The prefix of the ids of tasks."""
+TASK = ResourceTable("labelling task", "labels", labelling_tasks, "la", "create {} DATA")
 
 
 def create_task(
@@ -51,7 +57,7 @@ def create_task(
             f"there is a labelling task '{name}' already; give another name, or delete it with:"
             f" textevolve labels delete {name}"
         )
-    id = f"{TASK_ID}{secrets.token_hex(16)}"
+    id = new_id(TASK)
     row = {"id": id, "namespace_id": space, "name": name, "created": time.time()}
     row["spec"] = _ascii(spec.model_dump(mode="json"))
     connection.execute(insert(labelling_tasks).values(row))
@@ -73,15 +79,9 @@ def find_task(connection: Connection, namespace: str, name: str) -> StoredTask:
     """Find a labelling task by name.
 
     Raises:
-        InputError: the task does not exist; the message suggests the nearest name.
+        NotFoundError: the task does not exist; the message suggests the nearest name.
     """
-    tasks = {task.name: task for task in list_tasks(connection, namespace)}
-    if name not in tasks:
-        raise InputError(
-            f"there is no labelling task '{name}' in the namespace '{namespace}'"
-            f"{suggest(name, list(tasks))}"
-        )
-    return tasks[name]
+    return get_task(connection, require_row(connection, TASK, name, namespace).id)
 
 
 def get_task(connection: Connection, id: str) -> StoredTask:

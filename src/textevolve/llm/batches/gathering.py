@@ -44,7 +44,7 @@ from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.model import Request, Response, request_key
 from textevolve.llm.providers import resolve
 from textevolve.llm.refusals import one_line, read_refusal
-from textevolve.llm.wire import encode
+from textevolve.llm.wire import CHATS, encode
 
 QUIET = 300.0
 """The seconds without data after which a download of results counts as broken off."""
@@ -60,6 +60,8 @@ LOOKED_UP = 500
 """The number of keys that are looked up in the journal at a time."""
 TRIES = 12
 """The most attempts at each request that submits a job: about a quarter of an hour in total."""
+BATCHED = f"/v1{CHATS}"
+"""The path of the calls of batch jobs."""
 ENDED = ("completed", "failed", "expired", "cancelled")
 """The states of a job that has ended; in any other state (validating, in_progress, finalizing, ...)
 it is still running."""
@@ -122,10 +124,10 @@ class RemoteBatch:
         return self.status not in ENDED
 
 
-def write_asked(key: str, path: str, body: Mapping[str, Any]) -> bytes:
+def write_asked(key: str, body: Mapping[str, Any]) -> bytes:
     """Return one request as a line of a batch job's input file; the endpoint repeats `key` with the
     answer."""
-    return encode({"custom_id": key, "method": "POST", "url": f"/v1{path}", "body": body}) + b"\n"
+    return encode({"custom_id": key, "method": "POST", "url": BATCHED, "body": body}) + b"\n"
 
 
 def read_line(line: bytes) -> AnsweredLine | None:
@@ -252,7 +254,7 @@ class Submissions:
         job.batch = replace(job.batch, **changes)
         await self.ledger.keep(job.batch)
 
-    async def submit(self, job: Job, path: str, lines: bytes | bytearray) -> None:
+    async def submit(self, job: Job, lines: bytes | bytearray) -> None:
         """Submit a job. The job is stored before anything is sent, and again with each name that
         the endpoint gives to the job or its file.
 
@@ -264,7 +266,7 @@ class Submissions:
         try:
             file = await self.persist(partial(self._upload, job.batch.mark, lines), TRIES)
             await self.note(job, file=file)
-            remote = await self.persist(partial(self._create, job.batch, path), TRIES)
+            remote = await self.persist(partial(self._create, job.batch), TRIES)
         except (AccessError, RejectedError, QueueFullError):  # a plain no: it is not there
             await self.close(job, "void")
             raise
@@ -286,11 +288,11 @@ class Submissions:
             )
         return name
 
-    async def _create(self, batch: KeptBatch, path: str) -> RemoteBatch:
+    async def _create(self, batch: KeptBatch) -> RemoteBatch:
         """Create a job at the endpoint. If the endpoint's answer is lost, look for the job before
         trying again."""
         body = {
-            "endpoint": f"/v1{path}",
+            "endpoint": BATCHED,
             "input_file_id": batch.file,
             "completion_window": "24h",
             "metadata": {"textevolve": batch.mark},
@@ -504,9 +506,9 @@ class Gatherer:
         for batch in await self._submissions.ledger.find_open(self.name):
             self._begin(Job(batch, resumed=True))
 
-    def _begin(self, job: Job, path: str = "", lines: bytearray | None = None) -> None:
+    def _begin(self, job: Job, lines: bytearray | None = None) -> None:
         self._jobs.update(dict.fromkeys(job.batch.keys, job))
-        task = asyncio.create_task(self._work(job, path, lines))
+        task = asyncio.create_task(self._work(job, lines))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -525,10 +527,10 @@ class Gatherer:
             while self._pending:
                 await self._wait_for_all()
                 await self._close_collected()
-                path, lines, keys = self._take()
+                lines, keys = self._take()
                 if keys:  # else those who asked have gone
                     batch = KeptBatch(secrets.token_hex(16), self.name, time.time(), tuple(keys))
-                    self._begin(Job(batch), path, lines)
+                    self._begin(Job(batch), lines)
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
             for call in list(self._pending.values()):
@@ -543,27 +545,25 @@ class Gatherer:
             seen = self._arrived
             await asyncio.sleep(self._options.quiet)
 
-    def _take(self) -> tuple[str, bytearray, list[str]]:
-        """Take the next job's calls from the waiting ones; return their path, input file
-        and keys."""
-        path, lines, keys = "", bytearray(), list[str]()
+    def _take(self) -> tuple[bytearray, list[str]]:
+        """Take the next job's calls from the waiting ones; return their input file and keys."""
+        lines, keys = bytearray(), list[str]()
         for key, call in list(self._pending.items()):
-            path, body = self._client.batch_line(call.request)
-            line = write_asked(key, path, body)
+            line = write_asked(key, self._client.body(call.request))
             is_full = len(lines) + len(line) > self._options.megabytes * 1e6
             if keys and (is_full or len(keys) >= self._most):
                 break
             lines += line
             keys.append(key)
             del self._pending[key]
-        return path, lines, keys
+        return lines, keys
 
-    async def _work(self, job: Job, path: str, lines: bytearray | None) -> None:
+    async def _work(self, job: Job, lines: bytearray | None) -> None:
         """Submit a job, or resume one of an earlier process, and deliver its answers."""
         submissions = self._submissions
         try:
             if lines is not None:
-                await submissions.submit(job, path, lines)
+                await submissions.submit(job, lines)
                 lines.clear()  # it would be held until the job ends
             elif not await submissions.find_again(job):
                 self._release(job, job.batch.keys)
