@@ -24,7 +24,7 @@ def test_pictures_are_sent_along_with_the_rows(serve, ask, server):
     assert status == 201, begun
     run = wait_for_status(lambda: ask(f"{url}/v1/studies/{begun['id']}"), "finished")
     assert run["records"] == {"scored": 1}
-    assert [one.size for one in seen_images(server.requests[-1])] == [len(RED)]
+    assert list(seen_images(server.requests[-1])) == [RED]
     shown = fetch(f"{url}/runs/{run['id']}/cases/1", Accept="text/html")
     assert "img-src 'self' data:" in shown.headers["content-security-policy"]
     assert f"Input, image 1: png, {len(RED)} bytes" in shown.text

@@ -44,10 +44,7 @@ def test_pictures_beside_texts_are_judged_and_reported(judge, server, home):
     outputs = [home / f"out.{end}" for end in ("html", "md", "json", "jsonl", "csv")]
     done = judge("--judge", "probe", *(x for path in outputs[:1] for x in ("-o", path)))
     assert done.code == 0, done.err
-    assert {one.size for body in server.requests for one in seen_images(body)} == {
-        len(RED),
-        len(BLUE),
-    }
+    assert {image for body in server.requests for image in seen_images(body)} == {RED, BLUE}
     page = outputs[0].read_text()
     assert f"Input, image 1: png, {len(RED) / 1000:.0f} kB" in page
     assert "<img" not in page

@@ -14,7 +14,7 @@ from textevolve.errors import InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.snapshots import SnapshotLimits, copy_flat, take_snapshot
+from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
 
 ERROR_KEPT = 300
 """The maximum number of characters of an exception's message in a failure."""
@@ -141,9 +141,6 @@ def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
     """Return a copy of an evaluator's result; a failure with the reason if it cannot be used.
     Scores outside [0, 1] are not clipped."""
     try:
-        if type(outcome) is EvaluationResult and _is_plain(outcome, limits):
-            metadata = dict(outcome.metadata)
-            return EvaluationResult(outcome.score, outcome.passed, outcome.feedback, metadata)
         result = check_result(outcome)
         if isinstance(result, Failure):
             return result
@@ -157,21 +154,6 @@ def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
         return EvaluationResult(result.score, passed, str(feedback), metadata)
     except Exception as error:  # noqa: BLE001  what it returned may be of any kind
         return Failure("failed", f"not usable: reading it {describe_error(error)}")
-
-
-def _is_plain(result: EvaluationResult, limits: SnapshotLimits) -> bool:
-    """Return whether a result can be used without the full checks, which take ten times as long."""
-    return (
-        type(result.score) is float
-        and 0 <= result.score <= 1
-        and type(result.passed) is bool
-        and type(result.feedback) is str
-        and len(result.feedback) <= limits.characters
-        and type(cast(Any, result.metadata)) is dict
-        and copy_flat(result.metadata, limits) is not None
-        and "".join((result.feedback, *result.metadata)).isascii()
-        and all(type(value) is not str or value.isascii() for value in result.metadata.values())
-    )
 
 
 WRONG_PARTS = "'passed' must be true or false, the feedback a text, the metadata a mapping"

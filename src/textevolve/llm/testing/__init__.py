@@ -14,7 +14,6 @@ from textevolve.llm.testing.answers import Answer, instance
 from textevolve.llm.testing.batches import BatchFault, ScriptedBatches
 from textevolve.llm.testing.faults import (
     Fault,
-    SeenImage,
     WindowLimit,
     faults,
     misbehave,
@@ -29,7 +28,6 @@ __all__ = [
     "Script",
     "ScriptedBatches",
     "ScriptedServer",
-    "SeenImage",
     "WindowLimit",
     "faults",
     "instance",

@@ -6,19 +6,17 @@ Scripts misbehave at a rate, or limit requests as paid endpoints do (`WindowLimi
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
 from random import Random
 from typing import Any, cast
 
-from textevolve.images import image_kind
 from textevolve.llm.testing.answers import Answer
 
 
@@ -223,30 +221,14 @@ def faults(
     return script
 
 
-@dataclass(frozen=True, slots=True)
-class SeenImage:
-    """An image in a request.
-
-    Attributes:
-        kind: The format by the image's bytes, not by its data URL; empty if the bytes are no image.
-        size: The number of bytes.
-        sha256: The hash of the bytes.
-    """
-
-    kind: str
-    size: int
-    sha256: str
-
-
-def seen_images(body: Mapping[str, Any]) -> Iterator[SeenImage]:
-    """Yield the images in a request's messages, in order."""
+def seen_images(body: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield the bytes of the images in a request's messages, in order."""
     for message in body.get("messages") or ():
         content: Any = message.get("content")
         parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
         for part in parts:
             if part.get("type") == "image_url":
-                data = base64.b64decode(part["image_url"]["url"].partition(",")[2])
-                yield SeenImage(image_kind(data) or "", len(data), hashlib.sha256(data).hexdigest())
+                yield base64.b64decode(part["image_url"]["url"].partition(",")[2])
 
 
 class WindowLimit:
