@@ -6,7 +6,6 @@ indexed together with a mark of its collection, as in SQLite.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,25 +29,18 @@ megabyte."""
 def add(connection: Connection, collection: Collection, entries: Sequence[IndexEntry]) -> None:
     raw: Any = connection.connection.driver_connection
     with raw.cursor() as cursor:
-        with cursor.copy("COPY memory_vectors FROM STDIN WITH (FORMAT BINARY)") as copy:
-            copy.write(_pack_vectors(collection, entries))
+        with cursor.copy("COPY memory_vectors FROM STDIN") as copy:
+            for entry in entries:
+                copy.write_row((entry.seq, collection.id, _write_vector(entry.embedding)))
         with cursor.copy("COPY memory_words FROM STDIN") as copy:
             for entry in entries:
                 words = _list_words(collection, entry.text)[:MOST_INDEXED]
                 copy.write_row((entry.seq, len(words), " ".join(words)))
 
 
-def _pack_vectors(collection: Collection, entries: Sequence[IndexEntry]) -> bytes:
-    """Pack rows in the binary format of COPY; a vector: its dimension, a zero, big-endian
-    floats."""
-    id = collection.id.encode()
-    size = 4 + 4 * collection.dimension
-    rows = [b"PGCOPY\n\xff\r\n\0", bytes(8)]
-    for entry in entries:
-        rows.append(struct.pack(">hiqi", 3, 8, entry.seq, len(id)) + id)
-        rows.append(struct.pack(">ihh", size, collection.dimension, 0))
-        rows.append(np.asarray(entry.embedding, dtype=">f4").tobytes())
-    return b"".join([*rows, struct.pack(">h", -1)])
+def _write_vector(embedding: Vector) -> str:
+    """Write a vector as a literal of pgvector."""
+    return str(np.asarray(embedding, dtype=np.float32).tolist())
 
 
 def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -> None:
@@ -78,8 +70,6 @@ def find_near(
     embedding: Vector,
     limit: int,
 ) -> list[tuple[int, float]]:
-    numbers = np.asarray(embedding, dtype=np.float32).tolist()
-    vector_text = "[" + ",".join(map(str, numbers)) + "]"
     matches: list[tuple[int, float]] = []
     # Most memories are in scope, so the nearest of all suffice; otherwise all are read.
     for most in (str(4 * limit), "ALL"):
@@ -93,7 +83,7 @@ def find_near(
             .order_by(near.c.distance, near.c.seq)
             .limit(limit)
         )
-        rows = connection.execute(chosen, {"asked": vector_text, "id": collection.id})
+        rows = connection.execute(chosen, {"asked": _write_vector(embedding), "id": collection.id})
         matches = [(seq, -float(distance)) for seq, distance in rows]
         if len(matches) == limit:
             break
