@@ -16,7 +16,7 @@ from textevolve.cli.execution import open_named
 from textevolve.cli.results import print_json, print_lines, print_list
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.errors import InputError
-from textevolve.report.wording import visible
+from textevolve.report.wording import moment, visible
 from textevolve.settings import (
     ENVIRONMENT,
     StoreLocation,
@@ -98,7 +98,7 @@ def list_keys(as_json: options.Json = False, store: options.StoreFile = None) ->
 
 
 def _describe_key(key: StoredKey) -> str:
-    used = f"last used {_format_time(key.used)}" if key.used else "never used"
+    used = f"last used {moment(key.used)}" if key.used else "never used"
     return (
         f"{visible(key.name):20}  {_format_state(key)}, {used}\n  {key.id}  {_format_rights(key)}"
     )
@@ -145,14 +145,10 @@ def _format_rights(key: StoredKey) -> str:
 
 def _format_state(key: StoredKey) -> str:
     if key.revoked is not None:
-        return f"revoked {_format_time(key.revoked)}"
+        return f"revoked {moment(key.revoked)}"
     if key.expires is None:
         return "valid until it is revoked"
-    return f"{'valid until' if key.live else 'expired'} {_format_time(key.expires)}"
-
-
-def _format_time(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+    return f"{'valid until' if key.live else 'expired'} {moment(key.expires)}"
 
 
 def copy_database(

@@ -27,7 +27,7 @@ def list_models(
     settings = read_settings()
     rows = weights.list_weights(settings)
     if as_json:
-        typer.echo(json.dumps([_as_json(row) for row in rows], indent=2))
+        typer.echo(json.dumps([asdict(row) | {"path": str(row.path)} for row in rows], indent=2))
         return
     width = max(len(row.name) for row in rows)
     for row in rows:
@@ -53,10 +53,6 @@ def pull(
         with draw_transfer() as report:
             path = weights.fetch(name.removeprefix(f"{LOCAL}/"), settings, report)
         typer.echo(f"{name}: ready in {path}")
-
-
-def _as_json(row: weights.WeightsRow) -> dict[str, Any]:
-    return asdict(row) | {"path": str(row.path)}
 
 
 @contextmanager

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
@@ -16,9 +13,8 @@ from textevolve.cli import options
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.results import print_json, print_lines, print_list
-from textevolve.report.wording import count, shorten, visible
+from textevolve.report.wording import count, moment, shorten, visible
 from textevolve.store import kinds
-from textevolve.store.sessions import StoredSessions
 
 SessionName = Annotated[
     str, typer.Argument(help="The id of the chat, the start of the id, or 'last'.")
@@ -49,7 +45,7 @@ def list_sessions(
 
 def _describe(chat: ChatSession) -> str:
     who = f"{chat.agent}{f' with {chat.user}' if chat.user else ''}"
-    line = f"{_write_time(chat.updated)}  {chat.messages:3}  {shorten(who, 30):30}"
+    line = f"{moment(chat.updated)}  {chat.messages:3}  {shorten(who, 30):30}"
     return f"{line}  {shorten(chat.title, 24)}\n  {chat.id}"
 
 
@@ -61,11 +57,12 @@ def show(
 ) -> None:
     """Show the messages of a chat; as JSON lines in the form of OpenAI's messages, which
     `memories create` reads."""
-    with _open(namespace, store) as sessions:
+    with open_named(store, namespace=namespace) as (_, resources, space, _own):
+        sessions = resources.sessions(space)
         chat = sessions.get(session)
         messages = sessions.messages(chat.id)
     if not as_json:
-        typer.echo(f"session {chat.id}: {chat.agent}, begun {_write_time(chat.created)}")
+        typer.echo(f"session {chat.id}: {chat.agent}, begun {moment(chat.created)}")
     for message, row in zip(messages, as_openai(messages), strict=True):
         details = message.details
         if as_json:
@@ -75,7 +72,7 @@ def show(
         marks = ["stopped"] if details.interrupted else []
         marks += [f"{len(details.memories)} recalled"] if details.memories else []
         note = f" [{', '.join(marks)}]" if marks else ""
-        typer.echo(f"\n{who}, {_write_time(message.created)}{note}\n{visible(message.text)}")
+        typer.echo(f"\n{who}, {moment(message.created)}{note}\n{visible(message.text)}")
 
 
 def delete(
@@ -85,19 +82,10 @@ def delete(
     store: options.StoreFile = None,
 ) -> None:
     """Remove a chat; memories from it stay."""
-    with _open(namespace, store) as sessions:
+    with open_named(store, namespace=namespace) as (_, resources, space, _own):
+        sessions = resources.sessions(space)
         chat = sessions.get(session)
         messages = count(chat.messages, "message")
         options.confirm(f"Remove session {chat.id} ({messages})?", yes)
         sessions.delete(chat.id)
     typer.echo(f"removed session {chat.id}: {messages}")
-
-
-@contextmanager
-def _open(namespace: str | None, store: str | None) -> Generator[StoredSessions]:
-    with open_named(store, namespace=namespace) as (_, resources, space, _own):
-        yield resources.sessions(space)
-
-
-def _write_time(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))

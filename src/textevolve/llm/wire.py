@@ -349,14 +349,10 @@ def chat_tools(request: Request) -> dict[str, Any]:
     if request.tools is not None:
         fields["tools"] = read_tools(request.tools)
     if request.tool_choice is not None:
+        is_mode = request.tool_choice in ("auto", "none", "required")
         choice = {"type": "function", "function": {"name": request.tool_choice}}
-        fields["tool_choice"] = request.tool_choice if is_mode(request.tool_choice) else choice
+        fields["tool_choice"] = request.tool_choice if is_mode else choice
     return fields
-
-
-def is_mode(tool_choice: str) -> bool:
-    """Return whether a tool choice is a mode and not the name of a function."""
-    return tool_choice in ("auto", "none", "required")
 
 
 @lru_cache(maxsize=64)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -88,6 +89,11 @@ def money(cost: float | None) -> str:
     if cost == 0 or cost >= 1:
         return f"${cost:,.2f}" if cost else "$0"
     return f"${cost:.{min(8, max(2, 1 - math.floor(math.log10(cost))))}f}"
+
+
+def moment(at: float) -> str:
+    """Format a Unix time to the minute, in the time zone of this machine."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def duration(seconds: float) -> str:

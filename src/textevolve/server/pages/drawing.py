@@ -177,6 +177,5 @@ def _moment(at: float | None) -> Markup:
     """Format a Unix time as an HTML element, in the time zone of this machine."""
     if at is None:
         return Markup(wording.DASH)
-    local_time = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     exact = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-    return Markup('<time datetime="{}">{}</time>').format(exact, local_time)
+    return Markup('<time datetime="{}">{}</time>').format(exact, wording.moment(at))
