@@ -53,27 +53,19 @@ def literal_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
 
 
-def sanitize(text: str, nonce: str, markers: tuple[str, ...] = ()) -> tuple[str, int]:
-    """Return the text with forged marks broken up by an invisible character, and their number.
-
-    `markers`: the markers of the chat format (`ChatFormat.markers`), if prompts are rendered here
-    and not by the server. Time is linear in the text."""
-    count = 0
-
-    def split(match: re.Match[str]) -> str:
-        nonlocal count
-        count += 1
-        return match[0][0] + JOINER + match[0][1:]
-
-    text = _FORGED.sub(split, text)
-    if markers:
-        text = literal_pattern(markers).sub(split, text)
+def sanitize(text: str, nonce: str) -> tuple[str, int]:
+    """Return the text with forged marks broken up by an invisible character, and their number. Time
+    is linear in the text."""
+    text, count = _FORGED.subn(_break_up, text)
     # A model can be talked into repeating the nonce that it saw; candidates cannot know it.
     if nonce.lower() not in text.lower():  # nearly always, and a pattern costs more than this
         return text, count
-    leaked = re.compile(re.escape(nonce), re.IGNORECASE)
-    text, leaks = leaked.subn(lambda match: match[0][0] + JOINER + match[0][1:], text)
+    text, leaks = re.compile(re.escape(nonce), re.IGNORECASE).subn(_break_up, text)
     return text, count + leaks
+
+
+def _break_up(match: re.Match[str]) -> str:
+    return match[0][0] + JOINER + match[0][1:]
 
 
 def fence(name: str, text: str, nonce: str) -> str:
