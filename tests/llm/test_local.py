@@ -199,7 +199,7 @@ def header(path: Path, **entries: Any) -> Path:
 def test_the_header_of_a_real_file(smollm: Path):
     found = read_header(smollm)
     # 30 layers, 3 heads of 64 for keys and as many for values, 2 bytes each
-    assert (found.architecture, found.trained_context) == ("llama", 8192)
+    assert found.trained_context == 8192
     assert found.cache_bytes_per_token == 30 * 3 * 64 * 2 * 2
 
 

@@ -30,13 +30,11 @@ class GgufHeader:
     """The properties of a model in the header of its GGUF file.
 
     Attributes:
-        architecture: The name of the architecture, such as "qwen2".
         trained_context: The tokens of context that the model was trained with; None if unknown.
         cache_bytes_per_token: The size of the KV cache in 16-bit floats.
         decision_type: The type of a decision model, as llama.cpp names it; empty for other models.
     """
 
-    architecture: str
     trained_context: int | None
     cache_bytes_per_token: int
     decision_type: str = ""
@@ -148,7 +146,6 @@ def _read_header(path: Path, _changed: int) -> GgufHeader:
     key_size = number("attention.key_length") or head_size
     value_size = number("attention.value_length") or head_size
     return GgufHeader(
-        architecture=architecture,
         trained_context=number("context_length") or None,
         cache_bytes_per_token=2 * (sum(kv_heads) or sum(heads)) * (key_size + value_size),
         decision_type=read_field(reader, f"{architecture}.decision.type") or "",

@@ -50,14 +50,8 @@ def listen(app: FastAPI, listener: socket.socket) -> None:
     Raises:
         TextEvolveError: the models, judges or store to serve cannot be opened.
     """
-    serve_until(make_server(app), app, listener)
-
-
-def serve_until(server: uvicorn.Server, app: FastAPI, listener: socket.socket) -> None:
-    """Serve like `listen` with a given server; the serving also ends once its `should_exit` is
-    set."""
     with listener:
-        asyncio.run(run(server, app, listener))
+        asyncio.run(run(make_server(app), app, listener))
 
 
 def make_server(app: FastAPI) -> uvicorn.Server:
