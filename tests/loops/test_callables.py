@@ -6,8 +6,7 @@ import math
 import pytest
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.loops.attempt import as_evaluator, as_generator
-from textevolve.loops.rules import RulesJudgement
+from textevolve.loops.attempt import PlainEvaluation, as_evaluator, as_generator
 from textevolve.user_code import UserCodeError
 
 ONE = Case("Say moon.", ("The moon.",))
@@ -25,7 +24,7 @@ async def has_moon_soon(case):
 
 class Judge:
     async def __call__(self, case):
-        return RulesJudgement(tuple(EvaluationResult(0.7, True) for _ in case.candidates))
+        return PlainEvaluation(tuple(EvaluationResult(0.7, True) for _ in case.candidates))
 
 
 def each(case):
@@ -55,7 +54,7 @@ async def test_what_is_natural_to_write_is_an_evaluator(given, case, scores):
         (None, ONE, "gave NoneType for a candidate: it must give a number from 0 to 1"),
         (0.5, TWO, "gave 1 results for 2 candidates"),
         (math.nan, ONE, "the score nan is outside 0 to 1"),
-        (RulesJudgement((EvaluationResult(1.01, True),)), ONE, "the score 1.01 is outside"),
+        (PlainEvaluation((EvaluationResult(1.01, True),)), ONE, "the score 1.01 is outside"),
         (EvaluationResult("0.5", True), ONE, "the score is not a number but str"),
     ],
 )

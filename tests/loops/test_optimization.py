@@ -12,7 +12,7 @@ from textevolve.evaluation import EvaluationResult, Failure, Usage
 from textevolve.events import StepFinished
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.loops.attempt import Attempt, instructions_of
+from textevolve.loops.attempt import Attempt, PlainEvaluation, instructions_of
 from textevolve.loops.optimization import (
     RETRY_TEMPERATURE,
     ModelGenerator,
@@ -24,7 +24,7 @@ from textevolve.loops.optimization import (
     optimize_text,
     write_prompt,
 )
-from textevolve.loops.rules import FAILED_GATES, RulesJudgement
+from textevolve.loops.rules import FAILED_GATES
 
 TASK = "Say what tides are."
 
@@ -59,7 +59,7 @@ class Scores:
             raise made
         if not isinstance(made, Failure | EvaluationResult):
             made = EvaluationResult(made, True, self.feedback)
-        return RulesJudgement((made,), Usage(1, 10, 0, 5, 0.0))
+        return PlainEvaluation((made,), Usage(1, 10, 0, 5, 0.0))
 
 
 async def optimize(task, *, generator, evaluator, id="", **options):
@@ -319,19 +319,19 @@ def test_instructions_come_from_what_a_judge_has():
         return instructions_of(evaluation, 0)
 
     result = EvaluationResult(0.5, False, "1 thing\n\n  * another   thing\n- another thing")
-    assert told(RulesJudgement((result,))) == ("1 thing", "another thing")
-    assert told(RulesJudgement((Failure("failed", ""),))) == ()
+    assert told(PlainEvaluation((result,))) == ("1 thing", "another thing")
+    assert told(PlainEvaluation((Failure("failed", ""),))) == ()
     asked = EvaluationResult(0.5, False, "", {"answers": {"Is it?": 5.0, "So?": 0.0, "Why?": -1.0}})
     worst = "Let the answer to this be a clear yes (now 27%): Why?"
-    assert told(RulesJudgement((asked,)))[0] == worst
-    assert len(told(RulesJudgement((asked,)))) == 2
+    assert told(PlainEvaluation((asked,)))[0] == worst
+    assert len(told(PlainEvaluation((asked,)))) == 2
 
-    class Debated(RulesJudgement):
+    class Debated(PlainEvaluation):
         feedback = (type("F", (), {"instructions": ("Critic: Cut it.",), "weaknesses": ()}),)
 
     assert told(Debated((result,))) == ("Critic: Cut it.",)
     many = EvaluationResult(0.5, False, "\n".join(f"{n} " + "x" * 1000 for n in range(50)))
-    lines = told(RulesJudgement((many,)))
+    lines = told(PlainEvaluation((many,)))
     assert len(lines) == 10
     assert max(map(len, lines)) <= 401
 

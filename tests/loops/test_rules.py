@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.loops.rules import FAILED_GATES, Hybrid, RulesJudgement, load_rules, parse_rules
+from textevolve.loops.attempt import PlainEvaluation
+from textevolve.loops.rules import FAILED_GATES, Hybrid, load_rules, parse_rules
 from textevolve.metrics.label_metrics import grade_output, open_metric
 from textevolve.texts import patterns
 from textevolve.texts.schema_check import check_schema, find_faults
@@ -237,7 +238,7 @@ class Counting:
             else Failure("failed", "no number")
             for t in case.candidates
         ]
-        return RulesJudgement(tuple(made), Usage(calls=len(made)))
+        return PlainEvaluation(tuple(made), Usage(calls=len(made)))
 
 
 async def test_a_text_that_fails_a_gate_is_not_shown_to_the_judge():

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from textevolve.errors import AccessError, AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.loops.rules import RulesJudgement, parse_rules
+from textevolve.loops.attempt import PlainEvaluation
+from textevolve.loops.rules import parse_rules
 from textevolve.node_eval import (
     GENERATE,
     VERIFY,
@@ -158,7 +159,7 @@ def judge_with(outcome, asked=None):
             asked.append((case.input, case.candidates))
         if isinstance(outcome, Exception):
             raise outcome
-        return RulesJudgement((outcome,), Usage(1, 100, 0, 20, 0.5))
+        return PlainEvaluation((outcome,), Usage(1, 100, 0, 20, 0.5))
 
     return judge
 

@@ -148,32 +148,27 @@ async def ask_both(
     Raises:
         FatalModelError: no call can succeed.
     """
-    judgements: list[ItemOutcome] = []
+    evaluations: list[Evaluation | Failure] = []
     noted: list[list[NotedCall]] = []
-    certainty: float | None = None
-    for number, judge in enumerate(judges):
+    for judge in judges:
         with note_calls() as calls:
-            evaluation = await attempt(judge(question.case), InputError)
-        if number == 0 and not isinstance(evaluation, Failure):
-            certainty = certainty_of(evaluation)
-        counted = _take(evaluation, question)
-        judgements.append(
-            replace(counted, usage=DistinctCalls().count(calls)[0]) if calls else counted
-        )
+            evaluations.append(await attempt(judge(question.case), InputError))
         noted.append(calls)
-    first_judgement, second_judgement = judgements
-    both = (
-        None
-        if first_judgement.usage is None or second_judgement.usage is None
-        else first_judgement.usage + second_judgement.usage
+    first, second = (
+        replace(_take(evaluation, question), usage=DistinctCalls().count(calls)[0])
+        if calls
+        else _take(evaluation, question)
+        for evaluation, calls in zip(evaluations, noted, strict=True)
     )
-    if both is not None and all(noted):
-        both = DistinctCalls().count((*noted[0], *noted[1]))[0]
+    both = None
+    if first.usage is not None and second.usage is not None:
+        both = first.usage + second.usage
+        if all(noted):
+            both = DistinctCalls().count((*noted[0], *noted[1]))[0]
+    certainty = None if isinstance(evaluations[0], Failure) else certainty_of(evaluations[0])
     sure = math.nan if certainty is None else certainty
     item, group = question.item.id, question_of(question.item)
-    return TwiceJudged(
-        item, sure, first_judgement, second_judgement, both, question.order, group, position
-    )
+    return TwiceJudged(item, sure, first, second, both, question.order, group, position)
 
 
 def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> ItemOutcome:

@@ -131,34 +131,26 @@ class FittedJudge:
             np.array([getattr(signal, name) for signal in self.signals])
             for name in ("weight", "mean", "scale")
         )
-        weighed: list[tuple[Array, Array] | Failure] = []
-        for place in zip(*values, strict=True):
-            numbers = np.array([value for value in place if not isinstance(value, Failure)])
-            missing = next((value for value in place if isinstance(value, Failure)), None)
-            if missing is not None:
-                weighed.append(missing)
-            else:
-                weighed.append((numbers, weights * (numbers - means) / scales))
-        successes = [entry[1] for entry in weighed if not isinstance(entry, Failure)]
-        results: list[EvaluationResult | Failure] = []
-        for entry in weighed:
-            if isinstance(entry, Failure):
-                results.append(entry)
-                continue
-            column, parts = entry
-            if self.file.good is not None:
-                odds = float(parts.sum()) + self.file.intercept
-                text = f"probability of a grade of {self.file.good:g} or more"
-            elif len(successes) == 1 < len(weighed):
-                results.append(Failure("failed", "no other candidate has a score to compare with"))
-                continue
-            else:
-                rivals = [other for other in successes if other is not parts]
-                parts = parts - np.mean(rivals, axis=0) if rivals else parts
-                odds = float(parts.sum())
-                text = f"against {'the others' if rivals else 'a text of average signals'}"
-            results.append(self._result(odds, text, column, parts, threshold))
-        return results
+        columns = list(zip(*values, strict=True))
+        results: list[EvaluationResult | Failure | None] = [
+            next((value for value in column if isinstance(value, Failure)), None)
+            for column in columns
+        ]
+        places = [n for n, failure in enumerate(results) if failure is None]
+        table = np.array([columns[n] for n in places]).reshape(-1, len(weights))
+        added = weights * (table - means) / scales
+        odds, text = added.sum(axis=1) + self.file.intercept, "against a text of average signals"
+        if self.file.good is not None:
+            text = f"probability of a grade of {self.file.good:g} or more"
+        elif len(places) == 1 < len(columns):
+            results[places[0]] = Failure("failed", "no other candidate has a score to compare with")
+            places = []
+        elif len(places) > 1:
+            added = added - (added.sum(axis=0) - added) / (len(places) - 1)
+            odds, text = added.sum(axis=1), "against the others"
+        for n, total, row, parts in zip(places, odds.tolist(), table, added, strict=False):
+            results[n] = self._result(total, text, row, parts, threshold)
+        return [result for result in results if result is not None]
 
     def _result(
         self,

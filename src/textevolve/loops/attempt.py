@@ -296,11 +296,16 @@ def outcome_of(evaluation: Evaluation) -> EvaluationResult | Failure:
 
 @dataclass(frozen=True, slots=True)
 class PlainEvaluation:
-    """An evaluation that consists of existing results, their usage and their coverage."""
+    """An evaluation that consists of the result or the failure of each candidate, and of the usage
+    of a model, if one was asked."""
 
     result: tuple[EvaluationResult | Failure, ...]
-    usage: Usage
-    coverage: float
+    usage: Usage = Usage()
+
+    @property
+    def coverage(self) -> float:
+        scored = sum(isinstance(outcome, EvaluationResult) for outcome in self.result)
+        return scored / len(self.result)
 
 
 def as_evaluator(given: Callable[[Case], Any]) -> Evaluator:
@@ -351,5 +356,4 @@ def _read(returned: Any, case: Case) -> Evaluation:
     usable = is_evaluation and [*map(type, ones)] == [*map(type, results)]
     if usable and hasattr(returned, "usage") and hasattr(returned, "coverage"):
         return cast(Evaluation, returned)
-    scored = sum(isinstance(result, EvaluationResult) for result in results)
-    return PlainEvaluation(results, getattr(returned, "usage", Usage()), scored / len(results))
+    return PlainEvaluation(results, getattr(returned, "usage", Usage()))

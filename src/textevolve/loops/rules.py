@@ -25,14 +25,13 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
-    Usage,
     check_case,
     check_result,
     choose_candidates,
     reject_candidate_images,
 )
 from textevolve.llm.token_count import count_tokens
-from textevolve.loops.attempt import instructions_of
+from textevolve.loops.attempt import PlainEvaluation, instructions_of
 from textevolve.rows import read_text
 from textevolve.rows.content import parse_json
 from textevolve.spec import Frozen
@@ -310,20 +309,6 @@ class RulesFile(Frozen):
         return [r.name or f"{r.kind} {n}" for n, r in enumerate(self.rules, 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class RulesJudgement:
-    """The rules' result or failure for each candidate. `usage`: of the judge that followed; zero
-    without one."""
-
-    result: tuple[EvaluationResult | Failure, ...]
-    usage: Usage = Usage()
-
-    @property
-    def coverage(self) -> float:
-        scored = sum(isinstance(outcome, EvaluationResult) for outcome in self.result)
-        return scored / len(self.result)
-
-
 @dataclass(frozen=True)
 class Rules:
     """A judge that applies all rules to each candidate. score = their weighted mean; passed = the
@@ -332,7 +317,7 @@ class Rules:
 
     file: RulesFile
 
-    async def __call__(self, case: Case, /) -> RulesJudgement:
+    async def __call__(self, case: Case, /) -> PlainEvaluation:
         """Judge each candidate of a case by the rules.
 
         Raises:
@@ -341,8 +326,8 @@ class Rules:
         check_case(case)
         reject_candidate_images(case, "a judge by rules")
         if any(isinstance(r, Pattern | JsonSchema) and r.blocks for r in self.file.rules):
-            return RulesJudgement(await search_apart(self._judge_all, case))
-        return RulesJudgement(self._judge_all(case))
+            return PlainEvaluation(await search_apart(self._judge_all, case))
+        return PlainEvaluation(self._judge_all(case))
 
     def _judge_all(self, case: Case) -> tuple[EvaluationResult | Failure, ...]:
         return tuple(self.judge(text, case.input) for text in case.candidates)
@@ -399,7 +384,7 @@ class Hybrid:
         if not 0 <= self.rules_weight <= 1:
             raise InputError(f"the rules' weight must be from 0 to 1, not {self.rules_weight}")
 
-    async def __call__(self, case: Case, /) -> RulesJudgement:
+    async def __call__(self, case: Case, /) -> PlainEvaluation:
         """Judge the candidates by rules and, if they pass every gate, by the judge, whose errors
         pass through.
 
@@ -410,11 +395,11 @@ class Hybrid:
         outcomes = [self._part(outcome) for outcome in ruled.result]
         places = [n for n, verdict in enumerate(ruled.result) if _passes_gates(verdict)]
         if not places:
-            return RulesJudgement(tuple(outcomes))
+            return PlainEvaluation(tuple(outcomes))
         judged = await self.judge(choose_candidates(case, places))
         for place, n in enumerate(places):
             outcomes[n] = self._join(ruled.result[n], judged, place)
-        return RulesJudgement(tuple(outcomes), judged.usage)
+        return PlainEvaluation(tuple(outcomes), judged.usage)
 
     def _part(self, outcome: EvaluationResult | Failure) -> EvaluationResult | Failure:
         if isinstance(outcome, Failure):
