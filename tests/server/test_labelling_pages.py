@@ -153,6 +153,7 @@ def test_keys_label_under_their_own_name_and_see_no_more_than_they_may(serve, re
 @pytest.mark.slow
 def test_a_task_is_labelled_by_keyboard_alone(serve, resources, page, check_page):
     items = make_items(6)
+    resources.ensure_namespace("default")
     task = resources.write(stored_labels.create_task, "default", "mine", PAIRS, items)
     url = serve()
     page.goto(f"{url}/labelling/{task.id}")
