@@ -197,9 +197,8 @@ def select_threshold(
     sure, wrong = _draw_items(certainty, first_credits, groups, seed)
     needed = fewest_items(0, risk, doubt)
     if sure.size < needed:
-        return ThresholdSelection(
-            None, agreement, confidence, sure.size, (), _too_few(sure.size, needed)
-        )
+        reason = f"too few items: {sure.size}; at least {needed} without an error are needed"
+        return ThresholdSelection(None, agreement, confidence, sure.size, (), reason)
     least_items = fewest_items(ALLOWED_AT_FIRST, risk, doubt)
     least = least_items if sure.size >= least_items else needed
     least = max(least, math.ceil(sure.size * SHARE_AT_FIRST))
@@ -228,10 +227,6 @@ def _rejection_reason(steps: Sequence[Step], least: int, risk: float) -> str:
         f" items with a certainty of {highest.threshold:g} or more, so its error rate may be"
         f" {highest.bound:.0%}, and {risk:.0%} is allowed"
     )
-
-
-def _too_few(items: int, needed: int) -> str:
-    return f"too few items: {items}; at least {needed} without an error are needed"
 
 
 def _draw_items(

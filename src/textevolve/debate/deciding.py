@@ -233,10 +233,6 @@ ScoreMatrix = tuple[tuple[float, ...], ...]
 """Scores, with a row for each candidate, in the case's order, and a column for each component."""
 
 
-def probe_scores(log_odds: ScoreMatrix) -> ScoreMatrix:
-    return tuple(tuple(probe_score(value) for value in row) for row in log_odds)
-
-
 async def probe_after(
     context: DebateContext, model: Model, speaker: Agent, round: int, spoken: tuple[Message, ...]
 ) -> ScoreMatrix:

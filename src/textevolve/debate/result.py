@@ -502,7 +502,7 @@ def read_result(text: str | bytes) -> DebateResult:
 def result_metrics(result: DebateResult) -> dict[str, Any]:
     """Return the computed values as JSON-ready data; a missing value is None."""
     return {
-        "status": "scored" if result.scored else _first_failure(result).kind,
+        "status": next((r.kind for r in result.result if isinstance(r, Failure)), "scored"),
         "best": result.best,
         "tied": list(result.tied),
         "s_norm": finite(result.scores.tolist()),
@@ -510,7 +510,10 @@ def result_metrics(result: DebateResult) -> dict[str, Any]:
         "scores": [r.score if isinstance(r, EvaluationResult) else None for r in result.result],
         "passed": [r.passed if isinstance(r, EvaluationResult) else None for r in result.result],
         "spread": finite(result.spread.tolist()) if result.tensor.values.size else [],
-        "components": _components(result),
+        "components": [
+            dict(r.metadata["components"]) if isinstance(r, EvaluationResult) else None
+            for r in result.result
+        ],
         "round_one": finite(result.round_one.tolist()),
         "coverage": result.coverage,
         "rounds": len(result.convergence),
@@ -536,19 +539,3 @@ def result_metrics(result: DebateResult) -> dict[str, Any]:
 
 def finite(values: list[float]) -> list[float | None]:
     return [v if math.isfinite(v) else None for v in values]
-
-
-def to_data(result: DebateResult) -> dict[str, Any]:
-    """Return the result as plain data."""
-    return json.loads(write_result(result))
-
-
-def _components(result: DebateResult) -> list[dict[str, float] | None]:
-    return [
-        dict(r.metadata["components"]) if isinstance(r, EvaluationResult) else None
-        for r in result.result
-    ]
-
-
-def _first_failure(result: DebateResult) -> Failure:
-    return next(r for r in result.result if isinstance(r, Failure))

@@ -21,7 +21,7 @@ from textevolve.debate.deciding import (
     keep_words,
     probe_after,
     probe_alone,
-    probe_scores,
+    probe_score,
     read_points,
     read_verbalized,
     read_weighted,
@@ -238,7 +238,8 @@ async def _score_only(request: _TurnRequest, memories: tuple[Memory, ...], turn:
 
 
 def _probed(turn: Turn, log_odds: ScoreMatrix) -> Turn:
-    return replace(turn, scores=probe_scores(log_odds), log_odds=log_odds)
+    scores = tuple(tuple(map(probe_score, row)) for row in log_odds)
+    return replace(turn, scores=scores, log_odds=log_odds)
 
 
 async def _probe_alone(request: _TurnRequest, memories: tuple[Memory, ...], turn: Turn) -> Turn:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
@@ -89,7 +89,7 @@ class Aggregates:
         scores = self._array(self._scores)
         if not scores.size:
             return Estimate(None)
-        statistic = cluster_mean(scores, self._clusters)
+        statistic = cluster_mean(scores, self._groups)
         unit = scores.min() >= 0 and scores.max() <= 1
         return estimate(clip_interval(statistic) if unit else statistic)
 
@@ -123,10 +123,6 @@ class Aggregates:
             counts[number] += 1
         cases = self._cases.items()
         return {case: sums[n] / counts[n] for case, n in cases if not case.startswith("\0")}
-
-    @property
-    def _clusters(self) -> Sequence[int] | None:
-        return self._groups if self.clustered else None
 
     @staticmethod
     def _array(values: array[float]) -> NDArray[np.float64]:

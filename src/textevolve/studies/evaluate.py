@@ -71,7 +71,6 @@ from textevolve.studies.judged_report import (
     Judged,
     candidate_rows,
     case_matrix_row,
-    case_matrix_rows,
     count_decided,
     describe_deciders,
     describe_verdict,
@@ -489,6 +488,6 @@ STUDY = Study(
     complete=complete,
     describe=describe,
     line=write_line,
-    rows=case_matrix_rows,
+    rows=lambda judged_cases, _variants: map(case_matrix_row, judged_cases),
     take=take_given,
 )

@@ -15,7 +15,7 @@ from pydantic import model_validator
 from pydantic_core import from_json, to_json
 
 from textevolve.debate.profile import Profile, load_profile, override
-from textevolve.debate.result import DebateResult, Turn, read_result, to_data
+from textevolve.debate.result import DebateResult, Turn, read_result, write_result
 from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, Result, Usage, check_case
 from textevolve.evaluators import describe_limit
@@ -204,7 +204,7 @@ def find_row(record: GuidedAnswer) -> Row:
 
 
 def encode(record: GuidedAnswer) -> bytes:
-    debate = None if record.debate is None else to_data(record.debate)
+    debate = None if record.debate is None else from_json(write_result(record.debate))
     return to_json({"made": from_json(write_json(record.made)), "debate": debate})
 
 

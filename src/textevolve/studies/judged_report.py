@@ -444,16 +444,6 @@ def _describe_best(judged: JudgedCase) -> str:
     return "a tie" if judged.best is None else f"best: {wording.letter(judged.best)}"
 
 
-def name_case(judged: Judged) -> str:
-    return wording.shorten(str(judged.case.id), 30) or str(judged.index + 1)
-
-
-def case_matrix_rows(
-    judged_cases: Sequence[Judged], _variants: Sequence[str]
-) -> Iterator[MatrixRow]:
-    return (case_matrix_row(judged) for judged in judged_cases)
-
-
 def case_matrix_row(judged: Judged) -> MatrixRow:
     """Return the matrix row of a case; its texts and all arguments unfold in their cells."""
     case = judged.case
@@ -463,7 +453,8 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
     details = Section(describe_verdict(judged), show_case(judged), facts_of(judged))
     facts = {**_winner_in_line(judged), **describe_images(case.images)}
     reference = case.reference or ""
-    return MatrixRow(name_case(judged), case.input, entries, reference, facts, (details,))
+    name = wording.shorten(str(case.id), 30) or str(judged.index + 1)
+    return MatrixRow(name, case.input, entries, reference, facts, (details,))
 
 
 def _entry(judged: Judged, j: int, text: str, components: Mapping[str, float] | None) -> Entry:
