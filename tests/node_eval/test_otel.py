@@ -214,7 +214,7 @@ def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
     for said, fault in zip(
         (
             *("ends before", "traceId", "startTimeUnixNano", "endTimeUnixNano"),
-            *("startTimeUnixNano", "dictionary", "the id good"),
+            *("startTimeUnixNano", "JSON object", "the id good"),
         ),
         reading.faults,
         strict=True,
