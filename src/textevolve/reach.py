@@ -106,7 +106,7 @@ def allowed_path(path: str | Path) -> str:
     """Return the path of the file or folder with this name.
 
     Raises:
-        InputError: it may not be read.
+        InputError: it is not within reach of this context.
     """
     if (noted := _noted.get()) is not None:
         noted[str(path)] = None
@@ -147,7 +147,8 @@ _PLAIN = {"%root": "/", "%up": ".."}
 
 
 def matching_files(pattern: str) -> list[str]:
-    """Return the names of the readable files that match a pattern, as `glob` would."""
+    """Return the names of the files within reach of this context that match a pattern, as `glob`
+    would."""
     reach = _reach.get()
     if reach is None:
         return glob.glob(pattern, recursive=True)
@@ -165,17 +166,20 @@ def matching_files(pattern: str) -> list[str]:
 
 
 def is_there(path: str | Path) -> bool:
-    """Return whether a file or folder of this name exists and may be read."""
+    """Return whether a file or folder of this name exists and is within reach of this context; its
+    permissions are not checked."""
     return _is_there(path, os.path.exists)
 
 
 def is_file(path: str | Path) -> bool:
-    """Return whether a file of this name exists and may be read."""
+    """Return whether a file of this name exists and is within reach of this context; its
+    permissions are not checked."""
     return _is_there(path, os.path.isfile)
 
 
 def is_folder(path: str | Path) -> bool:
-    """Return whether a folder of this name exists and may be read."""
+    """Return whether a folder of this name exists and is within reach of this context; its
+    permissions are not checked."""
     return _is_there(path, os.path.isdir)
 
 

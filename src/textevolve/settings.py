@@ -373,7 +373,7 @@ def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings
 
 
 def override_settings(settings: Settings, overrides: Mapping[str, Any]) -> Settings:
-    """Return the settings with the given values replaced.
+    """Return a copy of the settings with the values in `overrides`.
 
     Raises:
         SettingsError: a value is not allowed.

@@ -113,7 +113,8 @@ class LabelledSignals:
 
     @cached_property
     def sha256(self) -> str:
-        """Return a hash of ids, texts and labels that does not depend on the order of the items."""
+        """Return the SHA-256 hash of ids, texts, labels and groups, which does not depend on the
+        order of the items."""
         rows = [[i.id, i.input, list(i.candidates), list(i.human), i.group] for i in self.items]
         rows = sorted(json.dumps(row) for row in rows)
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()

@@ -76,7 +76,7 @@ StoreFile = Annotated[
     typer.Option(
         "--store",
         metavar="FILE",
-        help="The store: a file, or a postgresql:// address.",
+        help="A file or postgresql:// address; default: the store of the settings.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -85,7 +85,7 @@ ServerAddress = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="The server to run on; its key is in TEXTEVOLVE_SERVER_KEY.",
+        help="The server to run on; default: this machine. Its key is in TEXTEVOLVE_SERVER_KEY.",
         rich_help_panel=ADVANCED,
     ),
 ]

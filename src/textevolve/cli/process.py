@@ -64,8 +64,8 @@ codecs.register_error("json_escape", _escape)
 
 
 def _print_everything() -> None:
-    """Make standard output escape characters that the terminal cannot show, so that no text ends
-    the command with an error."""
+    """Make standard output and standard error write characters that the terminal's encoding lacks
+    as JSON escapes, so that no text ends the command with an error."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)  # a test's or a program's may have none
         if reconfigure is not None:

@@ -65,6 +65,7 @@ class ResourceCall:
         kind: The kind of resource.
         name: The name of the resource; empty for verbs without a name.
         space: The open namespace.
+        settings: The settings of the command.
         values: The values of the options, by name.
     """
 

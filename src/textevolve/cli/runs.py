@@ -90,7 +90,10 @@ def show(
         bool, typer.Option("--failed", help="Show only records without a score, with the reason.")
     ] = False,
     below: Annotated[
-        float | None, typer.Option(help="Show only records with a score below this, from 0 to 1.")
+        float | None,
+        typer.Option(
+            help="Show only records with a score below this, from 0 to 1; default: all records."
+        ),
     ] = None,
     as_json: options.Json = False,
     store: options.StoreFile = None,
@@ -149,7 +152,7 @@ def export(
         str | None,
         typer.Option(
             metavar="TARGET",
-            help="A server to which the run is also written, as a run of MLflow: mlflow:URL.",
+            help="An MLflow server to which the run is written, too: mlflow:URL; default: none.",
         ),
     ] = None,
     store: options.StoreFile = None,
@@ -248,7 +251,8 @@ def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
 
 
 def _get_restored(store: Store, name: str, settings: Settings) -> tuple[RunRecord, AnyStudy]:
-    """Return a run with its study, after all its records were restored to the store."""
+    """Return a run with its study. Records that the store lacks are restored first, from the run's
+    journal of model calls; if that is impossible, a message says why."""
     run, study = _get_whole(store, name)
     _restore(store, run, settings)
     return run, study

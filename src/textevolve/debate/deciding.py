@@ -266,7 +266,8 @@ async def probe_alone(
 ) -> ScoreMatrix:
     """Ask the yes / no questions about one quoted candidate at a time, and return the log-odds of
     yes. All agents share input and candidate as their prefix; `remembered` (the agent's memories),
-    persona and question come last."""
+    persona and question come last. `sample`: a number that distinguishes turns that are otherwise
+    equal."""
     between = (remembered,) if remembered else ()
     rules = prompt("alone_rules").render(rules=context.profile.rules)
     system = Message("system", (rules, *image_rules(context.case)))
@@ -344,9 +345,10 @@ async def decide_scores(
     *,
     sample: int,
 ) -> DecidedScores:
-    """Ask the deciding model for all scores of a turn. `heard`: the messages so far, this turn's
-    argument last; empty if agents do not argue. Memories and all other texts that the model decides
-    about are between marks.
+    """Ask the deciding model for all scores of a turn. `order`: the indices of the candidates, in
+    the order in which the prompt shows them. `heard`: the messages so far, this turn's argument
+    last; empty if agents do not argue. `sample`: a number that distinguishes turns that are
+    otherwise equal. Memories and all other texts that the model decides about are between marks.
 
     Raises:
         AnswerError: a question has no answer. ModelError: the call failed.

@@ -66,7 +66,8 @@ class DraftedComponent(_Strict):
 
 
 class Draft(_Strict):
-    """What a model is asked for; a profile is made of it."""
+    """The answer that a model has to give: the agents and the weighted components of a debate, from
+    which `render_profile` makes the profile."""
 
     name: Short
     description: Sentence
@@ -75,7 +76,7 @@ class Draft(_Strict):
 
 
 class ProfilePlan(Frozen):
-    """The options of writing a profile."""
+    """The options of having a model write a debate's profile."""
 
     agents: int = option(
         3, "The number of agents in the profile.", group="Profile", ge=2, le=MOST_AGENTS
@@ -85,7 +86,8 @@ class ProfilePlan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class WrittenProfile:
-    """The profile that a model wrote. `text`: the profile as YAML. `draft`: the model's answer."""
+    """The debate's profile that a model wrote. `text`: the profile as YAML. `draft`: the model's
+    answer."""
 
     text: str
     draft: Draft
@@ -105,8 +107,8 @@ async def write_profile(
     plan: ProfilePlan,
     listener: Listener,
 ) -> WrittenProfile:
-    """Write a profile for judging `subject`. `check`: a function that raises InputError if the YAML
-    is not a valid profile.
+    """Have a model write the profile of a debate. `subject`: a description of what the debate
+    judges. `check`: a function that raises InputError if the YAML is not a valid profile.
 
     Raises:
         InputError: the subject is empty.
@@ -142,7 +144,8 @@ def check_subject(subject: str) -> None:
 
 
 def ask_draft(subject: str, plan: ProfilePlan) -> Request:
-    """Return the request that asks a model for a draft of a profile."""
+    """Return the request that asks a model to draft the profile of a debate. `subject`: a
+    description of what the debate judges."""
     nonce = draw_nonce((subject,), plan.seed)
     text = _prompt().render(agents=plan.agents, subject=fenced("subject", subject, nonce))
     return Request(
@@ -154,7 +157,7 @@ def ask_draft(subject: str, plan: ProfilePlan) -> Request:
 
 
 def render_profile(draft: Draft) -> str:
-    """Write the draft as a profile's YAML."""
+    """Return the YAML of the debate's profile that a model drafted."""
     profile = {
         "name": draft.name,
         "description": draft.description,

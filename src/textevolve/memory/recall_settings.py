@@ -33,10 +33,14 @@ class RecallSettings(Frozen):
         False, "Summarise memories beyond the budget instead of omitting them."
     )
     relevance: float = option(
-        1.0, "The weight of a memory's relevance to the question.", ge=0, le=1
+        1.0, "The weight in the ranking of a memory's relevance to the question.", ge=0, le=1
     )
-    importance: float = option(0.0, "The weight of a memory's importance.", ge=0, le=1)
-    recency: float = option(0.0, "The weight of recency: how lately a memory was used.", ge=0, le=1)
+    importance: float = option(
+        0.0, "The weight in the ranking of a memory's importance.", ge=0, le=1
+    )
+    recency: float = option(
+        0.0, "The weight in the ranking of recency: how lately a memory was used.", ge=0, le=1
+    )
     min_score: float = option(0.0, "The least score of a recalled memory.", ge=0, le=1)
     min_similarity: float | None = option(
         None, "The least similarity (cosine) of a recalled memory to the question.", ge=-1, le=1

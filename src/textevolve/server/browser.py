@@ -132,9 +132,18 @@ def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
         origin == "null" and site == b"same-origin"
     )
     if site in (b"cross-site", b"same-site") or (origin and not same_origin):
-        raise ApiError(403, "forbidden_origin", "the request comes from a page of another site")
+        raise ApiError(
+            403,
+            "forbidden_origin",
+            "the request comes from a page of another site: use this server's own pages, or a"
+            " client that is not a browser",
+        )
     if of_page and not origin:
-        raise ApiError(403, "forbidden_origin", "the request does not say which page it comes from")
+        raise ApiError(
+            403,
+            "forbidden_origin",
+            "the request does not say which page it comes from: send the header Origin",
+        )
 
 
 def check_csrf(headers: Mapping[str, bytes], body: bytes, seed: str) -> None:

@@ -49,8 +49,8 @@ class Bucket:
     at: float
 
     def take(self, amount: float) -> float:
-        """Take an amount if the bucket is not empty, and return 0; otherwise take nothing, and
-        return the seconds until an amount can be taken."""
+        """Take an amount if the bucket holds it, or at least 1, and return 0; the bucket may then
+        be overdrawn. Otherwise take nothing, and return the seconds until it holds enough."""
         now = time.monotonic()
         filled = self.level + (now - self.at) * self.per_minute / 60
         self.level, self.at = min(filled, float(self.per_minute)), now

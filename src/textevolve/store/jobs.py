@@ -306,7 +306,8 @@ def _leased_row(claim: JobClaim) -> dict[str, str]:
 def _require_own(connection: Connection, claim: JobClaim) -> None:
     if fetch_one(connection, _jobs, **_leased_row(claim)) is None:
         raise ConflictError(
-            f"job {claim.job.name}: another scheduler has taken it over, or it was removed"
+            f"job {claim.job.name}: another scheduler has taken it over, or it was removed:"
+            " see textevolve jobs list"
         )
 
 

@@ -71,7 +71,8 @@ def create_task(
 
 
 def _ascii(data: Any) -> str:
-    """Encode data as JSON in ASCII, which escapes characters that a database cannot store."""
+    """Encode data as JSON in ASCII, which escapes characters that a database cannot store, such as
+    NUL and half a surrogate pair."""
     return json.dumps(data, separators=(",", ":"))
 
 

@@ -166,7 +166,8 @@ class PostgresDatabase:
     remote = True
 
     def __init__(self, address: StoreAddress, *, patient: bool = False) -> None:
-        """Open a database. `patient`: wait for an unreachable server.
+        """Open a database. `patient`: wait for a server that cannot be reached, for up to
+        `PATIENCE_SECONDS`, instead of failing at once.
 
         Raises:
             StoreError: the store cannot be used; the message says why and what to do.

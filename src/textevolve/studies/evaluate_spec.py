@@ -287,7 +287,7 @@ class EvaluateSpec(DebateParameters, MappedSpec):
     rubric: str | None = option(
         None,
         "The rubric that judges apply: a text, @FILE, or a shipped one (`textevolve judges"
-        " rubrics list`).",
+        " rubrics list`); default: each judge's own questions.",
         group="Judging",
         text="argument",
     )

@@ -58,7 +58,8 @@ class Gates(Frozen):
     )
     max_regressions: int | None = option(
         None,
-        "The most records that passed in --no-worse-than and fail now.",
+        "The most cases that passed in the run of --no-worse-than and fail now; the mean is then"
+        " checked only with --margin. Default: no limit.",
         group="Advanced",
         ge=0,
     )
@@ -87,7 +88,11 @@ class Gates(Frozen):
         min_length=1,
     )
     pass_threshold: float | None = option(
-        None, "The score from which a record passes.", group="Advanced", ge=0, le=1
+        None,
+        "The score from which a record passes; default: its own verdict.",
+        group="Advanced",
+        ge=0,
+        le=1,
     )
 
     @model_validator(mode="after")

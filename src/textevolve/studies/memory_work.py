@@ -27,7 +27,7 @@ PAGE = 500
 
 
 async def find_agent(resources: Store, name: str, namespace: str) -> StoredAgent:
-    """Find a stored agent by its name.
+    """Find a stored agent. `name`: NAMESPACE/NAME, or NAME in the namespace `namespace`.
 
     Raises:
         InputError: there is no such agent.
@@ -37,7 +37,7 @@ async def find_agent(resources: Store, name: str, namespace: str) -> StoredAgent
 
 
 async def find_collection(resources: Store, name: str, namespace: str) -> Collection:
-    """Find a collection by its name.
+    """Find a collection of memories. `name`: NAMESPACE/NAME, or NAME in the namespace `namespace`.
 
     Raises:
         InputError: there is no such collection.

@@ -58,7 +58,9 @@ _reading: ContextVar[tuple[Path, ...]] = ContextVar("reading", default=())
 
 def _read_file(path: Path, name: str) -> Chain:
     if path in _reading.get():
-        raise InputError(f"{name}: the chain calls itself")
+        raise InputError(
+            f"{name}: the chain calls itself, directly or through another chain: remove that step"
+        )
     before = _reading.set((*_reading.get(), path))
     try:
         return read_chain(read_text(str(path)), name, path.parent)

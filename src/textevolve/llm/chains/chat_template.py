@@ -178,7 +178,10 @@ def take_template(
         if isinstance(message, Mapping):
             pair = (message.get("role"), message.get("content"))
         if not isinstance(pair, tuple | list) or len(cast("Sequence[Any]", pair)) != 2:
-            raise InputError("a message of a template has a role and a text")
+            raise InputError(
+                "each message of a template must be a pair (role, text), or an object with role and"
+                " content"
+            )
         role, text = cast("Sequence[Any]", pair)
         if not isinstance(text, str):
             raise InputError(f"the text of a message is not a text but {type(text).__name__}")

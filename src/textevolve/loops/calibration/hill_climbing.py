@@ -455,7 +455,8 @@ def reserve_least(climb: Climb) -> bool:
 
 
 def reserve_less(search: TemplateSearch) -> None:
-    """Reduce the reserve for the decision to the rows that the observed gain needs. The gain is the
+    """Limit the outputs that the search reserves for the final decision to those that can confirm
+    the leader's gain so far; called once a new template leads. The gain is the
     share of rows that improve less the share that get worse. The leader was chosen on the same
     rows, so its gain is overestimated, and one standard error is subtracted."""
     spending = search.spending

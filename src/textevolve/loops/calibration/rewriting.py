@@ -277,7 +277,8 @@ def characters_shown(context: int) -> int:
 
 
 def fit_outcomes(outcomes: Sequence[TrialOutcome], limit: int) -> list[TrialOutcome]:
-    """Return as many of the first outcomes as fit into an editor's prompt, at least one."""
+    """Return as many of the first outcomes as fit into an editor's prompt, at least one. `limit`:
+    the most characters of outcomes in the prompt."""
     room = _text_room(outcomes[:FEWEST_SHOWN], limit)
     sizes = accumulate(_count_characters(outcome, room) for outcome in outcomes[:MOST_SHOWN])
     return list(outcomes[: max(1, sum(size <= limit for size in sizes))])
@@ -296,7 +297,8 @@ def _count_characters(outcome: TrialOutcome, room: int) -> int:
 
 
 def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
-    """Return the parts of an outcome by name, shortened. The excerpts of answer and label include
+    """Return the parts of an outcome by name, shortened. `most`: the most characters of the
+    answer; the other parts are shortened in proportion. The excerpts of answer and label include
     the place where they begin to differ."""
     label = outcome.example.label
     answer, expected = outcome.output or "", "" if label is None else str(label)
@@ -322,7 +324,8 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
 
 
 def _list_steps(outcome: TrialOutcome, limit: int) -> list[tuple[str, str]]:
-    """Return each step's prompt and output; only the last `STEPS_SHOWN` steps are listed."""
+    """Return prompt and output of each of the last `STEPS_SHOWN` steps by name, without an output
+    that is also the answer. `limit`: the most characters of all texts together."""
     steps = outcome.trace[-STEPS_SHOWN:]
     texts = list[tuple[str, str]]()
     for step in steps:

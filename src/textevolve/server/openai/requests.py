@@ -164,7 +164,10 @@ def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) 
     message, where = messages[place], f"messages.{place}"
     if message.role == "function" or (message.role == "tool" and not tools):
         raise ApiError(
-            400, INVALID, "messages with this role cannot be read", param=f"{where}.role"
+            400,
+            INVALID,
+            "agents read no result of a function, and judges none of a tool either: leave it out",
+            param=f"{where}.role",
         )
     if message.role == "tool" and not message.tool_call_id:
         problem = "the result of a tool must have the id of its call"
