@@ -79,10 +79,7 @@ class TwiceJudged:
             for judgement in (self.first, self.second)
             if judgement.failure is not None
         ]
-        return next(
-            (judgement for judgement in failures if judgement.kind == "skipped"),
-            failures[0] if failures else None,
-        )
+        return min(failures, key=lambda failure: failure.kind != "skipped", default=None)
 
     @property
     def usage(self) -> Usage:

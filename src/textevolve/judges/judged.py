@@ -30,10 +30,7 @@ class JudgedCase(Shown):
         """Return the first reason why a candidate has no score, skipped ones first; None if all
         have one."""
         failures = [entry for entry in self.result if isinstance(entry, Failure)]
-        return next(
-            (entry for entry in failures if entry.kind == "skipped"),
-            failures[0] if failures else None,
-        )
+        return min(failures, key=lambda failure: failure.kind != "skipped", default=None)
 
     @property
     def scores(self) -> list[EvaluationResult]:
