@@ -127,9 +127,9 @@ OUTPUT_MESSAGES = (
     ("body", "output.value"),
 )
 """The same for the messages of a model's or an agent's answer."""
-CREWAI = {"raw", "json_dict"}
-"""Fields of the JSON in which CrewAI wraps the answer of a task or of a crew. The answer's text is
-`raw`; a task's `messages` begin with those to the agent."""
+CREWAI = {"raw", "pydantic"}
+"""Fields of the JSON in which CrewAI wraps the answer of a task, a crew or an agent. The text of
+the answer is `raw`; the `messages` of a task or an agent begin with those to the agent."""
 EVENT_ROLES = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
