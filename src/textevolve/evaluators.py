@@ -202,7 +202,7 @@ def _read_argument(form: str, check: Callable[[str], object], text: str) -> Eval
     for messages. `check`: a function that raises an error if the argument cannot be used."""
     name, _, argument = text.partition(":")
     if not argument:
-        raise InputError(f"judge '{text}': write {form}")
+        raise InputError(f"judge '{text}': its text after the colon is missing; write {form}")
     check(argument)
     return EvaluatorSpec(name, argument)
 
@@ -210,7 +210,9 @@ def _read_argument(form: str, check: Callable[[str], object], text: str) -> Eval
 def _read_hybrid(text: str) -> EvaluatorSpec:
     file, _, judge = text.partition(":")[2].partition(":")
     if not file or not judge:
-        raise InputError(f"judge '{text}': write hybrid:FILE.yaml:JUDGE")
+        raise InputError(
+            f"judge '{text}': its file or its judge is missing; write hybrid:FILE.yaml:JUDGE"
+        )
     return EvaluatorSpec(HYBRID, file, parts=(judge,))
 
 

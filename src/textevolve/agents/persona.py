@@ -304,7 +304,8 @@ def _choice_prompt() -> Template:
 
 
 def prompts_version(*, rewrite: bool) -> dict[str, str]:
-    """Return a hash of each prompt used to evolve personas."""
+    """Return a hash of each prompt that evolves personas, by the prompt's name; a run with another
+    prompt is another run."""
     templates = (_changes_prompt(rewrite=rewrite), _choice_prompt())
     return {f"agents.{template.name}": template.version for template in templates}
 

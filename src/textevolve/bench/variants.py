@@ -27,8 +27,9 @@ def compare_variants(
 
 
 def describe_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:
-    """Describe which variants are better or worse than the baseline and by how much, the clearest
-    first; then which variants differ without significance."""
+    """Describe which variants are significantly better or worse than the baseline and by how much,
+    the best variant first; then the variants without a significant difference, in the same
+    order."""
     if not differences:
         return f"There is nothing to compare with {baseline}."
     ordered = sorted(differences.items(), key=lambda pair: -pair[1].difference)

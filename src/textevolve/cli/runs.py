@@ -53,7 +53,7 @@ def list_runs(
     as_json: options.Json = False,
     store: options.StoreFile = None,
 ) -> None:
-    """List the stored runs, each with its result and the change since the one before."""
+    """List the stored runs, each with its result and the change since its study's previous run."""
     settings = read_settings(store=store)
     with open_store(settings.store) as opened:
         every = opened.read(served.find_runs, None)

@@ -239,7 +239,7 @@ def run_study(
     reject_overwriting(written, files_read(spec))
     if run_options.junit is not None:
         if run_options.junit == "-":
-            raise InputError("--junit: name a file; standard output has the report")
+            raise InputError("--junit -: standard output has the report already; name a file")
         check_target(run_options.junit)
     settings = read_settings(
         model=spec.plain_model,

@@ -305,7 +305,9 @@ async def _answer(asked: _TurnRequest, memories: tuple[Memory, ...], turn: Turn)
 def _average(first_turn: Turn, other: Turn) -> Turn:
     """Average the scores of both orders; keep the argument of the first order."""
     if first_turn.scores is None or other.scores is None:
-        raise AnswerError("the answer for one of the two orders of candidates gave no scores")
+        raise AnswerError(
+            "one of the two orders of the candidates has no scores, so the turn has none"
+        )
     pairs = zip(first_turn.scores, other.scores, strict=True)
     scores = tuple(tuple((a + b) / 2 for a, b in zip(x, y, strict=True)) for x, y in pairs)
     both = replace(

@@ -1,4 +1,5 @@
-"""Async work on one event loop, with bounded concurrency and bounded memory."""
+"""Functions that run async work on many items on one event loop. They limit how many items are
+worked on at the same time, and how many results wait in memory."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, s
     pairs = [(judges[:at].strip(), judges[at + 1 :].strip()) for at in commas]
     pairs = [(cheap, strong) for cheap, strong in pairs if cheap and strong]
     if not pairs:
-        raise InputError(f"judge '{text}': write {FORM}")
+        raise InputError(f"judge '{text}': it needs two judges; write {FORM}")
     if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?", below) or not 0 < float(below) <= 1:
         raise InputError(
             f"judge '{text}': BELOW, the certainty below which the second judge decides, must be"

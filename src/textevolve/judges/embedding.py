@@ -56,7 +56,7 @@ def cosine(vector: Sequence[float], other: Sequence[float]) -> float:
     """Return the cosine similarity of two vectors, in [-1, 1].
 
     Raises:
-        AnswerError: their lengths differ, or one of them is 0.
+        AnswerError: their lengths differ, or one of them has only zeros or too large numbers.
     """
     if len(vector) != len(other):
         raise AnswerError(f"the embeddings have {len(vector)} and {len(other)} numbers")

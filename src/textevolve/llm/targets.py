@@ -24,7 +24,8 @@ from textevolve.user_code import ENDINGS, OWN
 COMMAND = "cmd:"
 FORMS = "http(s)://HOST/PATH, python:MODULE.FUNCTION, cmd:PROGRAM, or a FILE.yaml of its fields"
 VERSION_HELP = (
-    "Any text, such as the version of your application; another text repeats all its calls."
+    "The version of your application, as any text; with another text its calls are repeated instead"
+    " of reused. Default: empty."
 )
 KEY = "TEXTEVOLVE_TARGET_KEY"
 """The environment variable with the key for targets, which is sent to nothing else."""
@@ -123,7 +124,8 @@ NamedTarget: TypeAlias = Annotated[Target, WithJsonSchema({"type": ["string", "o
 
 
 def check_targets(targets: Iterable[Target]) -> None:
-    """Check that no client of a server names a target.
+    """Check that there are no targets if the current call serves a client of a server
+    (`is_confined`).
 
     Raises:
         InputError: a client of a server names a target, which would make the server call addresses,

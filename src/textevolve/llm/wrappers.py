@@ -513,7 +513,8 @@ class ProgressWatch:
             await self._note_progress()
             if loop.time() - self._moved >= self._patience:
                 raise UnavailableError(
-                    f"{self._name}: the local model has made no progress for {self._patience:g} s"
+                    f"{self._name}: the local model has made no progress for {self._patience:g} s;"
+                    " use a smaller model, or raise the setting timeouts.read"
                 )
 
     async def _note_progress(self) -> None:

@@ -62,7 +62,8 @@ class CreatedMemories:
 
 
 def prompts_version() -> dict[str, str]:
-    """Return a hash of each prompt."""
+    """Return a hash of each prompt that creates memories, by the prompt's name; a run with another
+    prompt is another run."""
     prompts = (extraction_prompt(), compare_prompt(), combine_prompt())
     return {f"memory.{prompt.name}": prompt.version for prompt in prompts}
 

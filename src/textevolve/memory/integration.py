@@ -152,7 +152,8 @@ def _insights_of(number: int, memories: int) -> type[_Insights]:
 
 
 def prompts_version() -> dict[str, str]:
-    """Return a hash of each prompt of integration; a changed prompt makes another run."""
+    """Return a hash of each prompt of integration by its name; a run with another prompt is another
+    run."""
     templates = (_questions_prompt(), _insights_prompt())
     return {f"memory.{template.name}": template.version for template in templates}
 

@@ -252,7 +252,8 @@ async def _recall_from(
 ) -> Recalled:
     if settings.summarize and summarize is None:
         raise InputError(
-            "memory: summarize needs a model, and none is open here; leave summarize out"
+            "memory: summarize needs a model, which a search alone does not have; leave summarize"
+            " out, or recall the memories in a debate or a chat"
         )
     full_cue = Cue("", (), cue) if isinstance(cue, str) else cue
     queries = make_queries(full_cue.input, full_cue.candidates, full_cue.history)

@@ -270,7 +270,8 @@ _LINE = TypeAdapter(User)
 
 
 def user_to_line(user: User) -> str:
-    """Write the user as a line of a data set, without its end; reading it gives the same user."""
+    """Return the user as a line of JSON for a data set, without the line break; reading the line
+    returns the same user."""
     left_out = {"line", "sha256", "mended"}
     return _LINE.dump_json(user, by_alias=True, exclude=left_out, exclude_none=True).decode()
 

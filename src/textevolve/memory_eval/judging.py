@@ -148,7 +148,8 @@ def prompt(name: str) -> Template:
 
 
 def prompts_version() -> dict[str, str]:
-    """Return a hash of each prompt; a changed prompt makes another measurement."""
+    """Return a hash of each prompt that judges a memory system, by the prompt's name; a run with
+    another prompt is another measurement."""
     versions = {f"memory_eval.{name}": prompt(name).version for name in _VARIABLES}
     return {**versions, "memory_eval.verdicts": text_hash(_read_file(VERDICTS))[:12]}
 

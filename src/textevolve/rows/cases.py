@@ -335,7 +335,10 @@ def check_iterable(cases: object) -> None:
     """
     if isinstance(cases, Mapping) or not isinstance(cases, Iterable):
         kind: str = type(cast(object, cases)).__name__
-        raise InputError(f"cases must be a list or another iterable of them, not {kind}")
+        raise InputError(
+            "cases must be a list or another iterable of cases (put a single case into a list), not"
+            f" {kind}"
+        )
 
 
 def take_cases(

@@ -99,7 +99,7 @@ def measure_calibration(
     predicted, came = predicted[present], came[present]
     for name, side in (("probability", predicted), ("outcome", came)):
         if side.size and not (side.min() >= 0 and side.max() <= 1):
-            raise InputError(f"each {name} must lie in [0, 1]")
+            raise InputError(f"each {name} must lie in [0, 1]; convert other scales first")
     numbers = _numbers_of_bins(predicted, bins)
     bin_masks = [numbers == number for number in np.unique(numbers)]
     names = clusters.tolist()

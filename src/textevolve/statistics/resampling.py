@@ -22,9 +22,9 @@ def draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
     """Yield how often each group occurs in each resample, shape (resamples, groups), in blocks that
     fit into memory.
 
-    The resamples are random draws with replacement. For fewer than `FEW` groups they are first all
-    groups, then all but each one in turn. `intervals.resampling_interval` computes an interval from
-    either form.
+    For `FEW` groups or more, the resamples are random draws with replacement (bootstrap). For fewer
+    groups nothing is drawn: one resample has each group once, and each other one leaves out one
+    group (jackknife). `intervals.resampling_interval` computes an interval from either form.
     """
     if groups < FEW:
         yield np.ones((groups + 1, groups)) - np.eye(groups + 1, groups, -1)

@@ -286,7 +286,12 @@ class CompareSpec(MappedSpec):
         group="Advanced",
     )
     threshold: float | None = option(
-        None, "The score from which an output passes.", group="Judging", ge=0, le=1
+        None,
+        "The score from 0 to 1 from which an output passes; default: the metric's or judge's own"
+        " verdict.",
+        group="Judging",
+        ge=0,
+        le=1,
     )
     side_by_side: bool = option(
         False, "Have judges compare all outputs of a row with each other.", group="Advanced"

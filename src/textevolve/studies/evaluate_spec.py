@@ -90,10 +90,13 @@ class DebateParameters(Frozen):
         identity=False,  # they are part of the profile, which identifies the run
         metavar="NAME,...",
     )
-    rounds: Plain[int] | None = option(None, "The most rounds of the debate.", group=GROUP)
+    rounds: Plain[int] | None = option(
+        None, "The most rounds of the debate; default: the profile's.", group=GROUP
+    )
     convergence: NumberOrNone | None = option(
         None,
-        "End the debate early if the agents' scores have a coefficient of variation below this.",
+        "End the debate early if the agents' scores have a coefficient of variation below this;"
+        " default: the profile's.",
         group="Advanced",
         metavar="NUMBER|none",
     )
@@ -117,7 +120,8 @@ class DebateParameters(Frozen):
     )
     escalate_below: Plain[float] | None = option(
         None,
-        "The certainty below which the agents debate, with --protocol escalation.",
+        "The certainty from 0 to 1 below which the agents debate, with --protocol escalation;"
+        " default: the profile's.",
         group="Advanced",
     )
     readout: Readout | None = option(
@@ -171,7 +175,9 @@ class DebateParameters(Frozen):
         metavar="NAME",
     )
     temperature: Plain[float] | None = option(
-        None, "The temperature of the softmax over the candidates' scores.", group="Advanced"
+        None,
+        "The temperature of the softmax over the candidates' scores; default: the profile's.",
+        group="Advanced",
     )
     sampling_temperature: NumberOrNone | None = option(
         None,
@@ -183,7 +189,9 @@ class DebateParameters(Frozen):
         None, "The most tokens of an agent's answer, 32 or more.", hidden=True
     )
     threshold: Plain[float] | None = option(
-        None, "The score from 0 to 1 from which a candidate passes.", group=GROUP
+        None,
+        "The score from 0 to 1 from which a candidate passes; default: the profile's.",
+        group=GROUP,
     )
     seed: Plain[int] | None = option(
         None, "The seed of the model's answers; another seed makes another run.", group=GROUP
@@ -207,8 +215,8 @@ def explicit_parameters(parameters: DebateParameters) -> dict[str, Any]:
 
 
 def name_none(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert keyword arguments of a Python program to fields of a specification: None as a value
-    becomes NONE."""
+    """Convert keyword arguments of a Python program to fields of a specification. For a parameter
+    in `CAN_BE_NONE` None is a value and becomes NONE; another parameter that is None is not set."""
     return {
         name: NONE if value is None and name in CAN_BE_NONE else value
         for name, value in keywords.items()

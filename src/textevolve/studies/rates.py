@@ -86,11 +86,15 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
             judged = verdicts[key] if judged is None else judged
         elif field not in row:
             raise InputError(
-                f"{where}: '{field}' is missing, and the file of verdicts has no text with this id"
+                f"{where}: '{field}' is missing, and the file of verdicts has no text with this id;"
+                " add the field, or correct the id"
             )
         labelled.append((judged, human))
     if not labelled:
-        raise InputError(f"{spec.labelled}: no row has '{HUMAN}' or a '{LABEL}' by a person")
+        raise InputError(
+            f"{spec.labelled}: no row has '{HUMAN}' or a '{LABEL}' by a person; add the verdicts of"
+            " people to some rows"
+        )
     yield Case("", (), "about", {"field": field, "moved": len(moved)})
     unlabelled = [verdict for key, verdict in verdicts.items() if key not in moved]
     for number, judged in enumerate(unlabelled, 1):

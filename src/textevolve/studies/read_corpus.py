@@ -85,7 +85,7 @@ class ReadCorpusSpec(ReadingPlan, StudySpec):
     role: str | None = option(
         None,
         "Have the model retell each chunk from this point of view, such as 'a nurse'. The"
-        " document's words stay in the memory's reason.",
+        " document's words stay in the memory's reason. Default: no chunk is retold.",
         flag="--as",
         metavar="ROLE",
         min_length=1,

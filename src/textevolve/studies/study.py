@@ -47,7 +47,8 @@ class StudySpec(Frozen):
 
     model: str | None = option(
         None,
-        "The model to ask, such as openai/gpt-6-luna.",
+        "The model to ask, such as openai/gpt-6-luna; default: the model of the settings, or one"
+        " that is available.",
         short="-m",
         group="Models",
         identity=False,

@@ -513,7 +513,8 @@ class Gatherer:
         task.add_done_callback(self._tasks.discard)
 
     def _enqueue(self, call: WaitingCall) -> None:
-        """Add a call to the next job. If batches are disabled, fail it with `NotBatchedError`."""
+        """Add a call to the next job. If batches are disabled, fail it with `NotBatchedError`, so
+        that it is sent directly."""
         if not self._gathers:
             call.fail(NotBatchedError())
             return

@@ -311,7 +311,8 @@ _callers: list[ChainCaller] = []
 
 
 def call_by(caller: ChainCaller) -> None:
-    """Set the function that runs a chain when it is called: it opens the chain's models."""
+    """Set the function that runs a chain when a program calls it. That function also opens the
+    models, which this module cannot do."""
     _callers[:] = [caller]
 
 

@@ -157,13 +157,17 @@ def _start(limits: TemplateLimits) -> _Running:
             )
         except OSError as error:
             raise SettingsError(
-                f"the process for chat templates does not start ({error})"
+                f"the process for chat templates does not start ({error}); name a known format"
+                " instead"
             ) from error
     running = _Running(process, limits, requests, answers)
     if running.exchange(json.dumps(asdict(limits)).encode(), START_SECONDS) == DONE:
         return running
     code = _end(running)
-    raise SettingsError(f"the process for chat templates does not start (exit code {code})")
+    raise SettingsError(
+        f"the process for chat templates does not start (exit code {code}); name a known format"
+        " instead"
+    )
 
 
 def _end(running: _Running) -> int:

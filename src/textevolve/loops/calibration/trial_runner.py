@@ -304,7 +304,8 @@ class ProgramOutput:
 
 
 class ProgramError(AnswerError):
-    """The error of a program that returned no usable output. `trace`: the steps that it took."""
+    """The error of a program that returned no usable output for a row. `trace`: the prompts that it
+    used before it failed, with the answers."""
 
     def __init__(self, reason: str, trace: tuple[PromptUse, ...]) -> None:
         super().__init__(reason)

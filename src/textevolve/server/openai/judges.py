@@ -106,7 +106,8 @@ async def answer_as_judge(
 
 
 def _write_results(results: Sequence[EvaluationResult | Failure]) -> dict[str, Any]:
-    """Return the results of all candidates, and the score, pass and feedback of the best one."""
+    """Return the JSON of an answer: the results of all candidates, and the index, score, pass and
+    feedback of the best one. At least one candidate must have a score."""
     scored = [(r.score, -n) for n, r in enumerate(results) if isinstance(r, EvaluationResult)]
     best = -max(scored)[1]
     written = [_write_result(result) for result in results]

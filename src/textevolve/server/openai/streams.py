@@ -89,7 +89,8 @@ class EventResponse(Response):
 
 
 def event_of(data: Mapping[str, Any], name: str = "") -> bytes:
-    """Encode data as a server-sent event, in ASCII."""
+    """Encode JSON data as a server-sent event; JSON escapes the characters outside ASCII. `name`:
+    the type of the event; empty for none."""
     kind = f"event: {name}\n" if name else ""
     return f"{kind}data: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 

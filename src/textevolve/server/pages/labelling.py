@@ -126,8 +126,8 @@ def show_item(id: str, request: Request, caller: Labeller, item: int | None = No
 
 @router.post("/{id}")
 def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Response:
-    """Store an answer about the texts as they were shown, and go to the next item without an
-    answer."""
+    """Store an answer, converted from the order in which the page showed a pair of texts to the
+    order of the item; then go to the next item without an answer."""
     desk = _open(request, caller, id)
     if not desk.labeller:
         return RedirectResponse(f"/labelling/{id}", SEE_OTHER)
