@@ -2,7 +2,7 @@
 
 import pytest
 
-from textevolve.bench.two_judges import ItemOutcome, TwiceJudged, weigh_escalation
+from textevolve.bench.two_judges import CreditedVerdict, TwiceJudged, weigh_escalation
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
 from textevolve.studies.escalation import EscalationSpec, explain_selection
@@ -14,7 +14,13 @@ def debated(certainties, first, whole):
     """Debates whose first round takes half of the calls."""
     return [
         TwiceJudged(
-            *(f"i{n}", sure, ItemOutcome(one, Usage(3)), ItemOutcome(both, Usage(6)), Usage(6)),
+            *(
+                f"i{n}",
+                sure,
+                CreditedVerdict(one, Usage(3)),
+                CreditedVerdict(both, Usage(6)),
+                Usage(6),
+            ),
             question=f"question {n}",
         )
         for n, (sure, one, both) in enumerate(zip(certainties, first, whole, strict=True))
@@ -44,7 +50,9 @@ def test_a_first_round_that_errs_has_no_threshold():
 def test_what_failed_or_was_skipped_has_no_curve():
     failed, skipped = Failure("failed", "no use"), Failure("skipped", "the limits")
     made = [
-        TwiceJudged("i0", first=ItemOutcome(failure=failed), second=ItemOutcome(failure=skipped))
+        TwiceJudged(
+            "i0", first=CreditedVerdict(failure=failed), second=CreditedVerdict(failure=skipped)
+        )
     ]
     assert made[0].failure == skipped
     assert weigh_escalation(made).curve == ()

@@ -39,7 +39,7 @@ from textevolve.statistics.intervals import Statistic, mean_present
 
 
 @dataclass(frozen=True, slots=True)
-class ItemOutcome:
+class CreditedVerdict:
     """A judge's outcome for one item: the credit of its verdict (NaN without a complete verdict),
     its usage (None if the judge failed before any request), and the `failure`, if any."""
 
@@ -63,8 +63,8 @@ class TwiceJudged:
 
     item: str
     certainty: float = math.nan
-    first: ItemOutcome = ItemOutcome()
-    second: ItemOutcome = ItemOutcome()
+    first: CreditedVerdict = CreditedVerdict()
+    second: CreditedVerdict = CreditedVerdict()
     both: Usage | None = None
     order: TextOrder = "given"
     question: str = ""
@@ -124,7 +124,7 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
     blank = TwiceJudged(item, order=question.order, question=group, position=position)
     debate = await attempt(judge(question.case), InputError)
     if isinstance(debate, Failure):
-        return replace(blank, second=ItemOutcome(failure=debate))
+        return replace(blank, second=CreditedVerdict(failure=debate))
     vote, final = (_take(part, question) for part in (first_round(debate), debate))
     sure = certainty_of(debate)
     return replace(
@@ -168,11 +168,11 @@ async def ask_both(
     return TwiceJudged(item, sure, first, second, both, question.order, group, position)
 
 
-def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> ItemOutcome:
+def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> CreditedVerdict:
     if isinstance(evaluation, Failure):
-        return ItemOutcome(failure=evaluation)
+        return CreditedVerdict(failure=evaluation)
     verdict = read_verdict(evaluation, question)
-    return ItemOutcome(credit_of(question.item, verdict), verdict.usage, verdict.failure)
+    return CreditedVerdict(credit_of(question.item, verdict), verdict.usage, verdict.failure)
 
 
 def weigh_escalation(

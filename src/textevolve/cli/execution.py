@@ -32,8 +32,7 @@ def fetch_models(names: Iterable[str], run: RunRecord, settings: Settings) -> No
 
 def fetch_weights(names: Iterable[str], settings: Settings) -> None:
     """Download the missing weights of local models, with a progress bar. `names`: any models."""
-    from textevolve.cli.models import draw_transfer
-    from textevolve.llm.weights import fetch
+    from textevolve.cli.models import draw_transfer, fetch
 
     local = [name.removeprefix("local/") for name in names if name.startswith("local/")]
     for name in local:

@@ -19,8 +19,8 @@ from textevolve.bench.escalation import (
     format_points,
 )
 from textevolve.bench.two_judges import (
+    CreditedVerdict,
     Escalated,
-    ItemOutcome,
     TwiceJudged,
     ask_both,
     debate_item,
@@ -265,7 +265,7 @@ def flatten(judgement: TwiceJudged) -> Iterator[Mapping[str, Any]]:
     }
 
 
-def _spent(name: str, part: ItemOutcome) -> Mapping[str, Any]:
+def _spent(name: str, part: CreditedVerdict) -> Mapping[str, Any]:
     usage = part.usage
     return {
         f"{name}_calls": None if usage is None else usage.calls,
