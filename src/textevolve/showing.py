@@ -7,7 +7,6 @@ do not depend on them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -19,16 +18,9 @@ Without its option polars takes the types of columns from the first 100 rows."""
 TableRows = Iterable[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Ways:
-    """The functions that return a result as an HTML fragment and as table rows."""
-
-    html: Callable[[Any], str]
-    rows: Callable[[Any], TableRows]
-
-
-_ways: dict[type, _Ways] = {}
-"""The registered functions by the type of result."""
+_ways: dict[type, tuple[Callable[[Any], str], Callable[[Any], TableRows]]] = {}
+"""The registered functions by the type of result: they return it as an HTML fragment and as table
+rows."""
 
 
 def show_as(
@@ -36,7 +28,7 @@ def show_as(
 ) -> None:
     """Register functions that return a result of type `kind` as an HTML fragment and as table
     rows."""
-    _ways[kind] = _Ways(html, rows)
+    _ways[kind] = html, rows
 
 
 class Shown:
@@ -46,11 +38,7 @@ class Shown:
 
     def _repr_html_(self) -> str | None:
         ways = _ways.get(type(self))
-        return None if ways is None else ways.html(self)
-
-    def _rows(self) -> TableRows:
-        ways = _ways.get(type(self))
-        return () if ways is None else ways.rows(self)
+        return None if ways is None else ways[0](self)
 
     def to_frame(self) -> Any:
         """Return the result as a data frame of pandas, or of polars if pandas is not installed. The
@@ -59,7 +47,8 @@ class Shown:
         Raises:
             SettingsError: neither package is installed.
         """
-        rows = [dict(row) for row in self._rows()]
+        ways = _ways.get(type(self))
+        rows = [] if ways is None else [dict(row) for row in ways[1](self)]
         for name, options in FRAMES.items():
             try:
                 return import_module(name).DataFrame(rows, **options)

@@ -30,10 +30,6 @@ KILLED: int = getattr(signal, "SIGKILL", signal.SIGTERM)
 killed."""
 
 
-def _optional(module: Any, name: str) -> Callable[..., Any] | None:
-    return getattr(module, name, None)
-
-
 def try_lock(file: IO[bytes]) -> bool:
     """Try to take the exclusive lock of an open file. Return False if another process holds the
     lock; True without a lock on systems without locks (Windows). Closing the file releases the
@@ -50,21 +46,21 @@ def try_lock(file: IO[bytes]) -> bool:
 def allowed_cores() -> set[int]:
     """Return the numbers of the logical cores that this process may use; all cores if the system
     does not tell."""
-    affinity = _optional(os, "sched_getaffinity")
+    affinity = getattr(os, "sched_getaffinity", None)
     return affinity(0) if affinity else set(range(os.cpu_count() or 1))
 
 
 def clock_ticks() -> int:
     """Return the number of clock ticks a second, the unit of times in `/proc`; 100, as on Linux, if
     the system does not tell."""
-    sysconf = _optional(os, "sysconf")
+    sysconf = getattr(os, "sysconf", None)
     return sysconf("SC_CLK_TCK") if sysconf else 100
 
 
 def after_fork(restart: Callable[[], None]) -> None:
     """Register a function that is called in each forked child; do nothing on systems without
     forks."""
-    register = _optional(os, "register_at_fork")
+    register = getattr(os, "register_at_fork", None)
     if register:
         register(after_in_child=restart)
 
@@ -72,7 +68,7 @@ def after_fork(restart: Callable[[], None]) -> None:
 def kill_group(pid: int) -> None:
     """Kill a process that leads its own session, with its children; on Windows only the process. Do
     nothing if it has ended already."""
-    kill_all = _optional(os, "killpg") or os.kill
+    kill_all = getattr(os, "killpg", None) or os.kill
     with suppress(ProcessLookupError, PermissionError):
         kill_all(pid, KILLED)
 

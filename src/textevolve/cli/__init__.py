@@ -67,7 +67,7 @@ def _fail_to_print(error: OSError) -> int:
     """Report why standard output cannot be written, unless its reader has closed the pipe; return
     the exit code."""
     if isinstance(error, BrokenPipeError):
-        process.note_reader_gone()
+        process.state.reader_gone = True
     else:
         where = error.filename or "standard output"
         say(f"error: {where}: {error.strerror or error}")

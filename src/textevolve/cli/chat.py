@@ -78,7 +78,7 @@ def _chat(**values: Any) -> None:
             talk.take_lines(sys.stdin)
         talk.finish()
     except KeyboardInterrupt:
-        if talk.interactive and not process.is_terminated():
+        if talk.interactive and not process.state.terminated:
             talk.finish()  # unless it comes again
         raise
     finally:
@@ -107,7 +107,12 @@ class Talk:
         with suppress(ImportError):  # not on every system; without it lines cannot be edited
             import_module("readline")
         user = self.plan.persona.user or "you"
-        self._welcome()
+        plan, messages = self.plan, self.plan.messages
+        say(f"{plan.agent.full_name}, by {plan.model}; /help lists commands, /quit ends")
+        if messages:
+            say(f"session {plan.session}; the last message: {shorten(messages[-1].text, 200)}")
+        if messages and messages[-1].role == "user":
+            say("the last message has no answer yet; send it again to get one")
         while True:
             self._report_learned()
             try:
@@ -186,14 +191,6 @@ class Talk:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-
-    def _welcome(self) -> None:
-        plan, messages = self.plan, self.plan.messages
-        say(f"{plan.agent.full_name}, by {plan.model}; /help lists commands, /quit ends")
-        if messages:
-            say(f"session {plan.session}; the last message: {shorten(messages[-1].text, 200)}")
-        if messages and messages[-1].role == "user":
-            say("the last message has no answer yet; send it again to get one")
 
     def _obey(self, line: str) -> None:
         name = line.partition(" ")[0]

@@ -48,7 +48,7 @@ class ProcessState:
         return READER_GONE if self.reader_gone else code
 
 
-_state = ProcessState()
+state = ProcessState()
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
@@ -75,8 +75,8 @@ def _print_everything() -> None:
 @contextmanager
 def begin() -> Generator[ProcessState]:
     """Handle the signals that end a command; restore their handlers afterwards."""
-    global _state
-    _state = ProcessState()
+    global state
+    state = ProcessState()
     _print_everything()
     before = {
         sign: signal.signal(sign, _stop)
@@ -86,7 +86,7 @@ def begin() -> Generator[ProcessState]:
         and threading.current_thread() is threading.main_thread()
     }
     try:
-        yield _state
+        yield state
     finally:
         for sign, handler in before.items():
             signal.signal(sign, handler)
@@ -97,7 +97,7 @@ def _stop(number: int, _frame: FrameType | None) -> None:
     for sign in ENDING:  # a shell whose terminal closes may repeat SIGHUP
         again = sign in (signal.SIGINT, signal.SIGTERM)
         signal.signal(sign, signal.SIG_DFL if again else signal.SIG_IGN)
-    _state.terminated = number != signal.SIGINT
+    state.terminated = number != signal.SIGINT
     for stream in (sys.stdout, sys.stderr):
         # An active display has hidden the cursor, and may not get to show it again.
         with suppress(OSError, ValueError):
@@ -106,24 +106,15 @@ def _stop(number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def is_terminated() -> bool:
-    """Tell whether the command was ended by SIGTERM or SIGHUP, not by Ctrl-C."""
-    return _state.terminated
-
-
 def lose_reader(stream: TextIO) -> None:
     """End the command after the reader of a stream has closed the pipe.
 
     Raises:
         ReaderGone: always.
     """
-    note_reader_gone()
+    state.reader_gone = True
     silence(stream)
     raise ReaderGone
-
-
-def note_reader_gone() -> None:
-    _state.reader_gone = True
 
 
 def silence(stream: TextIO) -> None:

@@ -162,8 +162,10 @@ def export(
         raise InputError("name a file to write, such as results.csv")
     settings, opened = _open(store)
     with opened:
-        record, _ = _get_whole(opened, run)
-        export_run(opened, record, settings, output or ())
+        record, study = _get_whole(opened, run)
+        check_outputs(study, output or ())
+        _restore(opened, record, settings)
+        write_outputs(study, opened, record, read_records(opened, record), output or ())
         if to is not None:
             say(f"written to {sync.run(write_run(opened, record, to, settings))}")
 
@@ -180,14 +182,6 @@ def annotate(
     with opened:
         record, _ = _get_restored(opened, run, settings)
         say(sync.run(send_scores(opened, record, target, settings)))
-
-
-def export_run(store: Store, run: RunRecord, settings: Settings, outputs: Sequence[str]) -> None:
-    """Write a run's results to files, in the formats of their endings."""
-    study = find_study(read_stored(run).kind)
-    check_outputs(study, outputs)
-    _restore(store, run, settings)
-    write_outputs(study, store, run, read_records(store, run), outputs)
 
 
 def compare(

@@ -62,19 +62,15 @@ _WholeScore = Annotated[int, Field(ge=0, le=HIGHEST), BeforeValidator(_plain_num
 _NUMBER = r'\s*:\s*"?([0-9]+(?:\.[0-9]+)?)(?![\w.])'
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
-
-    argument: str
-
-
 class _Bare(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
 
-class _Points(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+class _Answer(_Bare):
+    argument: str
 
+
+class _Points(_Bare):
     strengths: str
     weaknesses: str
     instructions: str
@@ -197,7 +193,7 @@ def _expected_number(
     numbers = _alternatives(tokens[start_token])
     if "1" in numbers and tokens[start_token].token.strip().strip('":') == "1":
         follows = tokens[start_token + 1] if start_token + 1 < len(tokens) else None
-        tenth = _share_of_zero(follows) if follows else 0.0
+        tenth = min(1.0, _alternatives(follows).get("0", 0.0)) if follows else 0.0
         numbers["10"] = numbers.get("10", 0.0) + numbers["1"] * tenth
         numbers["1"] *= 1.0 - tenth
     total = sum(numbers.values())
@@ -216,12 +212,6 @@ def _alternatives(token: TokenLogprobs) -> dict[str, float]:
         if digits.isascii() and digits.isdigit() and int(digits) <= HIGHEST:
             numbers[digits] = numbers.get(digits, 0.0) + math.exp(logprob)
     return numbers
-
-
-def _share_of_zero(token: TokenLogprobs) -> float:
-    listed = dict(token.top)
-    listed.setdefault(token.token, token.logprob)
-    return min(1.0, sum(math.exp(p) for text, p in listed.items() if text.strip() == "0"))
 
 
 def probe_score(log_odds: float) -> float:

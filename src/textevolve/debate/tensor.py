@@ -49,22 +49,14 @@ def normalise(tensor: Array, weights: Array, aggregation: Aggregation = "mean") 
     """
     scores = turn_scores(tensor, weights)
     votes = scores.reshape(*scores.shape[:-3], -1, scores.shape[-1])
-    present = ~np.isnan(votes)
-    count = present.sum(axis=-2)
     if aggregation == "mean":
-        return _ratio(np.where(present, votes, 0.0).sum(axis=-2), count)
+        return _mean_present(votes, axes=(-2,))
+    count = (~np.isnan(votes)).sum(axis=-2, keepdims=True)
     cut = np.floor(count * TRIM) if aggregation == "trimmed" else np.floor((count - 1) / 2)
-    return _middle_mean(votes, count, np.maximum(cut, 0))
-
-
-def _middle_mean(votes: Array, count: NDArray[np.intp], cut: Array) -> Array:
-    """Compute the mean over axis -2 without the `cut` smallest and largest of the `count` present
-    votes."""
-    ordered = np.sort(votes, axis=-2)  # NaN goes last
     rank: Array = np.arange(float(votes.shape[-2]))[:, None]
-    low, high = cut[..., None, :], (count - cut)[..., None, :]
-    middle = (rank >= low) & (rank < high)
-    return _ratio(np.where(middle, ordered, 0.0).sum(axis=-2), middle.sum(axis=-2))
+    middle = (rank >= cut) & (rank < count - np.maximum(cut, 0))
+    ordered = np.sort(votes, axis=-2)  # NaN goes last
+    return _mean_present(np.where(middle, ordered, np.nan), axes=(-2,))
 
 
 def unit_scores(s_norm: Array, weights: Array) -> Array:
@@ -82,10 +74,7 @@ def spread(tensor: Array, weights: Array) -> Array:
     """Compute the standard deviation over the agents of each candidate's weighted score, (...,
     j)."""
     by_agent = _mean_present(turn_scores(tensor, weights), axes=(-3,))
-    present = ~np.isnan(by_agent)
-    mean = _mean_present(by_agent, axes=(-2,))
-    squares = np.where(present, (by_agent - mean[..., None, :]) ** 2, 0.0).sum(axis=-2)
-    return np.asarray(np.sqrt(_ratio(squares, present.sum(axis=-2))))
+    return _deviation(by_agent, _mean_present(by_agent, axes=(-2,)))
 
 
 def coverage(tensor: Array) -> Array:
@@ -116,15 +105,11 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
         pool = scores.reshape(*scores.shape[:-3], -1, 1)
     else:
         pool = np.asarray((scores * weights).mean(axis=-1))
-    present = ~np.isnan(pool)
-    count = present.sum(axis=-2)
-    mean = _ratio(np.where(present, pool, 0.0).sum(axis=-2), count)
-    squares = np.where(present, (pool - mean[..., None, :]) ** 2, 0.0).sum(axis=-2)
-    deviation = np.sqrt(squares / np.maximum(count, 1))
+    mean = _mean_present(pool, axes=(-2,))
+    deviation = _deviation(pool, mean)
     endless: Array = np.full(mean.shape, np.inf)
     ratio = np.divide(deviation, mean, out=endless, where=mean > 0)
-    agreed = (count > 0) & (deviation <= TIE * TOP_SCORE)
-    return np.asarray(np.where(agreed, 0.0, ratio).max(axis=-1))
+    return np.asarray(np.where(deviation <= TIE * TOP_SCORE, 0.0, ratio).max(axis=-1))
 
 
 def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
@@ -186,6 +171,11 @@ def _draw_exponential(seed: int, shape: tuple[int, int]) -> Array:
     keeps the same in all its versions."""
     bits = np.random.PCG64(seed).random_raw(shape)
     return np.asarray(-np.log(((bits >> np.uint64(11)) + 0.5) * 2.0**-53))
+
+
+def _deviation(values: Array, mean: Array) -> Array:
+    """Return the standard deviation of the present values from their mean over axis -2."""
+    return np.asarray(np.sqrt(_mean_present((values - mean[..., None, :]) ** 2, axes=(-2,))))
 
 
 def _mean_present(values: Array, axes: tuple[int, ...]) -> Array:

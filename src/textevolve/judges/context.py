@@ -232,8 +232,11 @@ class JudgeContext:
 
     @cached_property
     def instruction(self) -> str:
-        text, _ = sanitize(self.case.input, self.nonce)
-        return fence_with("instruction", text, self.nonce, name_images(self.case))
+        return self._fence_input(self.nonce)
+
+    def _fence_input(self, nonce: str) -> str:
+        text, _ = sanitize(self.case.input, nonce)
+        return fence_with("instruction", text, nonce, name_images(self.case))
 
     @cached_property
     def quoted_instruction(self) -> str:
@@ -254,8 +257,7 @@ class JudgeContext:
     def lone_instruction(self) -> str:
         """Return the input between marks that do not depend on the candidates, so that a question
         on the input alone is asked only once for all of them."""
-        text, _ = sanitize(self.case.input, self.lone_nonce)
-        return fence_with("instruction", text, self.lone_nonce, name_images(self.case))
+        return self._fence_input(self.lone_nonce)
 
     @cached_property
     def lone_nonce(self) -> str:

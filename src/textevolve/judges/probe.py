@@ -72,16 +72,12 @@ class Checklist(ModelJudge):
 
     async def judge(self, context: JudgeContext) -> Judgement:
         rubric = self.options.rubric or (load_rubric(self.shipped).text if self.shipped else "")
-        criteria = _rubric_criteria(rubric) or await _write_criteria(context)
+        # Without levels, since a probe asks yes / no questions only.
+        lines = dict.fromkeys(read_levels(line).text for line in read_criteria(rubric))
+        criteria = tuple(lines) or await _write_criteria(context)
         reference = await context.reference()
         questions = [f"Is this true of the response: {text}" for text in criteria]
         return context.judgement(await _examine(context, questions, reference), criteria=criteria)
-
-
-def _rubric_criteria(rubric: str) -> tuple[str, ...]:
-    """Return the criteria of a rubric without levels, since a probe asks yes / no questions
-    only."""
-    return tuple(dict.fromkeys(read_levels(line).text for line in read_criteria(rubric)))
 
 
 class _Criteria(BaseModel):

@@ -4,7 +4,6 @@ rapidfuzz and sacrebleu."""
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any
 
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -12,6 +11,9 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 _WORD = re.compile(r"[^\W_]+")
+
+
+_BLEU, _CHRF = BLEU(effective_order=True), CHRF(word_order=0)
 
 
 def edit_distance(output: str, label: Any) -> float:
@@ -38,23 +40,13 @@ def rouge_l(output: str, label: Any) -> float:
 def bleu(output: str, label: Any) -> float:
     """Return the BLEU of one sentence in [0, 1] (Papineni et al. 2002), by sacrebleu, with
     exponential smoothing; n-grams longer than the output are left out."""
-    return _share(_bleu(), output, label)
+    return _share(_BLEU, output, label)
 
 
 def chrf(output: str, label: Any) -> float:
     """Return chrF2 in [0, 1], the F-score of character n-grams up to 6 (Popović 2015), by
     sacrebleu."""
-    return _share(_chrf(), output, label)
-
-
-@lru_cache
-def _bleu() -> BLEU:
-    return BLEU(effective_order=True)
-
-
-@lru_cache
-def _chrf() -> CHRF:
-    return CHRF(word_order=0)
+    return _share(_CHRF, output, label)
 
 
 def _share(scorer: BLEU | CHRF, output: str, label: Any) -> float:

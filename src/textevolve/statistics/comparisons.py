@@ -82,7 +82,7 @@ def sign_flip_test(
     if not differences.size:
         p = float("nan")
     elif exact:
-        p = _share_as_far(sums, _all_signs(sums.size))
+        p = _count_as_far(sums, _all_signs(sums.size)) / (1 << sums.size)
     else:
         beyond = _count_as_far(sums, _random_signs(sums.size, draws, seed))
         p = (1 + beyond) / (1 + draws)
@@ -252,10 +252,6 @@ def _count_as_far(sums: Array, patterns: Iterator[Array]) -> int:
     """Count the sign patterns under which the sum is at least as far from 0 as the observed sum."""
     reach = abs(float(sums.sum())) - TIE * float(np.abs(sums).sum())
     return sum(int((np.abs(signs @ sums) >= reach).sum()) for signs in patterns)
-
-
-def _share_as_far(sums: Array, patterns: Iterator[Array]) -> float:
-    return _count_as_far(sums, patterns) / (1 << sums.size)
 
 
 @dataclass(frozen=True, slots=True)
