@@ -196,17 +196,20 @@ def check_stdin() -> None:
         raise InputError("-: a server has no standard input; send a file with the study")
 
 
+def _require(allows: Callable[[Reach], bool], message: str) -> None:
+    reach = _reach.get()
+    if reach is not None and not allows(reach):
+        raise InputError(message)
+
+
 def check_code(name: str) -> None:
     """Check that code may be loaded. `name`: MODULE:NAME, FILE.py:NAME or an entry point.
 
     Raises:
         InputError: the operator does not allow this code.
     """
-    reach = _reach.get()
-    if reach is not None and (".py:" in name or not reach.code(name)):
-        raise InputError(
-            f"{name}: this server loads only code that its operator allows with --allow-code"
-        )
+    message = f"{name}: this server loads only code that its operator allows with --allow-code"
+    _require(lambda reach: ".py:" not in name and reach.code(name), message)
 
 
 def check_address(address: str) -> None:
@@ -215,12 +218,11 @@ def check_address(address: str) -> None:
     Raises:
         InputError: the operator does not allow it.
     """
-    reach = _reach.get()
-    if reach is not None and not reach.addresses(address):
-        raise InputError(
-            f"{address}: this server calls only addresses that its operator allows with"
-            " --allow-address"
-        )
+    _require(
+        lambda reach: reach.addresses(address),
+        f"{address}: this server calls only addresses that its operator allows with"
+        " --allow-address",
+    )
 
 
 def check_model(spec: str) -> None:
@@ -229,12 +231,11 @@ def check_model(spec: str) -> None:
     Raises:
         InputError: the operator does not offer this model to clients.
     """
-    reach = _reach.get()
-    if reach is not None and not reach.models(spec):
-        raise InputError(
-            f"{spec}: clients may not use this model; the operator of the server allows models"
-            " with --allow-model"
-        )
+    _require(
+        lambda reach: reach.models(spec),
+        f"{spec}: clients may not use this model; the operator of the server allows models"
+        " with --allow-model",
+    )
 
 
 def check_known_model(spec: str, is_known: bool) -> None:
@@ -253,6 +254,4 @@ def allow_namespace(name: str) -> None:
     Raises:
         InputError: it may not; the message is the same as for a missing namespace.
     """
-    reach = _reach.get()
-    if reach is not None and not reach.namespaces(name):
-        raise InputError(f"no namespace '{name}'")
+    _require(lambda reach: reach.namespaces(name), f"no namespace '{name}'")

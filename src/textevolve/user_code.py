@@ -60,7 +60,10 @@ def load_function(name: str, folder: Path) -> Callable[..., object]:
     Raises:
         InputError: there is no such module, file or function; or it is async.
     """
-    return check_function(name, load_object(name, folder))
+    function = load_object(name, folder)
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise InputError(f"{name}: is not a plain function; async functions are not possible here")
+    return function
 
 
 def load_point(point: EntryPoint) -> Any:
@@ -126,17 +129,6 @@ def call_plain(function: Callable[..., T], *arguments: Any, **keywords: Any) -> 
         return function(*arguments, **keywords)
     except (StopIteration, GeneratorExit, asyncio.CancelledError, SystemExit) as error:
         raise UserCodeError(function, error) from error
-
-
-def check_function(name: str, value: object) -> Callable[..., object]:
-    """Return the value if it is a function that can be called without await.
-
-    Raises:
-        InputError: it is async, or no function; names `name`.
-    """
-    if not callable(value) or inspect.iscoroutinefunction(value):
-        raise InputError(f"{name}: is not a plain function; async functions are not possible here")
-    return value
 
 
 _FOREIGN_LOOP = re.compile("different (event )?loop|Event loop is closed")

@@ -191,11 +191,6 @@ def _template() -> Template:
     return load_template("textevolve.agents", "chat", variables)
 
 
-def size_of(messages: Sequence[SessionMessage]) -> list[int]:
-    """Estimate the tokens of each message in a prompt."""
-    return [count_tokens(message.text) + MESSAGE_TOKENS for message in messages]
-
-
 def count_omitted(sizes: Sequence[int], budget: int) -> int:
     """Return how many of the oldest messages to omit, so that the others fit into a budget of
     tokens.
@@ -442,7 +437,8 @@ class AgentChat:
         other half."""
         answer = self.parts.asking.max_tokens or 0
         room = int((self.parts.context - answer) // 2 * share)
-        omitted = count_omitted(size_of(self.messages), room)
+        sizes = [count_tokens(message.text) + MESSAGE_TOKENS for message in self.messages]
+        omitted = count_omitted(sizes, room)
         if not share:
             omitted = len(self.messages) - 1
         elif omitted and self.messages[omitted].role == "assistant":

@@ -23,7 +23,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.debate.context import DebateContext, prompt
 from textevolve.debate.profile import Agent, Component
-from textevolve.debate.result import DecidedBy, Points
+from textevolve.debate.result import DecidedBy, Points, Turn
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.events import StepStarted
@@ -315,30 +315,20 @@ async def _ask_all(
     return tuple(tuple(values[j * width : (j + 1) * width]) for j in range(len(context.labels)))
 
 
-@dataclass(frozen=True, slots=True)
-class DecidedScores:
-    """The scores of a turn with the readout `decide`. `log_odds`: None unless all questions were
-    yes / no questions. `decided_by`: the model that answered."""
-
-    scores: ScoreMatrix
-    log_odds: ScoreMatrix | None
-    decided_by: DecidedBy
-
-
 async def decide_scores(
     context: DebateContext,
     model: Model,
     speaker: Agent,
-    order: tuple[int, ...],
+    turn: Turn,
     heard: Sequence[str],
     memories: tuple[str, ...],
     *,
     sample: int,
-) -> DecidedScores:
-    """Ask the deciding model for all scores of a turn. `order`: the indices of the candidates, in
-    the order in which the prompt shows them. `heard`: the messages so far, this turn's argument
-    last; empty if agents do not argue. `sample`: a number that distinguishes turns that are
-    otherwise equal. Memories and all other texts that the model decides about are between marks.
+) -> Turn:
+    """Ask the deciding model for all scores of a turn, and return the turn with them. `heard`: the
+    messages so far, this turn's argument last; empty if agents do not argue. `sample`: a number
+    that distinguishes turns that are otherwise equal. Memories and all other texts that the model
+    decides about are between marks.
 
     Raises:
         AnswerError: a question has no answer. ModelError: the call failed.
@@ -348,8 +338,13 @@ async def decide_scores(
         memories=memories, agent=speaker.name, persona=speaker.persona, today=context.today
     )
     rules = prompt("decide_rules").render(rules=profile.rules)
-    state = (rules + "".join(image_rules(context.case)), context.opening(order), *heard, ending)
-    cells = [(j, component) for j in order for component in profile.components]
+    state = (
+        rules + "".join(image_rules(context.case)),
+        context.opening(turn.order),
+        *heard,
+        ending,
+    )
+    cells = [(j, component) for j in turn.order for component in profile.components]
     questions = {(j, c.name): ask_cell(f"Response {context.labels[j]}", c) for j, c in cells}
     decision = await decide(
         model,
@@ -365,7 +360,8 @@ async def decide_scores(
     log_odds = None
     if all(question.kind == "predicate" for question in questions.values()):
         log_odds = tuple(tuple(answers[j, c.name].log_odds for j, c in row) for row in rows)
-    return DecidedScores(scores, log_odds, DecidedBy(model.name, decision.emulated, decision.cut))
+    decided_by = DecidedBy(model.name, decision.emulated, decision.cut)
+    return replace(turn, scores=scores, log_odds=log_odds, decided_by=decided_by)
 
 
 def ask_cell(label: str, component: Component) -> Question:

@@ -253,17 +253,9 @@ async def _probe_alone(request: _TurnRequest, memories: tuple[Memory, ...], turn
 async def _decide(
     request: _TurnRequest, turn: Turn, heard: tuple[str, ...], memories: tuple[str, ...]
 ) -> Turn:
-    decided = await decide_scores(
-        request.context,
-        request.decider,
-        request.speaker,
-        turn.order,
-        heard,
-        memories,
-        sample=request.sample,
-    )
-    return replace(
-        turn, scores=decided.scores, log_odds=decided.log_odds, decided_by=decided.decided_by
+    context, sample = request.context, request.sample
+    return await decide_scores(
+        context, request.decider, request.speaker, turn, heard, memories, sample=sample
     )
 
 

@@ -116,7 +116,8 @@ async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
             desk.announce(f"job {name}: another scheduler has taken it over; stopped")
             return None
         outcome = work.result()
-        await asyncio.to_thread(_end_claim, desk, claim, outcome)
+        write, end = desk.resources.write, stored_jobs.end_claim
+        await asyncio.to_thread(write, end, claim, outcome.status, outcome.detail, next_due)
         desk.announce(f"job {name}: {outcome.status}{outcome.detail and f': {outcome.detail}'}")
         return outcome
     except asyncio.CancelledError:
@@ -150,15 +151,6 @@ async def _keep_lease(desk: JobDesk, claim: JobClaim) -> None:
 def _release(desk: JobDesk, claim: JobClaim) -> None:
     with suppress(StoreError):  # then its lease ends by itself
         desk.resources.write(stored_jobs.release_claim, claim)
-
-
-def _end_claim(desk: JobDesk, claim: JobClaim, outcome: JobOutcome) -> None:
-    """Store the outcome of a claimed job, and the time of its next run.
-
-    Raises:
-        ConflictError: another scheduler has taken the job over.
-    """
-    desk.resources.write(stored_jobs.end_claim, claim, outcome.status, outcome.detail, next_due)
 
 
 async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:

@@ -35,7 +35,6 @@ from textevolve.rows import STANDARD_INPUT
 from textevolve.rows.hub import PREFIX
 from textevolve.settings import Settings
 from textevolve.spec import files_read
-from textevolve.store.records import StoredRecord
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord, RunStatus, RunTotals
 from textevolve.studies.driver import Launch
@@ -113,12 +112,6 @@ def usage_from_wire(usage: WireUsage) -> Usage:
     return Usage(**usage.model_dump())
 
 
-def record_from_wire(record: WireRecord) -> StoredRecord:
-    """Convert a record from the server into the stored form."""
-    fields = record.model_dump(exclude={"record"})
-    return StoredRecord(**fields, body=json.dumps(record.record).encode())
-
-
 RUNS = "/v1/studies"  # the path of runs in the server's HTTP API
 
 
@@ -153,7 +146,11 @@ class RemoteServer:
         Raises:
             InputError: the study has objects that cannot be sent, or the server rejects it.
         """
-        reject_local_objects(launch)
+        for name in launch.objects:
+            raise InputError(
+                f"{name}: is an object of this program and cannot be sent to a server; name"
+                " something that the server has, or run the study here with server='none'"
+            )
         body = write_study(study, spec, self.settings, self._run_part(launch), cases)
         async with Connection(self.address, self.settings) as server:
             return RunDetail(**await server.ask("POST", RUNS, body))
@@ -211,7 +208,8 @@ class RemoteServer:
                             if last.status in ENDED:
                                 break
                         elif event.name == "record":
-                            record = study.decode(record_from_wire(WireRecord(**event.data)).body)
+                            body = json.dumps(WireRecord(**event.data).record)
+                            record = study.decode(body.encode())
                             if keeper is not None:
                                 await keeper.add(record)
                             row = study.row(record)
@@ -232,20 +230,6 @@ class RemoteServer:
             raise FatalModelError(last.reason or f"run {detail.id}: has failed at {self.address}")
         if store is None and last is not None and last.status == "cancelled":
             raise StoreError(f"run {detail.id}: was cancelled at {self.address}; it can be resumed")
-
-
-def reject_local_objects(launch: Launch) -> None:
-    """Check that a launch contains no functions of this program, since they cannot be sent to a
-    server.
-
-    Raises:
-        InputError: it contains one.
-    """
-    for name in launch.objects:
-        raise InputError(
-            f"{name}: is an object of this program and cannot be sent to a server; name something"
-            " that the server has, or run the study here with server='none'"
-        )
 
 
 def write_study(

@@ -20,7 +20,7 @@ from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, Turn, result_metrics
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.events import Event, StepFinished, StepStarted
-from textevolve.images import image_reference
+from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
 from textevolve.report import wording
@@ -38,7 +38,6 @@ from textevolve.report.blocks import (
     Transcript,
     Utterance,
 )
-from textevolve.report.images import describe_image
 from textevolve.studies import debate_words
 from textevolve.studies.debate_words import reason, round_text
 from textevolve.trajectory import Trajectory
@@ -209,9 +208,7 @@ def show_case(judged: Judged) -> Iterator[Block]:
 
 def facts_of(judged: Judged) -> dict[str, str]:
     """Return further facts about the judgement of one case, such as its cost, by their headings."""
-    images = "; ".join(
-        f"{name}: {describe_image(url)}" for name, url in images_by_name(judged.case)
-    )
+    images = "; ".join(f"{name}: {image_facts(url)}" for name, url in images_by_name(judged.case))
     if isinstance(judged, JudgedCase):
         decided, used = describe_deciders(count_decided(judged)), wording.used(judged.usage)
         facts = {"Decided by": decided, "Used": used, "Images": images}
@@ -311,7 +308,7 @@ def images_by_name(case: Case) -> list[tuple[str, str]]:
 
 def describe_images(urls: Sequence[str]) -> dict[str, str]:
     """Return a fact that lists the images of a text in one line; empty without images."""
-    return {"images": "; ".join(map(describe_image, urls))} if urls else {}
+    return {"images": "; ".join(str(image_facts(url)) for url in urls)} if urls else {}
 
 
 def _table(result: DebateResult) -> Table:

@@ -16,12 +16,12 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 import textevolve
+from textevolve.images import image_facts
 from textevolve.report import wording
 from textevolve.report.blocks import Block
 from textevolve.report.cells import shade
 from textevolve.report.charts import draw_intervals
 from textevolve.report.html import draw_blocks, open_templates
-from textevolve.report.images import describe_image
 from textevolve.report.matrices import describe_entry, first_text, main_score
 from textevolve.server.errors import ApiError, invalid_error, respond_error, respond_invalid
 from textevolve.server.identity import THIS_MACHINE
@@ -152,7 +152,7 @@ def _environment() -> Environment:
     filters: dict[str, Any] = environment.filters
     filters |= {
         "counted": wording.count,
-        "described": describe_image,
+        "described": image_facts,
         "intervals": draw_intervals,
         "short_models": wording.shorten_models,
         "figured": wording.number,
