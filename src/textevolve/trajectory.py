@@ -120,8 +120,8 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
         text = next((passage[name] for name in PASSAGE_FIELDS if name in passage), None)
         if not isinstance(text, str):
             raise InputError(
-                f"{where}: a passage of contexts must be a text, or an object with"
-                f" {', '.join(PASSAGE_FIELDS)}, not {item!r:.60}"
+                f"{where}: a passage of contexts must be a text, or an object with a text in one of"
+                f" the fields {', '.join(PASSAGE_FIELDS)}, not {item!r:.60}"
             )
         texts += [text] if text.strip() else []
     return tuple(texts)

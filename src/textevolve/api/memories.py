@@ -168,7 +168,10 @@ class AsyncMemories:
 
     def _own(self, memory: MemoryRecord) -> MemoryRecord:
         if memory.collection != self.name:
-            raise NotFoundError(f"no memory '{memory.id}' in the collection '{self.name}'")
+            raise NotFoundError(
+                f"no memory '{memory.id}' in the collection '{self.name}': another collection has"
+                " it"
+            )
         return memory
 
 

@@ -37,7 +37,7 @@ class LazyGroup(TyperGroup):
 
     @property
     def commands(self) -> dict[str, Any]:
-        """All commands, loaded."""
+        """All commands by name. Modules that are not yet imported are imported."""
         return {name: self._load(name) for name in self.below}
 
     @commands.setter

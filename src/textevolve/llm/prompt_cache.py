@@ -50,8 +50,8 @@ def _is_last(request: Request, leading: tuple[Message, ...], opening: Message) -
 
 def breakpoints(request: Request) -> tuple[tuple[int, int], ...]:
     """Return the places after which the prompt may be cached, each as the index of a message and of
-    its part: the end of the system messages, of the opening, and of everything before the last
-    part. At most 4, in order."""
+    its part: the end of the system messages, of the first part after them, and of everything before
+    the last part. At most 4, in order."""
     leading, opening = _split(request)
     places: set[tuple[int, int]] = set()
     if leading and opening is not None:

@@ -400,7 +400,8 @@ def _hash(path: Path, transfer: Transfer) -> str:
 
 
 def _accept_present(path: Path, weights: WeightsFile, transfer: Transfer) -> bool:
-    """Return whether the file exists and has the right hash; rename a damaged file."""
+    """Return whether the file exists and has the right hash. A damaged file is renamed, so that it
+    is kept while a new one is downloaded."""
     # Another process may have finished it while this one waited for the lock.
     if not path.exists() or _is_checked(path, weights):
         return path.exists()

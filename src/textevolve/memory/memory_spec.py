@@ -83,13 +83,17 @@ class MemorySpec(Frozen):
         None, "The time at which the memory was learned; default: now.", metavar="DATE"
     )
     valid_from: Time | None = option(
-        None, "The time since which the memory is valid.", metavar="DATE"
+        None,
+        "The time since which the memory is valid; default: from the beginning.",
+        metavar="DATE",
     )
     valid_to: Time | None = option(
-        None, "The time until which the memory is valid.", metavar="DATE"
+        None, "The time until which the memory is valid; default: without end.", metavar="DATE"
     )
     source: str = option("", "The source of the memory: a file, a chat, a page.")
-    turn: int | None = option(None, "The turn of the source that says it, counted from 1.", ge=1)
+    turn: int | None = option(
+        None, "The turn of the source that says it, counted from 1; default: not known.", ge=1
+    )
     author: str = option("", "The person who said it.")
     trust: float = option(1.0, "The trust in the source, from 0 to 1.", ge=0, le=1)
     entities: Several = option(

@@ -63,7 +63,7 @@ def _read_text(value: Any) -> Any:
     for name in ("memory_content", "memory", "content", "text"):
         if isinstance(parts.get(name), str):
             return parts[name]
-    raise ValueError("an object has no memory_content")
+    raise ValueError("an object must have its text in memory_content, memory, content or text")
 
 
 def _read_recorded(value: Any) -> Any:

@@ -273,7 +273,8 @@ INCLUDED = "included"
 
 @dataclass(slots=True)
 class _Spent:
-    """The usage of an evaluator's calls for one subject."""
+    """The usage so far of the model calls by which an evaluator judges one `Subject` (a memory, an
+    update or an answer)."""
 
     usage: Usage = Usage()
 

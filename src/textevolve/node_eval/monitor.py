@@ -320,7 +320,8 @@ class Monitor:
 
     @property
     def pending(self) -> int:
-        """Return how many nodes still wait for the outcome of an evaluator."""
+        """Return how many nodes still lack the outcome of at least one of their queued
+        evaluators."""
         return len(self._background.unfinished)
 
     def last_feedback(

@@ -212,7 +212,8 @@ def output_of(attributes: Attributes, events: Events) -> State:
 
 
 def ids_of(attributes: Attributes) -> dict[str, str]:
-    """Return the recorded ids of the session, the user and the conversation."""
+    """Return the ids that a span has of its session, user and conversation, by the names of
+    `IDS`."""
     known = (
         (n, next((a for k in keys if (a := attributes.get(k))), None)) for n, keys in IDS.items()
     )

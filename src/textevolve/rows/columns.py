@@ -134,8 +134,9 @@ def _named(names: Iterable[str], folded: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns whose names start with `stem`: the stem itself and its numbered forms,
-    sorted by number; if there are none, all others. `folded`: the columns by their folded names."""
+    """Return the column `stem` and its numbered forms, sorted by number; if there are none, the
+    columns that start with `stem_`, except measures such as `stem_tokens`. `folded`: the columns by
+    their folded names."""
     numbered: list[tuple[int, str]] = [(-1, folded[stem])] if stem in folded else []
     members: list[str] = []
     for name, column in folded.items():

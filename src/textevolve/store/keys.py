@@ -48,11 +48,21 @@ KEY_BYTES = 32
 class KeyLimits(Frozen):
     """The limits of a key; None: unlimited."""
 
-    requests_per_minute: int | None = option(None, "The most requests a minute.", ge=1)
-    tokens_per_minute: int | None = option(
-        None, "The most tokens a minute, of prompts and answers together.", ge=1
+    requests_per_minute: int | None = option(
+        None, "The most requests a minute with this key; default: unlimited.", ge=1
     )
-    streams: int | None = option(None, "The most open streams at the same time.", ge=1)
+    tokens_per_minute: int | None = option(
+        None,
+        "The most tokens a minute with this key, of prompts and answers together; default:"
+        " unlimited.",
+        ge=1,
+    )
+    streams: int | None = option(
+        None,
+        "The most streams (of answers or of a study's progress) open at the same time with this"
+        " key; default: unlimited.",
+        ge=1,
+    )
 
 
 class KeySpec(Frozen):

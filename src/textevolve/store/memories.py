@@ -294,8 +294,9 @@ class StoredMemories:
         starts: Sequence[str],
         hops: int,
     ) -> list[int]:
-        """Return the numbers (`seq`) of the memories that share entities with the starts, directly
-        or over up to `hops` steps, the nearest first."""
+        """Return the numbers (`seq`) of the memories that share entities with those whose ids are
+        in `starts`, directly or over up to `hops` steps, the nearest first. The starts themselves
+        are left out."""
         visible = and_(memories.c.collection_id == collection.id, in_scope(scope))
         starting = select(memories.c.seq.label("seq"), literal(0).label("hop"))
         reached = starting.where(visible, memories.c.id.in_(starts)).cte("reached", recursive=True)
@@ -318,7 +319,10 @@ class StoredMemories:
         conditions = memories.c.collection_id == collection.id, memories.c.id == id
         seq = connection.execute(select(memories.c.seq).where(*conditions)).scalar_one_or_none()
         if seq is None:
-            raise NotFoundError(f"no memory '{id}' in collection {collection.full_name}")
+            raise NotFoundError(
+                f"no memory '{id}' (`memories list` shows the ids) in collection"
+                f" {collection.full_name}"
+            )
         return seq
 
     def _list(
@@ -339,7 +343,10 @@ class StoredMemories:
         rows = self._find(connection, ids)
         for id in ids:
             if id not in rows:
-                raise NotFoundError(f"no memory '{id}' in the namespace '{self.namespace}'")
+                raise NotFoundError(
+                    f"no memory '{id}' in the namespace '{self.namespace}'; `memories list` shows"
+                    " the ids"
+                )
         return [rows[id] for id in ids]
 
 

@@ -188,7 +188,10 @@ class Transaction:
             rows |= {row.id: row for row in self.connection.execute(query)}
         for id in ids:
             if id not in rows:
-                raise InputError(f"no memory '{id}' in collection {self.collection.full_name}")
+                raise InputError(
+                    f"no memory '{id}' (`memories list` shows the ids) in collection"
+                    f" {self.collection.full_name}"
+                )
             if rows[id].closed is not None and id not in erased:
                 raise ConflictError(
                     f"memory {id} is superseded or forgotten by now in collection"
@@ -206,7 +209,10 @@ class Transaction:
             existing.update(self.connection.execute(query).scalars())
         if missing := [id for id in cited if id not in existing]:
             name = self.collection.namespace
-            raise InputError(f"no memory '{missing[0]}' to cite in the namespace '{name}'")
+            raise InputError(
+                f"no memory '{missing[0]}' to cite in the namespace '{name}'; `memories list` shows"
+                " the ids"
+            )
 
     def _keep(self, new: Sequence[NewMemory]) -> list[str]:
         """Insert rows and index entries of new memories; return their ids."""

@@ -370,7 +370,7 @@ class PostgresSession:
         tries = 0
         while True:
             if self._database.closed:
-                raise StoreAwayError(f"store {self._database.location}: is closed")
+                raise StoreAwayError(f"store {self._database.location}: is closed; open it again")
             try:
                 if self._connection is None:
                     self._connection = self._database.engine.connect()

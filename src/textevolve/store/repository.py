@@ -127,7 +127,7 @@ class Store:
         """
         with self._lock:
             if self._opened is None and self._closed:
-                raise StoreAwayError(f"store {self._place}: is closed")
+                raise StoreAwayError(f"store {self._place}: is closed; open it again")
             self._opened = self._opened or open_database(self._place)
             return self._opened
 

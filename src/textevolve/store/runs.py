@@ -312,7 +312,8 @@ def end_cases(connection: Connection, run_id: str, count: int) -> None:
 
 
 def append_case(connection: Connection, run_id: str, case: Case) -> None:
-    """Add a case to a run whose cases arrive while it is running."""
+    """Add a case to a run whose cases are not known at its start, such as a session of tests, whose
+    assertions each add one."""
     place = get_run(connection, run_id).n_cases or 0
     insert_cases(connection, [_case_row(run_id, place, case)])
     end_cases(connection, run_id, place + 1)

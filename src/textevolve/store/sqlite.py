@@ -145,8 +145,8 @@ class SQLiteDatabase:
             busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
         if busy and scrub:
             raise StoreError(
-                f"store {self.location}: other processes still read its write-ahead log; end them"
-                " and try again"
+                f"store {self.location}: its write-ahead log, which may hold erased texts, cannot"
+                " be emptied while other processes read it; end them and try again"
             )
 
     def explain(self, error: Exception) -> StoreError | InputError:
@@ -155,7 +155,7 @@ class SQLiteDatabase:
                 "a number has more than 64 bits, so the store can neither keep nor find it"
             )
         if self._reader.closed:
-            return StoreAwayError(f"store {self.location}: is closed")
+            return StoreAwayError(f"store {self.location}: is closed; open it again")
         return explain(error, self.location)
 
     def judge(self, error: Exception) -> Damage:

@@ -149,7 +149,7 @@ class Writer:
         be written."""
         with self._gate:
             if self._closed:
-                raise StoreAwayError(f"store {self._database.location}: is closed")
+                raise StoreAwayError(f"store {self._database.location}: is closed; open it again")
             self._queue.put(item)
 
     # In the thread
@@ -169,7 +169,8 @@ class Writer:
                 return
 
     def _take_group(self) -> list[WrittenCall | Reuse | WriteJob | None]:
-        """Take the waiting writes, up to a group; none if a heartbeat is due first."""
+        """Wait for the next write, and take it with those that wait behind it, up to a group.
+        Return none if no write arrives before the next heartbeat is due."""
         try:
             items = [self._queue.get(timeout=lease.BEAT_SECONDS)]
         except queue.Empty:

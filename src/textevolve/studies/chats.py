@@ -78,7 +78,8 @@ class ChatOptions(Frozen):
     context: int | None = option(
         None,
         "The model's context window in tokens, prompt and answer together; older messages are left"
-        f" out to fit. Default for an endpoint: {CONTEXT:,}.",
+        f" out to fit. Default: `context` of the provider in the settings, else {CONTEXT:,}; for"
+        " models on this machine at most `local.context`.",
         ge=512,
     )
     temperature: float | None = option(None, "The temperature of answers.", ge=0, le=2)

@@ -326,7 +326,10 @@ async def _make(bench: Workbench, planned: Planned) -> Output:
         bench.require_time()
         response = await model(request)
         if not response.text.strip():
-            raise AnswerError("the output is empty")
+            raise AnswerError(
+                "the output is empty: the model answered without text; if it thinks first,"
+                " --max-output-tokens may be too low"
+            )
         return response
 
     response = await attempt(ask())

@@ -381,8 +381,8 @@ def _note(turn: Turn) -> str:
 
 def turn_table(turn: Turn, profile: Profile, labels: Sequence[int]) -> Table:
     """Return the scores of an agent's turn as a table of candidates and components, with the total
-    score of each candidate in this turn. `labels`: the number under which the agents know each
-    candidate."""
+    score of each candidate in this turn. `labels`: for each candidate, the number by which the
+    agents know it."""
     scores = np.array(turn.scores)
     weighted = arithmetic.turn_scores(scores, np.array(profile.weight_list))
     names = [wording.shorten(component.name, NAME_SHOWN) for component in profile.components]

@@ -70,7 +70,9 @@ class LabellingSpec(Frozen):
         le=9,
     )
     instructions: str = option(
-        "", "Instructions for the annotators; @FILE reads them from a file.", text="argument"
+        "",
+        "Instructions for the annotators; @FILE reads them from a file; default: none.",
+        text="argument",
     )
     variant: Several = option(
         (), "The variant of a run whose texts are labelled; default: all. Repeatable."

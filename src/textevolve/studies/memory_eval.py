@@ -376,8 +376,8 @@ FOLDER = "memory-eval"
 
 
 def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
-    """Open this package's memory system, with the options that its text names and the models of a
-    run.
+    """Open this package's memory system for a run, which gives the models. `spec`: its options, as
+    `textevolve:NAME=VALUE,NAME=VALUE`. Its memories are in a store of their own beside the run's.
 
     Raises:
         InputError: an option cannot be used.

@@ -32,14 +32,16 @@ class NodeChecks(Frozen):
 
     threshold: Several = option(
         (),
-        "The least value of a number in the output or the attributes of a node, as KEY=NUMBER."
-        " Repeatable.",
+        "The least value with which a number in the output or the attributes of a node passes, as"
+        " KEY=NUMBER. Repeatable.",
         group="Judging",
     )
     latency: float | None = option(
-        None, "The most seconds that a node may take.", group="Judging", gt=0
+        None, "The most seconds that a node may take; default: not checked.", group="Judging", gt=0
     )
-    tokens: int | None = option(None, "The most tokens that a node may use.", group="Judging", gt=0)
+    tokens: int | None = option(
+        None, "The most tokens that a node may use; default: not checked.", group="Judging", gt=0
+    )
     consistency: bool = option(
         False, "Compare the output with those of earlier nodes of the same name.", group="Judging"
     )

@@ -113,7 +113,9 @@ async def ask_target(model: Model, target: Target, request: Request) -> TargetAn
     """
     answer = read_target_answer(target, await model(request))
     if not answer.text.strip() and not (answer.trajectory and answer.trajectory.tool_calls):
-        raise AnswerError("the output is empty")
+        raise AnswerError(
+            "the output is empty: the application answered without a text or a tool call"
+        )
     return answer
 
 

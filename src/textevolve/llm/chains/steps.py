@@ -268,7 +268,7 @@ def ask(
     try:
         parsed = take_template(template)
     except InputError as error:
-        raise InputError(f"step '{into}': {error}") from None
+        raise InputError(f"the template of step '{into}': {error}") from None
     return ModelStep(
         into=into,
         name=name or into,
