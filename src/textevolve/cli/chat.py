@@ -83,8 +83,8 @@ def _chat(**values: Any) -> None:
         raise
     finally:
         chat.close()
-        if command.once is None:
-            talk.report_session()
+        if command.once is None and chat.session:
+            say(f"resume with: textevolve chat {plan.agent.full_name} --session {chat.session}")
 
 
 def _report_waiting(event: Event) -> None:
@@ -222,11 +222,6 @@ class Talk:
             say("making memories; Ctrl-C leaves that to the next chat")
         self.chat.finish()
         self._report_learned()
-
-    def report_session(self) -> None:
-        """Print the command that resumes the session."""
-        if session := self.chat.session:
-            say(f"resume with: textevolve chat {self.plan.agent.full_name} --session {session}")
 
 
 _chat.__name__, _chat.__doc__ = "chat", ChatCommand.__doc__

@@ -63,21 +63,17 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("json_escape", _escape)
 
 
-def _print_everything() -> None:
-    """Make standard output and standard error write characters that the terminal's encoding lacks
-    as JSON escapes, so that no text ends the command with an error."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)  # a test's or a program's may have none
-        if reconfigure is not None:
-            reconfigure(errors="json_escape")
-
-
 @contextmanager
 def begin() -> Generator[ProcessState]:
     """Handle the signals that end a command; restore their handlers afterwards."""
     global state
     state = ProcessState()
-    _print_everything()
+    # Characters that the encoding lacks are written as JSON escapes, so that no text ends the
+    # command with an error.
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)  # a test's or a program's may have none
+        if reconfigure is not None:
+            reconfigure(errors="json_escape")
     before = {
         sign: signal.signal(sign, _stop)
         for sign in ENDING

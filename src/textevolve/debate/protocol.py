@@ -123,7 +123,12 @@ async def _debate(context: DebateContext) -> DebateResult:
     stopped: Stop = "rounds"
     certainty: float | None = None
     if profile.protocol == "independent":
-        await table.play_jury()
+        # Each round is another sample of the same blind turns.
+        places = [(r, i) for r in range(profile.rounds) for i in table.agents]
+        table.turns = await gather_bounded(
+            [lambda r=r, i=i: take_turn(context, r, i, (), sample=r) for r, i in places],
+            context.concurrency,
+        )
         cvs = [table.disagreement(r) for r in range(profile.rounds)]
         stopped = table.broken(range(profile.rounds)) or stopped
     else:
@@ -166,15 +171,6 @@ class _Table:
         self.spoken: list[tuple[int, str]] = []
         self.summaries: list[str] = []
         self.extra = Usage()
-
-    async def play_jury(self) -> None:
-        """Ask the turns of all rounds concurrently; each round is another sample of the same blind
-        turns."""
-        turns = [(r, i) for r in range(self.context.profile.rounds) for i in self.agents]
-        self.turns = await gather_bounded(
-            [lambda r=r, i=i: take_turn(self.context, r, i, (), sample=r) for r, i in turns],
-            self.context.concurrency,
-        )
 
     async def play_round(self, r: int) -> None:
         protocol = self.context.profile.protocol

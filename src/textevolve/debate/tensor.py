@@ -157,20 +157,15 @@ def certainty(
     agents, candidates, components = cells.shape
     if agents * components < 2:
         return float("nan")
-    drawn = _draw_exponential(seed, (draws, agents + components))
+    # Exponential numbers from raw bits, the only stream that numpy keeps the same in all versions.
+    bits = np.random.PCG64(seed).random_raw((draws, agents + components))
+    drawn = -np.log(((bits >> np.uint64(11)) + 0.5) * 2.0**-53)
     joint = (drawn[:, :agents, None] * drawn[:, None, agents:]).reshape(draws, -1)
     joint /= joint.sum(axis=-1, keepdims=True)  # one scale a draw: flat Dirichlet, for both factors
     sums = joint @ cells.swapaxes(1, 2).reshape(-1, candidates)
     top = sums >= sums.max(axis=-1, keepdims=True) - TIE
     shares = top / top.sum(axis=-1, keepdims=True)
     return float(shares[:, list(leaders)].mean())
-
-
-def _draw_exponential(seed: int, shape: tuple[int, int]) -> Array:
-    """Draw standard exponential numbers from the generator's raw bits, the only stream that numpy
-    keeps the same in all its versions."""
-    bits = np.random.PCG64(seed).random_raw(shape)
-    return np.asarray(-np.log(((bits >> np.uint64(11)) + 0.5) * 2.0**-53))
 
 
 def _deviation(values: Array, mean: Array) -> Array:

@@ -457,7 +457,15 @@ class _Driver:
             await asyncio.gather(*pumps)
         except (exceptions.RayError, ConnectionError, TimeoutError) as error:
             self._lines.pop(name, None)
-            self._note_loss(place, error)
+            self._losses += 1
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            if self._losses >= MOST_LOSSES:
+                self.fail(
+                    ClusterError(
+                        f"{self._losses} workers died one after the other, the last on the node"
+                        f" {place}: {reason}"
+                    )
+                )
             line.drop(_LostError())
             await asyncio.sleep(min(self._losses, 5) * LOOK_SECONDS)
         except Exception as error:  # noqa: BLE001  it ends the run
@@ -468,17 +476,6 @@ class _Driver:
             await line.close()
             self.crew.lost(name)
             await _dismiss(actor)
-
-    def _note_loss(self, place: str, error: Exception) -> None:
-        self._losses += 1
-        reason = " ".join(str(error).split())
-        if self._losses >= MOST_LOSSES:
-            self.fail(
-                ClusterError(
-                    f"{self._losses} workers died one after the other, the last on the node"
-                    f" {place}: {reason[:300] or type(error).__name__}"
-                )
-            )
 
     async def dismiss(self) -> None:
         await cancel(self._serving.values())

@@ -112,21 +112,22 @@ async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
     return await context.each(range(len(context.case.candidates)), read)
 
 
-def cut_instruction(text: str, words: int = WORDS) -> str:
-    """Return the first `words` words of a text, or all for 0; if they have more than `LONGEST`
-    characters, only their beginning and end."""
+def cut_instruction(text: str) -> str:
+    """Return the first `WORDS` words of a text; if they have more than `LONGEST` characters, only
+    their beginning and end."""
     text = text.strip()
-    for last in islice(re.finditer(r"\S+", text), words - 1, words) if words else ():
+    for last in islice(re.finditer(r"\S+", text), WORDS - 1, WORDS):
         text = text[: last.end()]
     half = LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
-def request_read(
-    response: str, target: str, seed: int, images: tuple[str, ...] = (), rules: tuple[str, ...] = ()
-) -> Request:
-    """Make the request that asks for the instruction of a response, and forces `target` as the
-    answer. `images`: those of the response; `rules`: how to treat them."""
+async def _surprise(
+    context: JudgeContext, target: str, response: str, images: tuple[str, ...] = ()
+) -> float:
+    """Ask for the instruction of a response, with `target` forced as the answer, and return its
+    surprise. `images`: those of the response."""
+    rules = image_rules(context.case) if images else ()
     text = prompt("backward").render(response=response)
     schema = {
         "type": "object",
@@ -134,22 +135,15 @@ def request_read(
         "required": ["instruction"],
         "additionalProperties": False,
     }
-    return Request(
+    request = Request(
         messages=(Message("user", (*rules, text), images),),
         schema=json.dumps(schema),
         forced=target,
         temperature=0.0,
         max_tokens=len(json.dumps(target)) + 64,
-        seed=seed,
+        seed=context.options.seed,
         top_logprobs=1,
     )
-
-
-async def _surprise(
-    context: JudgeContext, target: str, response: str, images: tuple[str, ...] = ()
-) -> float:
-    rules = image_rules(context.case) if images else ()
-    request = request_read(response, target, context.options.seed, images, rules)
     return read_surprise(await context.model(request), target)
 
 

@@ -116,20 +116,16 @@ def open_metric(text: str) -> LabelMetric:
         form = SHIPPED[name].form
         if (colon and not argument) or (argument and form == name):
             raise InputError(f"metric {text}: write {form}")
-        return _open_shipped(name, argument)
+        try:
+            return SHIPPED[name].open(argument)
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                f'metric {name} needs {error.name}: pip install "textevolve[metrics]"'
+            ) from None
     if colon:
         return check_metric(load_function(text, Path()), text)
     near = suggest(text, tuple(SHIPPED)).partition("; there are")[0] or "."
     raise InputError(f"no metric '{text}'{near} Write {FORMS}")
-
-
-def _open_shipped(name: str, argument: str) -> LabelMetric:
-    try:
-        return SHIPPED[name].open(argument)
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f'metric {name} needs {error.name}: pip install "textevolve[metrics]"'
-        ) from None
 
 
 def needs_label(metric: str) -> bool:

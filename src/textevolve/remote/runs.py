@@ -151,13 +151,8 @@ class RemoteServer:
                 f"{name}: is an object of this program and cannot be sent to a server; name"
                 " something that the server has, or run the study here with server='none'"
             )
-        body = write_study(study, spec, self.settings, self._run_part(launch), cases)
-        async with Connection(self.address, self.settings) as server:
-            return RunDetail(**await server.ask("POST", RUNS, body))
-
-    def _run_part(self, launch: Launch) -> dict[str, Any]:
         space, limits = self.settings.namespace, launch.limits
-        return {
+        run = {
             "name": launch.name,
             "namespace": None if space == Settings.model_fields["namespace"].default else space,
             "limits": {"cost": limits.cost, "tokens": limits.tokens, "calls": limits.calls},
@@ -165,6 +160,9 @@ class RemoteServer:
             "concurrency": self.settings.concurrency,
             "batch": self.settings.batch,
         }
+        body = write_study(study, spec, self.settings, run, cases)
+        async with Connection(self.address, self.settings) as server:
+            return RunDetail(**await server.ask("POST", RUNS, body))
 
     async def follow(
         self,

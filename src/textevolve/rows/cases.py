@@ -327,20 +327,6 @@ def read_cases(
         )
 
 
-def check_iterable(cases: object) -> None:
-    """Check that an object can be iterated over.
-
-    Raises:
-        InputError: it cannot contain cases.
-    """
-    if isinstance(cases, Mapping) or not isinstance(cases, Iterable):
-        kind: str = type(cast(object, cases)).__name__
-        raise InputError(
-            "cases must be a list or another iterable of cases (put a single case into a list), not"
-            f" {kind}"
-        )
-
-
 def take_cases(
     sources: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
 ) -> Iterator[Case]:
@@ -350,7 +336,9 @@ def take_cases(
     Raises:
         InputError: an object is none of these; names its position.
     """
-    check_iterable(sources)
+    if isinstance(sources, Mapping) or not isinstance(sources, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        kind: str = type(cast(object, sources)).__name__
+        raise InputError(f"cases must be a list or another iterable of them, not {kind}")
     columns, reading = columns or Columns(), reading or RowReading()
     renaming = Renaming(reading.map)
     for number, source in enumerate(sources, 1):

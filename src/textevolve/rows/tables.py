@@ -59,7 +59,8 @@ def read_csv(
     csv.field_size_limit(sys.maxsize)
     header_line = next(iter(file), "")
     lines = itertools.chain([header_line] if header_line else [], file)
-    reader = csv.DictReader(lines, delimiter=find_delimiter(header_line), strict=True)
+    delimiter = max(DELIMITERS, key=re.sub('"[^"]*"', "", header_line).count)
+    reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
     begins = 1  # the line in which the row begins that is being read
     try:
         columns = list(reader.fieldnames or ())
@@ -83,12 +84,6 @@ def read_csv(
             f"{name}:{begins}: a quote opens in this row and is never closed; close it, or double"
             " it where it is part of a text"
         ) from None
-
-
-def find_delimiter(header: str) -> str:
-    """Return the delimiter of a header line, outside quotes; the comma if there is none."""
-    bare = re.sub(r'"[^"]*"', "", header)
-    return max(DELIMITERS, key=bare.count)
 
 
 def _cell(value: str) -> Any:

@@ -182,28 +182,18 @@ def betting_interval(
 
 def _bet_on_more(values: Array, stake: float) -> float:
     """Return the lowest mean in [0, 1] that bets on larger values do not reject."""
-    bets = _size_bets(values, stake)
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        mean = (low + high) / 2
-        refuted = _win_most(values, bets, mean) >= stake
-        low, high = (mean, high) if refuted else (low, mean)
-    return low
-
-
-def _size_bets(values: Array, stake: float) -> Array:
-    """Return the size of each bet, from the spread of the values before it."""
+    # The size of each bet, from the spread of the values before it.
     places = np.arange(2, values.size + 2)
     middles = (0.5 + np.cumsum(values)) / places
     spreads = (0.25 + np.cumsum((values - middles) ** 2)) / places
-    return np.sqrt(2 * stake / (values.size * np.append(0.25, spreads[:-1])))
-
-
-def _win_most(values: Array, bets: Array, mean: float) -> float:
-    """Return the logarithm of the largest capital that the bets against a mean reach at any
-    time."""
-    gains = np.minimum(bets, _GREATEST_BET / mean) * (values - mean)
-    return float(np.log1p(gains).cumsum().max())
+    bets = np.sqrt(2 * stake / (values.size * np.append(0.25, spreads[:-1])))
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        mean = (low + high) / 2
+        gains = np.minimum(bets, _GREATEST_BET / mean) * (values - mean)
+        refuted = np.log1p(gains).cumsum().max() >= stake  # the largest capital at any time
+        low, high = (mean, high) if refuted else (low, mean)
+    return low
 
 
 def bootstrap_interval(
