@@ -106,7 +106,7 @@ def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str
     place = ".".join(str(part) for part in problem["loc"])
     kind, context = problem["type"], problem.get("ctx", {})
     value = problem.get("input")
-    value_note = f", not {_show(value)}" if isinstance(value, str | int | float | bool) else ""
+    value_note = f", not {value!r}" if isinstance(value, str | int | float | bool) else ""
     if kind == "extra_forbidden":
         names = list(model.model_fields) if model is not None and len(problem["loc"]) == 1 else []
         return f"unknown field '{place}'{suggest(place, names)}"
@@ -121,10 +121,6 @@ def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str
         return f"{place}: {problem_text}" if place else problem_text
     message = re.sub(r"^\w+ should\b", "must", problem["msg"])
     return f"{place} {message}{value_note}" if place else f"{message}{value_note}"
-
-
-def _show(value: object) -> str:
-    return repr(value) if isinstance(value, str) else str(value)
 
 
 def suggest(name: str, names: Sequence[str]) -> str:

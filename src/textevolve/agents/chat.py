@@ -34,7 +34,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage, check_text
 from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
-from textevolve.llm.model import Message, Model, Request, Response, Role, ToolCall
+from textevolve.llm.model import Message, Model, Request, Response, ToolCall
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.template import Template, load_template
@@ -144,29 +144,21 @@ class ChatPrompt:
             today=self.today,
             remembers=self.remembers,
         )
+        recalled = ""
+        if self.memories:
+            lines = [f"- {_format_memory(memory, nonce)}" for memory in self.memories]
+            recalled = fence("what you remember", "\n".join(lines), nonce) + "\n"
         laid_out = [Message("system", (rules,))]
         for message in self.history:
-            recalled = self._recalled(nonce) if message is latest else ""
-            text = f"{recalled}{_clean(message.text, nonce)}"
-            if text.strip():
-                _join(laid_out, message.role, text)
+            text = f"{recalled if message is latest else ''}{_clean(message.text, nonce)}"
+            if text.strip() and laid_out[-1].role == message.role:
+                laid_out[-1] = Message(message.role, (*laid_out[-1].parts, f"\n\n{text}"))
+            elif text.strip():
+                laid_out.append(Message(message.role, (text,)))
         laid_out += [
             replace(message, parts=(_clean(message.text, nonce),)) for message in self.exchange
         ]
         return tuple(laid_out)
-
-    def _recalled(self, nonce: str) -> str:
-        if not self.memories:
-            return ""
-        lines = [f"- {_format_memory(memory, nonce)}" for memory in self.memories]
-        return fence("what you remember", "\n".join(lines), nonce) + "\n"
-
-
-def _join(messages: list[Message], role: Role, text: str) -> None:
-    if messages[-1].role == role:
-        messages[-1] = Message(role, (*messages[-1].parts, f"\n\n{text}"))
-    else:
-        messages.append(Message(role, (text,)))
 
 
 def _clean(text: str, nonce: str) -> str:
@@ -422,7 +414,12 @@ class AgentChat:
             self._written = piece.text if piece.anew else self._written + piece.text
             tell(piece)
 
-        return await ask_streaming(self.parts.model, self._request(self._prompt), note)
+        # Each turn has its own key in the journal, so if the process ended after the model
+        # answered, the stored answer is used.
+        key = f"{self.session}:{self.messages[-1].position}"
+        sample = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
+        request = replace(self.parts.asking, messages=self._prompt.messages(), sample=sample)
+        return await ask_streaming(self.parts.model, request, note)
 
     async def _recall(self) -> Recalled:
         if self.parts.recall is None:
@@ -452,13 +449,6 @@ class AgentChat:
             exchange=self.parts.exchange,
         )
         return prompt, omitted
-
-    def _request(self, prompt: ChatPrompt) -> Request:
-        """Return the request for a prompt. Each turn has its own key in the journal, so if the
-        process ended after the model answered, the stored answer is used."""
-        key = f"{self.session}:{self.messages[-1].position}"
-        sample = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
-        return replace(self.parts.asking, messages=prompt.messages(), sample=sample)
 
     async def _interrupt(self) -> ChatAnswer:
         """Store the part of the answer written so far, if there is any."""

@@ -387,10 +387,6 @@ async def choose_changes(
     return Proposals(tuple(candidates), tuple(refused))
 
 
-def _join(change: PersonaChange, other: PersonaChange) -> PersonaChange:
-    return replace(change, memories=tuple(dict.fromkeys((*change.memories, *other.memories))))
-
-
 async def _choose(
     model: Model,
     sentences: Sequence[PersonaSentence],
@@ -417,7 +413,8 @@ async def _choose(
         gone.add(place)
         for other in choice.same:
             if 1 <= other <= len(proposed) and other - 1 not in gone:
-                change = _join(change, proposed[other - 1])
+                memories = (*change.memories, *proposed[other - 1].memories)
+                change = replace(change, memories=tuple(dict.fromkeys(memories)))
                 gone.add(other - 1)
         chosen[place] = change
     dropped = [_not_chosen(choice) for place, choice in enumerate(proposed) if place not in gone]

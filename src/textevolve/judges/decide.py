@@ -58,11 +58,8 @@ class Decide(ModelJudge):
         async def decide(candidate: int) -> EvaluationResult:
             state = show_state(context, context.show(candidate, reference))
             answers, decided_odds = await context.decide(state, questions, (candidate,))
-            total = sum(decided_odds.log_odds) / len(decided_odds.log_odds)
             lines = [_describe(text, questions[text], answer) for text, answer in answers.items()]
-            odds = dict(zip(answers, decided_odds.log_odds, strict=True))
-            metadata = {"log_odds": total, "answers": odds, **decided_odds.told}
-            return context.result(probability(total), lines, decided_odds.cut, **metadata)
+            return weigh_answers(context, tuple(answers), decided_odds, lines)
 
         return context.judgement(await context.each(range(len(context.case.candidates)), decide))
 

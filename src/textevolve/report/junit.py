@@ -47,7 +47,12 @@ def write_junit(suites: Sequence[JUnitSuite], target: IO[bytes]) -> None:
     for suite, counted in zip(suites, counts, strict=True):
         target.write(_opening(_element("testsuite", counted, name=suite.name)))
         for case in suite.cases():
-            target.write(tostring(_draw(case), "utf-8") + b"\n")
+            names = {"name": legal(case.name), "classname": legal(case.classname)}
+            element = Element("testcase", names)
+            if case.outcome != "passed":
+                outcome = SubElement(element, case.outcome, {"message": legal(case.message)})
+                outcome.text = legal(case.text)
+            target.write(tostring(element, "utf-8") + b"\n")
         target.write(b"</testsuite>\n")
     target.write(b"</testsuites>\n")
 
@@ -63,13 +68,6 @@ def _element(tag: str, counted: Counter[str], **attributes: str) -> Element:
 def _opening(element: Element) -> bytes:
     """Return the start tag of an element without its content."""
     return tostring(element, "utf-8").removesuffix(b" />") + b">\n"
-
-
-def _draw(case: JUnitCase) -> Element:
-    element = Element("testcase", {"name": legal(case.name), "classname": legal(case.classname)})
-    if case.outcome != "passed":
-        SubElement(element, case.outcome, {"message": legal(case.message)}).text = legal(case.text)
-    return element
 
 
 def legal(text: str) -> str:

@@ -125,7 +125,10 @@ def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
 
 
 def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
-    scores = {_text(name): _finite(score) for name, score in entry.scores.items()}
+    scores = {
+        _text(name): None if score is None or score != score else round(score, 6)
+        for name, score in entry.scores.items()
+    }
     details = _given(
         output=_text(entry.output),
         scores=scores,
@@ -139,10 +142,6 @@ def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
-
-
-def _finite(score: float | None) -> float | None:
-    return None if score is None or score != score else round(score, 6)
 
 
 def _texts(texts: Mapping[str, str]) -> dict[str, str]:

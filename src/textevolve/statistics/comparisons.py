@@ -212,7 +212,8 @@ def items_needed(
     d is the mean difference and d2 the mean of its square, which for right or wrong verdicts is the
     share of items on which the judges differ.
     """
-    difference = _differences(treatment, control)
+    ours, theirs = paired(treatment, control)
+    difference = (ours - theirs)[~np.isnan(ours - theirs)]
     mean = mean_present(difference) if size is None else size
     if not difference.size or abs(mean) <= TIE:
         return float("nan")
@@ -224,12 +225,6 @@ def items_needed(
     z = quantile(1 - alpha / tests) * math.sqrt(square) + NormalDist().inv_cdf(power) * spread
     reach = fewest_units(alpha / tests / 2) / differing
     return float(math.ceil(max(z**2 / mean**2, reach) - TIE))
-
-
-def _differences(treatment: Numbers, control: Numbers) -> Array:
-    ours, theirs = paired(treatment, control)
-    difference = ours - theirs
-    return difference[~np.isnan(difference)]
 
 
 def _all_signs(units: int) -> Iterator[Array]:

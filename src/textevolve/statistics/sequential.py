@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from textevolve.statistics.intervals import Array, Numbers
+from textevolve.statistics.intervals import Numbers
 
 ALPHA = 0.025
 """The one-sided level: that of the gains in a two-sided test at 0.05."""
@@ -63,7 +63,11 @@ def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> lis
     looks: list[LookOutcome] = []
     for block, level in zip(steps, spending, strict=True):
         for size in np.abs(block[block != 0]) // unit:
-            alive = _flip(alive, int(size))
+            # One more unit, with a positive or negative difference of this size.
+            flipped = np.zeros_like(alive)
+            flipped[size:] += alive[:-size]
+            flipped[:-size] += alive[size:]
+            alive = flipped / 2
         seen, total = seen + len(block), total + int(block.sum()) // unit
         tails = spent + np.cumsum(alive[::-1])[::-1]  # by the sum: as much as that, or stopped
         p = min(1.0, float(tails[reach + total]))
@@ -74,15 +78,6 @@ def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> lis
         spent += float(alive[stop].sum())
         alive[stop] = 0.0
     return looks
-
-
-def _flip(alive: Array, size: int) -> Array:
-    """Add one more unit to the table of sums, with a positive or negative difference of this
-    size."""
-    flipped = np.zeros_like(alive)
-    flipped[size:] += alive[:-size]
-    flipped[:-size] += alive[size:]
-    return flipped / 2
 
 
 def fewest_units(level: float = ALPHA) -> int:
