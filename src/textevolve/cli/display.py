@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from textevolve.cli.drawing import open_console, safe
+from textevolve.cli.drawing import open_console
 from textevolve.evaluation import Usage
 from textevolve.events import (
     BatchPolled,
@@ -33,6 +33,7 @@ from textevolve.events import (
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.terminal import print_report
+from textevolve.report.terminal_tables import safe
 from textevolve.store.runs import RunRecord
 from textevolve.studies.judged_report import LiveDebate
 from textevolve.studies.study import AnyStudy, no_note

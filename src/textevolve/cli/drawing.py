@@ -1,14 +1,12 @@
-"""The console in which commands draw, and the preparation of texts from outside for it."""
+"""The console in which commands draw."""
 
 from __future__ import annotations
 
 import sys
 
 from rich.console import Console
-from rich.text import Text
 
 from textevolve.cli import process
-from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.terminal import print_report
 
@@ -27,9 +25,3 @@ def open_console(*, stderr: bool = False) -> Console:
 
 def show_report(report: Report) -> None:
     print_report(report, open_console())
-
-
-def safe(text: str, style: str = "") -> Text:
-    """Return a text from outside with control characters replaced, so that markup and escape
-    sequences in it have no effect."""
-    return Text(wording.visible(text), style)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import FAILED, options
-from textevolve.cli.drawing import open_console, safe
+from textevolve.cli.drawing import open_console
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
 from textevolve.llm.chat_formats.chat_format import (
@@ -25,6 +25,7 @@ from textevolve.llm.chat_formats.detection import check_chat_template, detect_pr
 from textevolve.llm.chat_formats.parsing import parse_chat
 from textevolve.llm.chat_formats.sources import is_model_file, read_chat_template
 from textevolve.report.terminal import draw_facts
+from textevolve.report.terminal_tables import safe
 from textevolve.report.wording import visible
 from textevolve.rows import read_text
 

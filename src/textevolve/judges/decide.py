@@ -25,8 +25,8 @@ from textevolve.judges.context import (
 )
 from textevolve.judges.criteria import ask_criteria, read_criteria
 from textevolve.judges.pairwise import ask_better
-from textevolve.judges.probe import QUESTIONS, show_state
-from textevolve.llm.choice_logprobs import UNSURE, probability
+from textevolve.judges.probe import QUESTIONS, show_state, weigh_answers
+from textevolve.llm.choice_logprobs import UNSURE
 from textevolve.llm.decisions import Answer, Option, Question, choice
 
 DECIDED = QUESTIONS[-1:]

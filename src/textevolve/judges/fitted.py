@@ -68,7 +68,10 @@ class FittedJudge:
             options = options.overridden({"threshold": parameters.pop("threshold")})
         case_of_signals = replace(case, parameters=parameters)
         answers = await gather_bounded(
-            [lambda signal=signal: self._ask(signal, case_of_signals) for signal in self.signals],
+            [
+                lambda signal=signal: self._ask(signal, case_of_signals)
+                for signal in self.file.signals
+            ],
             self.concurrency,
         )
         results = self._weigh([values for values, _, _ in answers], options.threshold)
@@ -79,10 +82,6 @@ class FittedJudge:
             seconds=sum(seconds for _, _, seconds in answers),
             coverage=share_scored(results),
         )
-
-    @property
-    def signals(self) -> Sequence[FittedSignal]:
-        return self.file.signals
 
     async def _ask(self, signal: FittedSignal, case: Case) -> tuple[SignalValues, Usage, float]:
         """Return a signal's values for the candidates, averaged over both orders if the fit did so,
@@ -128,7 +127,7 @@ class FittedJudge:
     ) -> list[EvaluationResult | Failure]:
         """Compute a result for each candidate from the values of all signals."""
         weights, means, scales = (
-            np.array([getattr(signal, name) for signal in self.signals])
+            np.array([getattr(signal, name) for signal in self.file.signals])
             for name in ("weight", "mean", "scale")
         )
         columns = list(zip(*values, strict=True))
@@ -161,7 +160,7 @@ class FittedJudge:
         threshold: float,
     ) -> EvaluationResult:
         score = probability(odds)
-        names = [signal.judge for signal in self.signals]
+        names = [signal.judge for signal in self.file.signals]
         order = sorted(range(len(names)), key=lambda n: -abs(added[n]))
         parts = ", ".join(f"{names[n]} {added[n]:+.2f}{_is_look(names[n])}" for n in order)
         signals = {

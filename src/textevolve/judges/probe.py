@@ -114,7 +114,7 @@ async def _examine(
         return await _probe(context, questions, candidate, text)
 
     probed = await context.each(range(len(context.case.candidates)), probe)
-    return [r if isinstance(r, Failure) else _result(context, questions, r) for r in probed]
+    return [r if isinstance(r, Failure) else weigh_answers(context, questions, r) for r in probed]
 
 
 def show_state(context: JudgeContext, material: str) -> tuple[str, ...]:
@@ -139,9 +139,13 @@ async def _probe(
     return AnswerOdds(tuple(odds))
 
 
-def _result(context: JudgeContext, questions: Sequence[str], odds: AnswerOdds) -> EvaluationResult:
+def weigh_answers(
+    context: JudgeContext, questions: Sequence[str], odds: AnswerOdds, lines: Sequence[str] = ()
+) -> EvaluationResult:
+    """Make a result of the mean log-odds of all answers. `lines`: describe the answers; empty: by
+    their probability of yes."""
     total = sum(odds.log_odds) / len(odds.log_odds)
     answers = dict(zip(questions, odds.log_odds, strict=True))
-    lines = [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
+    lines = lines or [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
     metadata: dict[str, Any] = {"log_odds": total, "answers": answers, **odds.told}
     return context.result(probability(total), lines, odds.cut, **metadata)

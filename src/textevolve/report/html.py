@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
+from itertools import count
 from typing import IO, Any
 from urllib.parse import quote
 
@@ -72,7 +73,7 @@ def draw_blocks(
 ) -> Iterator[Markup]:
     """Yield the HTML of blocks, for a page that already has the style of reports. `script`: the
     HTML element with the script for matrices; without it a matrix is a plain table."""
-    return _draw_blocks(blocks, level, script, matrix_page.names(), Anchors())
+    return _draw_blocks(blocks, level, script, (f"matrix-{n}" for n in count(1)), Anchors())
 
 
 class Anchors:

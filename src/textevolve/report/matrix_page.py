@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
-from itertools import count
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
@@ -156,8 +155,3 @@ def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # Inside of a script element nothing but `<` can end it; the others for good measure.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def names() -> Iterator[str]:
-    """Yield a name for each matrix on a page."""
-    return (f"matrix-{n}" for n in count(1))
