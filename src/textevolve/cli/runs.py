@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Generator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -101,8 +101,7 @@ def show(
     """Show a run's results, without a model call."""
     chosen = failed or below is not None
     matching = RecordFilter(("failed", "skipped") if failed else (), below)
-    settings, opened = _open(store)
-    with opened:
+    with _open(store) as (settings, opened):
         record, study = _get_restored(opened, run, settings)
         records = read_records(opened, record, matching)
         if as_json and (study.streams or chosen):
@@ -160,8 +159,7 @@ def export(
     """Write a run's results to files: tables, JSON, or pages that open from disk."""
     if not output and to is None:
         raise InputError("name a file to write, such as results.csv")
-    settings, opened = _open(store)
-    with opened:
+    with _open(store) as (settings, opened):
         record, study = _get_whole(opened, run)
         check_outputs(study, output or ())
         _restore(opened, record, settings)
@@ -178,8 +176,7 @@ def annotate(
     store: options.StoreFile = None,
 ) -> None:
     """Send a run's scores to the spans that they are of; earlier ones are replaced."""
-    settings, opened = _open(store)
-    with opened:
+    with _open(store) as (settings, opened):
         record, _ = _get_restored(opened, run, settings)
         say(sync.run(send_scores(opened, record, target, settings)))
 
@@ -193,8 +190,7 @@ def compare(
     store: options.StoreFile = None,
 ) -> None:
     """Compare two runs over the same cases: paired differences of scores, with an interval."""
-    settings, opened = _open(store)
-    with opened:
+    with _open(store) as (settings, opened):
         runs = [_get_restored(opened, name, settings)[0] for name in (first, second)]
         for run in runs:
             if run.status != "finished":
@@ -219,9 +215,11 @@ def delete(
     typer.echo(f"removed run {record.id}: {freed.cases} cases, {freed.calls} calls")
 
 
-def _open(store: str | None) -> tuple[Settings, Store]:
+@contextmanager
+def _open(store: str | None) -> Generator[tuple[Settings, Store]]:
     settings = read_settings(store=store)
-    return settings, open_store(settings.store)
+    with open_store(settings.store) as opened:
+        yield settings, opened
 
 
 def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
@@ -341,8 +339,7 @@ def cancel_batch(
     store: options.StoreFile = None,
 ) -> None:
     """Cancel a run's batch jobs at their provider; existing answers can still be collected."""
-    settings = read_settings(store=store)
-    with open_store(settings.store) as opened:
+    with _open(store) as (settings, opened):
         record = opened.get_run(run)
         jobs = opened.batches(record.id).all_open()
         if not jobs:

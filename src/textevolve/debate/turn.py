@@ -8,7 +8,7 @@ the prompt quotes texts, each below its source, which is outside of the quoted t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -89,9 +89,8 @@ def _plain(history: Sequence[str], nonce: str) -> str:
 def fence_memories(context: DebateContext, memories: Sequence[Memory]) -> tuple[str, ...]:
     """Return the memories between marks for a turn's prompt, after the rules about memories; empty
     without memories."""
-    lines = [
-        _show(context, m, fence("memory", _clean(context, m), context.nonce)) for m in memories
-    ]
+    nonce = context.nonce
+    lines = [_show(nonce, m, lambda text: fence("memory", text, nonce)) for m in memories]
     return (prompt("memory_rules").render(), *lines) if lines else ()
 
 
@@ -100,20 +99,18 @@ def quote_memories(context: DebateContext, speaker: Agent, memories: Sequence[Me
     memories."""
     if not memories:
         return ""
-    lines = [_show(context, memory, quote(_clean(context, memory))) for memory in memories]
+    lines = [_show(context.nonce, memory, quote) for memory in memories]
     rules = prompt("memory_rules").render()
     return prompt("memory_alone").render(agent=speaker.name, memories=lines, rules=rules)
 
 
-def _clean(context: DebateContext, memory: Memory) -> str:
-    return sanitize(memory.text, context.nonce)[0]
-
-
-def _show(context: DebateContext, memory: Memory, text: str) -> str:
-    source = " ".join(sanitize(memory.source, context.nonce)[0].split())[:SOURCE_CHARACTERS]
+def _show(nonce: str, memory: Memory, mark: Callable[[str], str]) -> str:
+    source = " ".join(sanitize(memory.source, nonce)[0].split())[:SOURCE_CHARACTERS]
+    source = source or "a source that is not known"
     trust = None if memory.trust is None else f"{memory.trust:g}"
-    origin = source or "a source that is not known"
-    return prompt("memory").render(source=origin, trust=trust, text=text)
+    return prompt("memory").render(
+        source=source, trust=trust, text=mark(sanitize(memory.text, nonce)[0])
+    )
 
 
 @lru_cache(maxsize=256)
