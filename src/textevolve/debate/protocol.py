@@ -138,7 +138,7 @@ async def _debate(context: DebateContext) -> DebateResult:
             if profile.protocol == "escalation" and r == 0:
                 certainty = measure_certainty(table.scores(r), profile, context.nonce)
                 context.listener(StepFinished(context.case.id, "certainty", certainty))
-            voters = table.voters(r)
+            voters = int(arithmetic.voters(table.scores(r)))
             context.listener(StepFinished(context.case.id, "round", (r, cvs[-1], voters)))
             broken = table.broken(range(r, r + 1))
             if ending := broken or end_early(profile, r, cvs[-1], certainty, voters):
@@ -184,7 +184,12 @@ class _Table:
             summary, usage, failure = await sum_up(self.context, history, r)
             self.extra += usage
             if summary is None:
-                self._skip_round(r, failure)
+                kind = failure.kind if failure else "failed"
+                reason = failure.reason if failure else "missing"
+                skipped = Failure(kind, f"the summary before round {r + 1}: {reason}")
+                for i in self.agents:
+                    model = self.context.model_of(self.context.profile.agents[i]).name
+                    self._hear(Turn(r, i, model, (), failure=skipped))
                 return
             self.summaries.append(summary)
             fenced = fence("summary", summary, self.context.nonce)
@@ -200,15 +205,6 @@ class _Table:
         self.turns.append(turn)
         if turn.failure is None:
             self.spoken.append((turn.round, quote_turn(self.context, turn)))
-
-    def _skip_round(self, r: int, failure: Failure | None) -> None:
-        """Record a failure for every turn of a round whose summary is missing, since its turns need
-        the summary."""
-        kind = failure.kind if failure else "failed"
-        reason = f"the summary before round {r + 1}: {failure.reason if failure else 'missing'}"
-        for i in self.agents:
-            model = self.context.model_of(self.context.profile.agents[i]).name
-            self._hear(Turn(r, i, model, (), failure=Failure(kind, reason)))
 
     def _window(self, r: int) -> tuple[str, ...]:
         """Return the turns that round r may see: those of rounds q with r - l <= q, including the
@@ -232,9 +228,6 @@ class _Table:
         profile = self.context.profile
         weights = np.array(profile.weight_list)
         return float(arithmetic.disagreement(self.scores(r), weights, profile.convergence_mode))
-
-    def voters(self, r: int) -> int:
-        return int(arithmetic.voters(self.scores(r)))
 
     def broken(self, rounds: range) -> Stop | None:
         """Return the reason why the debate cannot continue: the budget is spent, or no agent
