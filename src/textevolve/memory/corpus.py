@@ -106,8 +106,8 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
 
 
 def split_document(document: Document, tokens: int) -> Iterator[Chunk]:
-    """Yield chunks of at most `tokens` tokens (estimated as 4 characters each). They join to the
-    document's text; a document without a word has none.
+    """Yield chunks of at most `tokens` tokens, but never fewer than 64 (a token is estimated as 4
+    characters). They join to the document's text; a document without a word has none.
 
     A chunk ends at a heading, except that headings without text below them join the next section.
     Within a section a chunk has as many whole paragraphs as fit; a longer paragraph is divided
@@ -237,8 +237,8 @@ def align_chunks(
 ) -> list[ChunkStep]:
     """Return the step for each chunk, in order, and then for the memories whose chunks are gone.
 
-    A chunk with the same words under the same headings is kept. Each other chunk replaces a
-    remaining memory under its headings, or is added.
+    A chunk is kept if a memory has the same words, headings and role. Each other chunk replaces a
+    remaining memory under the same headings, whatever its role, or is added.
     """
     new, unmatched = list(chunks), list(stored)
     steps: dict[int, ChunkStep] = {}
@@ -265,8 +265,8 @@ def change_chunks(
     document: str,
     plan: ReadingPlan,
 ) -> list[Change]:
-    """Return the changes of a collection. `retold` and `vectors` belong to the added and replacing
-    chunks, in order."""
+    """Convert steps into the changes to apply to a collection; a kept chunk needs none. `retold`
+    and `vectors` belong to the added and replacing chunks, in order."""
     changes = list[Change]()
     texts_and_vectors = iter(zip(retold, vectors, strict=True))
     for step in steps:
@@ -303,8 +303,9 @@ def changed_chunks(steps: Iterable[ChunkStep]) -> Iterator[Chunk]:
 def transition_key(
     document: str, steps: Sequence[ChunkStep], role: str, plan: ReadingPlan, version: int
 ) -> str:
-    """Return the key of a change: a hash of the collection's version, the document's memories and
-    the new chunks. So the same change is applied only once, even by several processes."""
+    """Return the key of a change: a hash of the collection's version, the document, the role, the
+    settings, the document's memories and the new chunks. So the same change is applied only once,
+    even by several processes."""
     parameters = (
         version,
         document,

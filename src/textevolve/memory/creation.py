@@ -48,8 +48,9 @@ from textevolve.spans import span
 @dataclass(frozen=True, slots=True)
 class CreatedMemories:
     """The result of a dialogue. `decisions`: in the order of its points; for a repeated dialogue,
-    read back from its memories. `applied`: the change of the collection, None if nothing was
-    written. `first`: the number of turns that had been processed before."""
+    read back from its memories, without the dropped points. `applied`: the change of the
+    collection, None if nothing was written. `first`: the number of turns that had been processed
+    before."""
 
     decisions: tuple[PointDecision, ...]
     applied: Applied | None = None
@@ -117,7 +118,8 @@ class Start:
 async def find_start(
     ground: Ground, dialogue: Sequence[DialogueTurn], source: ChangeSource
 ) -> Start:
-    """Find the longest beginning of a dialogue that was processed under the same settings."""
+    """Find the longest beginning of a dialogue that was processed with the same settings `about`
+    and `focus`. If the source has a key, only this key is looked up."""
     name, applied = ground.collection.name, ground.store.applied
     if source.key:
         return Start(source.key, 0, await applied(name, source.key))
@@ -150,8 +152,9 @@ async def keep_points(
     *,
     write: bool = True,
 ) -> CreatedMemories:
-    """Reconcile points with the collection, and apply all changes at once; see
-    `create_memories`."""
+    """Reconcile points with the collection, and apply all changes in one transaction; without
+    `write`, only return the decisions. If another process has applied the same dialogue meanwhile,
+    return the decisions read back from its memories."""
     name = ground.collection.name
     collection = await ground.store.collection(name)
     done = await reconcile(ground, points, collection.version)
@@ -165,7 +168,8 @@ async def keep_points(
 
 
 async def read_decisions(ground: Ground, applied: Applied) -> CreatedMemories:
-    """Read the decisions on a dialogue that was processed before from its memories."""
+    """Rebuild the decisions on a dialogue that was processed before from the memories that it
+    created, so dropped points are missing."""
     decisions: list[PointDecision] = []
     for memory in await ground.store.get(applied.ids):
         origin = memory.origin
@@ -184,7 +188,8 @@ async def read_decisions(ground: Ground, applied: Applied) -> CreatedMemories:
 
 
 def _decisions(done: Reconciled, ids: Sequence[str] = ()) -> tuple[PointDecision, ...]:
-    """Return the decisions with the ids of the memories that hold them."""
+    """Return the decisions, each with the id of the memory that has its text; the id stays empty
+    for a dropped point, or without `ids`."""
     by_draft = {
         id(draft): memory_id for draft, memory_id in zip(done.drafts, ids, strict=bool(ids))
     }

@@ -16,8 +16,8 @@ class Memory:
     higher is better; None if it was not ranked. `parts`: the parts of the score (relevance,
     importance, recency), each in [0, 1]. `id`: of the memory in its collection; empty if it belongs
     to none. `trust`: how far its source is believed, in [0, 1]; None if unknown. `similarity`: the
-    cosine of its embedding and the nearest query's; None if unknown. `created`: the time of its
-    storage, in seconds since 1970; None if unknown."""
+    cosine of its embedding and the nearest query's; None if unknown. `created`: the time at which
+    it was learned, in seconds since 1970; None if unknown."""
 
     text: str
     source: str = ""

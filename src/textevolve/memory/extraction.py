@@ -132,12 +132,12 @@ REFUSED = {
 @dataclass(frozen=True, slots=True)
 class DialoguePoint:
     """A fact from a dialogue that may be remembered. `turn`: the number of the turn that states it,
-    from 1; None if no turn clearly does, and then `trust` is that of the least trusted speaker near
-    it. `author`: the speaker. `importance` and `trust`: in [0, 1]. `said`: the time of the
-    statement; `since`: the time from which the fact holds; both in seconds since 1970, None if
-    unknown. `entities`: the people and things that it is about. `refused`: the reason for rejecting
-    it; empty if it is accepted. Only for an insight: `cites`, the ids of the memories that support
-    it, and `question`, which it answers."""
+    from 1; None if no turn clearly does, and then `trust` is that of the least trusted speaker in
+    the window that was read. `author`: the speaker. `importance` and `trust`: in [0, 1]. `said`:
+    the time of the statement; `since`: the time from which the fact holds; both in seconds since
+    1970, None if unknown. `entities`: the people and things that it is about. `refused`: the reason
+    for rejecting it; empty if it is accepted. Only for an insight: `cites`, the ids of the memories
+    that support it, and `question`, which it answers."""
 
     text: str
     turn: int | None
@@ -225,7 +225,9 @@ async def extract_points(
     skipped_turns: int,
     concurrency: int = 1,
 ) -> tuple[DialoguePoint, ...]:
-    """Extract the points of all turns but the first `skipped_turns`, in the order of the turns.
+    """Extract the points of all turns but the first `skipped_turns`, which are only context. The
+    points, refused ones included, are in the order of the windows, and within a window in that of
+    the turns.
 
     Raises:
         UnusableAnswer: the answer for a single turn is unusable. ModelError: an answer is missing.
@@ -264,7 +266,8 @@ def cut_windows(
 
 
 def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[DialoguePiece, ...]:
-    """Return the last turns, truncated, as the context of the next window."""
+    """Return the last `settings.overlap` turns as the context of the next window. Only the end of a
+    long turn is kept."""
     last_pieces = pieces[-settings.overlap :] if settings.overlap else ()
     most = max(200, settings.window)
     return tuple(DialoguePiece(p.turn, p.speaker, p.text[-most:], p.time) for p in last_pieces)
@@ -370,7 +373,9 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
 
 
 def _with_date(text: str, turn: str) -> str:
-    """Return a fact with the date of its sentence, if a small model omitted it."""
+    """Return a fact with the date in its sentence (the one of the turn that shares most words with
+    it), since small models omit dates. The fact stays unchanged if it has a date, if the sentence
+    has none or several, or if the sentence lacks one of its names and numbers."""
     words = set(words_of(text))
     sentence = max(_SENTENCES.split(turn), key=lambda part: len(words & set(words_of(part))))
     dates = dates_in(sentence)

@@ -80,8 +80,8 @@ class MemoryStore(Protocol):
     async def associate(
         self, query: MemoryQuery, starts: Sequence[str], hops: int = 2
     ) -> Sequence[MemoryRecord]:
-        """Return memories that share entities with the memories `starts`, directly or over up to
-        `hops` steps, nearest first, without the starts; at most `query.limit`."""
+        """Return memories that share entities with the memories whose ids are `starts`, directly or
+        over up to `hops` steps, nearest first, without the starts; at most `query.limit`."""
         ...
 
     async def get(self, ids: Sequence[str]) -> Sequence[MemoryRecord]:
@@ -126,7 +126,8 @@ class MemoryStore(Protocol):
         ...
 
     async def applied(self, collection: str, key: str) -> Applied | None:
-        """Return the result of the changes of a source; None if they were never applied."""
+        """Return the result of the changes whose source has this key; None if they were never
+        applied."""
         ...
 
     async def use(self, ids: Sequence[str], time: float) -> None:

@@ -108,8 +108,9 @@ InsightDecision: TypeAlias = Literal["add", "supersede", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class DecidedInsight:
-    """The decision on an insight, and its reason. `other`: the existing insight that it replaces,
-    or that has the same content. `id`: the id of its stored memory."""
+    """The decision on an insight, and its reason. `other`: the id of the existing memory most
+    similar to a superseding or dropped insight; empty for an added one. `id`: the id of its stored
+    memory."""
 
     insight: Insight
     decision: InsightDecision
@@ -143,7 +144,8 @@ def _questions_of(number: int) -> type[_Questions]:
 
 @lru_cache(maxsize=512)
 def _insights_of(number: int, memories: int) -> type[_Insights]:
-    """Return the answer type whose schema has the numbers of the memories."""
+    """Return the type of an answer for `number` requested insights (twice as many are accepted),
+    whose schema allows citations of the memories 1 to `memories`."""
     drawn: Any = create_model(
         f"Insight{memories}", __base__=_Drawn, because=(citations(memories), ...)
     )
@@ -169,8 +171,9 @@ def _insights_prompt() -> Template:
 async def find_questions(
     model: Model, memories: Sequence[MemoryRecord], plan: IntegrationPlan
 ) -> tuple[str, ...]:
-    """Ask the model for salient questions about memories, oldest first. If they exceed the budget,
-    only the newest are shown.
+    """Ask the model for salient questions about memories, and return the distinct ones, at most
+    `plan.questions`. `memories`: oldest first; only the newest are shown, as many as `plan.newest`
+    and the token budget allow.
 
     Raises:
         AnswerError: the model gave no usable answer.
@@ -199,6 +202,7 @@ async def draw_insights(
 ) -> DrawnInsights:
     """Ask the model for insights that answer a question from recalled memories. An insight is
     rejected if it cites no memory, cites one that was not shown, or only repeats a memory.
+    Duplicates, and insights beyond `plan.insights`, are dropped.
 
     Raises:
         AnswerError: the model gave no usable answer.

@@ -152,8 +152,8 @@ def check_memory(text: str, created: float | None) -> None:
 
 
 def digest_of(spec: MemorySpec) -> bytes:
-    """Hash the fields that identify a memory. A memory without a time of creation equals one that
-    was created at any time."""
+    """Hash the fields that identify a memory: its text, source, turn, author and times. A memory
+    without a time of creation equals one that was created at any time."""
     origin = Origin(spec.source, spec.turn, spec.author)
     return _digest(spec.text, origin, (spec.valid_from, spec.valid_to, spec.created))
 

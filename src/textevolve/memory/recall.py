@@ -62,7 +62,8 @@ def make_queries(input: str, candidates: Sequence[str], history: str) -> tuple[C
 
 
 def _ends(text: str) -> list[str]:
-    """Return a short text unchanged, otherwise its beginning and its end, where questions are."""
+    """Return the queries for an input: the whole text if it is short, otherwise its beginning and
+    its end, where questions are."""
     text = text.strip()
     if len(text) <= QUERY_CHARACTERS:
         return [text]
@@ -190,7 +191,8 @@ async def recall_memories(
 
     `embed`: None to search by keywords only. `versions`: the version of each collection to read, by
     full name; the same call then always returns the same. `now`: recall as of this time instead of
-    the time of the call. `summarize` is called if the settings ask for a summary.
+    the time of the call; ignored with `versions`. `summarize` is called if the settings ask for a
+    summary.
 
     Raises:
         InputError: a collection does not exist here, it has no version in `versions`, the cue is
@@ -209,10 +211,11 @@ async def recall_memories(
 
 
 def pinned(versions: Mapping[str, int] | None, full_name: str) -> int | None:
-    """Return the version of a collection to read; None to read its current version.
+    """Return the version of a collection to read; None to read its current version, if no versions
+    are pinned (`versions` is None).
 
     Raises:
-        InputError: only pinned collections are read, and this is none.
+        InputError: versions are pinned, but this collection is not among them.
     """
     if versions is not None and full_name not in versions:
         raise InputError(
@@ -340,8 +343,9 @@ async def _search(
 def _prefer_named(
     query: str, likeness: Mapping[str, float], memories: Mapping[str, MemoryRecord]
 ) -> dict[str, float]:
-    """Return the similarities to a query. Embeddings hardly distinguish names and numbers, so if a
-    query consists of these alone, memories with all of its words rank before the others."""
+    """Return the similarities to a query by the ids of the memories. Embeddings hardly distinguish
+    names and numbers, so if a query consists of these alone, memories with all of its words rank
+    before the others."""
     words = set(words_of(query)) if is_label(query) else None
     return {
         id: similarity + (words is not None and words <= set(words_of(memories[id].text)))
@@ -352,8 +356,8 @@ def _prefer_named(
 def _sum_meanings(
     meanings: Sequence[tuple[float, Mapping[str, float]]], memory_ids: Iterable[str]
 ) -> dict[str, float]:
-    """Return the weighted sums of the similarities to the queries. A memory that a query did not
-    retrieve counts as similar as the least similar one that it did."""
+    """Return, by memory id, the weighted sum of the similarities to the queries. A memory that a
+    query did not retrieve counts as similar as the least similar one that it did."""
     least = [min(likeness.values(), default=0.0) for _, likeness in meanings]
     return {
         id: sum(w * near.get(id, low) for (w, near), low in zip(meanings, least, strict=True))
@@ -401,9 +405,10 @@ def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:
 def _clock(
     candidates: Sequence[_Candidate], now: float | None, *, frozen: bool
 ) -> Callable[[MemoryRecord], float]:
-    """Return a function from a memory to its recency. Uses are not versioned, so in an earlier
-    version only the time of creation counts, compared with the newest memory. So the same version
-    always gives the same result."""
+    """Return a function from a memory to its recency: how long before `now` it was last used or, if
+    never, created. If versions are pinned (`frozen`), only the creation counts, compared with the
+    newest candidate, since uses are not versioned; so the same version always gives the same
+    result."""
     if frozen:
         newest = max((candidate.memory.created for candidate in candidates), default=0.0)
         return lambda memory: decay(memory.created, newest)
@@ -446,7 +451,8 @@ def _score(
 
 
 def _normalise_relevance(candidates: Sequence[_Candidate]) -> list[float]:
-    """Normalise within each embedder, since their similarities lie in different ranges."""
+    """Return the relevance of each candidate, normalised among the candidates of the same embedder,
+    since the similarities of embedders lie in different ranges."""
     relevance = [0.0] * len(candidates)
     for embedder in {candidate.collection.embedder for candidate in candidates}:
         places = [n for n, c in enumerate(candidates) if c.collection.embedder == embedder]
@@ -471,9 +477,9 @@ async def _keep_budget(
     settings: RecallSettings,
     summarize: Summarize | None,
 ) -> Recalled:
-    """Select whole memories within the budget, best first; one that does not fit is skipped, and
-    later ones may still fit. With a summary, whole memories take half of the budget, and the others
-    are summarised."""
+    """Return the counts with the whole memories that fit into the budget, best first; one that does
+    not fit is skipped, and later ones may still fit. If not all fit and a summary is requested,
+    whole memories take at most half of the budget, and the others are summarised."""
     budget, sizes = settings.budget, [count_tokens(memory.text) for memory in chosen]
     if budget is None or sum(sizes) <= budget:
         return replace(counted, memories=tuple(chosen))

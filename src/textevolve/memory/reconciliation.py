@@ -135,7 +135,7 @@ def _least(new: ComparedNote, note: ComparedNote) -> float:
 async def _probability(
     model: Model, question: Question, note: ComparedNote, other: ComparedNote
 ) -> float:
-    """Return P(yes) of a question about two notes.
+    """Return P(yes) of a question about two notes. `note`: the new one; `other`: the earlier one.
 
     Raises:
         AnswerError: the question has no answer.
@@ -153,7 +153,9 @@ async def _probability(
 async def _compare(
     model: Model, new: ComparedNote, near: Sequence[ComparedNote]
 ) -> tuple[NoteRelation, int, str]:
-    """Compare a note with all near ones in one structured answer."""
+    """Compare a note with all near ones in one structured answer. If the answer is `same`, but the
+    near note lacks a name or number of the new one, the model is asked again without that
+    choice."""
     rules = compare_prompt().render()
     comparison = await _ask(model, rules, near, new, _comparison(len(near)), COMPARED_TOKENS)
     if comparison.relation == "same" and lacks(near[comparison.note - 1].text, new.text):
@@ -165,8 +167,9 @@ async def _compare(
 
 @cache
 def _comparison(notes: int, news: bool = False) -> type[_Comparison]:
-    """Return the answer's type, which allows the numbers of the existing notes only. `news`: none
-    of them has the whole content of the new one."""
+    """Return the answer's type, which allows the numbers of the existing notes only. `news`:
+    whether the relation `same` is excluded, since none of them has the whole content of the new
+    note."""
     fields: dict[str, Any] = {"note": (int, Field(ge=1, le=notes))}
     if news:
         fields["relation"] = (Literal["replaces", "adds", "different"], ...)
@@ -176,8 +179,9 @@ def _comparison(notes: int, news: bool = False) -> type[_Comparison]:
 async def combine_notes(
     model: Model, note: ComparedNote, earlier: ComparedNote, *, replaces: bool
 ) -> str:
-    """Combine two notes into one text. A single sentence is replaced by the new note unchanged; if
-    a merged text lacks a detail, both texts are joined instead.
+    """Combine two notes into one text. If the new note replaces an earlier one of a single
+    sentence, its text is returned unchanged. If the model's text lacks a name or number, the result
+    is the new note alone where it replaces, otherwise both texts joined.
 
     Raises:
         AnswerError: the model gave no usable answer.
@@ -228,7 +232,8 @@ Action: TypeAlias = Literal["add", "merge", "update", "drop"]
 """What happens to a point: its memory is added, merged with another one, replaces one (`update`),
 or is not stored."""
 PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
-"""What decided on a point; see `PointDecision`."""
+"""What decided on a point: a rule, the model, or neither (`fallback`), in which case the point is
+added."""
 
 _REASONS = {"update": "the earlier memory is no longer true", "merge": "it adds details"}
 """The reasons that are stored if the model gives none."""
@@ -322,11 +327,12 @@ class NearNote:
 
 
 async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: int) -> Reconciled:
-    """Decide for each point whether it is added, merged or dropped, compared with the collection at
-    `version` and with the points before it.
+    """Decide for each point whether it is added, merged, replaces a memory or is dropped, compared
+    with the collection at `version` and with the points before it.
 
     Raises:
-        ModelError: the model cannot be reached, or the embedder does not answer. BudgetError.
+        ModelError: the model cannot be reached, or the embedder does not answer. BudgetError: a
+        limit was reached.
     """
     done = Reconciled()
     accepted = [point for point in points if not point.refused]
@@ -354,7 +360,8 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
 async def _find_near(
     ground: Ground, point: DialoguePoint, vector: Vector, version: int, done: Reconciled
 ) -> list[NearNote]:
-    """Return the near memories and drafts, the nearest first."""
+    """Return the memories, and the drafts of the same dialogue, that are at least as similar as
+    `settings.floor`: the nearest first, at most `settings.neighbours`."""
     query = MemoryQuery(
         collection=ground.collection.name,
         text=point.text,

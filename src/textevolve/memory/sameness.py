@@ -42,8 +42,9 @@ def words_of(text: str) -> list[str]:
 
 
 def names_in(text: str, *, sentence_starts: bool = True) -> tuple[str, ...]:
-    """Return the distinct capitalised words, adjacent ones joined. `sentence_starts`: include words
-    at the beginning of a sentence, which may be no names."""
+    """Return the distinct capitalised words except months, weekdays, articles and pronouns,
+    adjacent ones joined. `sentence_starts`: include words at the beginning of a sentence, which may
+    be no names."""
     names: dict[str, None] = {}
     last = -2
     run: list[str] = []
@@ -100,7 +101,7 @@ def telling_words(text: str) -> set[str]:
 
 def differ_in_dates(text: str, other: str) -> int:
     """Compare two texts that differ only in dates: return 1 if the first alone has a date, -1 if
-    the second alone has one, otherwise 0."""
+    the second alone has one. Return 0 otherwise, and if other words differ, too."""
     texts = [_without_fillers(text), _without_fillers(other)]
     plain = [[word for word in words if not _is_of_a_date(word)] for words in texts]
     dated = [len(words) > len(undated) for words, undated in zip(texts, plain, strict=True)]
@@ -129,8 +130,8 @@ def speaks_of_nobody(text: str) -> bool:
 
 
 def unheard_names(text: str, heard: str) -> tuple[str, ...]:
-    """Return the names in a text that do not occur in `heard`; names at the beginning of a sentence
-    do not count."""
+    """Return the words of names in a text that do not occur in `heard`; names at the beginning of a
+    sentence do not count."""
     heard_words = {re.sub(r"['’]s$", "", word) for word in words_of(heard)}
     name_words = (word for name in names_in(text, sentence_starts=False) for word in name.split())
     return tuple(word for word in name_words if not set(words_of(word)) <= heard_words)
