@@ -9,6 +9,8 @@ read little data. The search indexes of memories differ between databases;
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -35,12 +37,25 @@ metadata = MetaData()
 SERIAL = BigInteger().with_variant(Integer, "sqlite")
 """A 64-bit integer, which SQLite can count up by itself."""
 
+
+def _required(name: str, type: Any, **options: Any) -> Column[Any]:
+    """Return a column without NULL."""
+    return Column(name, type, nullable=False, **options)
+
+
+def _named(table: str, *columns: Column[Any]) -> Table:
+    """Return a table of resources, whose names are unique within a namespace."""
+    key = (Column("id", Text, primary_key=True), _required("namespace_id", Text))
+    unique = UniqueConstraint("namespace_id", "name", name=f"{table}_by_name")
+    return Table(table, metadata, *key, _required("name", Text), *columns, unique)
+
+
 texts = Table(
     "texts",
     metadata,
     Column("hash", LargeBinary, primary_key=True),
-    Column("size", Integer, nullable=False),
-    Column("body", LargeBinary, nullable=False),
+    _required("size", Integer),
+    _required("body", LargeBinary),
 )
 """Texts of messages, schemas and images, each stored once. `size`: in bytes; a shorter `body` is
 compressed."""
@@ -49,18 +64,18 @@ calls = Table(
     "calls",
     metadata,
     Column("id", SERIAL, primary_key=True),
-    Column("run_id", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("started", Float, nullable=False),
-    Column("seconds", Float, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("prompt_tokens", Integer, nullable=False),
-    Column("cached_tokens", Integer, nullable=False),
-    Column("completion_tokens", Integer, nullable=False),
+    _required("run_id", Text),
+    _required("key", Text),
+    _required("model", Text),
+    _required("started", Float),
+    _required("seconds", Float),
+    _required("attempts", Integer),
+    _required("prompt_tokens", Integer),
+    _required("cached_tokens", Integer),
+    _required("completion_tokens", Integer),
     Column("cost", Float),
-    Column("parts", LargeBinary, nullable=False),
-    Column("request", LargeBinary, nullable=False),
+    _required("parts", LargeBinary),
+    _required("request", LargeBinary),
     Column("error", LargeBinary),
     Column("response", LargeBinary),
     Column("saved", Float),
@@ -91,19 +106,19 @@ runs = Table(
     "runs",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("fingerprint", Text, nullable=False, unique=True),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("source", Text, nullable=False),
+    _required("name", Text),
+    _required("fingerprint", Text, unique=True),
+    _required("created", Float),
+    _required("updated", Float),
+    _required("status", Text),
+    _required("source", Text),
     Column("n_cases", Integer),
     Column("lease_token", Text),
     Column("lease_host", Text),
     Column("lease_pid", Integer),
     Column("lease_process", Text),
     Column("lease_heartbeat", Float),
-    Column("spec", LargeBinary, nullable=False),
+    _required("spec", LargeBinary),
 )
 """Runs. `n_cases`: NULL until all cases are stored. `lease_*`: the process that works on the run;
 `lease_process` distinguishes processes with the same pid."""
@@ -111,10 +126,10 @@ runs = Table(
 cases = Table(
     "cases",
     metadata,
-    Column("run_id", Text, nullable=False),
-    Column("index", Integer, nullable=False),
-    Column("id", LargeBinary, nullable=False),
-    Column("body", LargeBinary, nullable=False),
+    _required("run_id", Text),
+    _required("index", Integer),
+    _required("id", LargeBinary),
+    _required("body", LargeBinary),
 )
 """The cases of runs, as bytes of `store/documents.py`."""
 
@@ -125,12 +140,12 @@ records = Table(
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("key", LargeBinary, primary_key=True),
-    Column("position", Integer, nullable=False),
-    Column("case_id", LargeBinary, nullable=False),
+    _required("position", Integer),
+    _required("case_id", LargeBinary),
     Column("score", Float),
-    Column("status", Text, nullable=False),
-    Column("reason", LargeBinary, nullable=False),
-    Column("body", LargeBinary, nullable=False),
+    _required("status", Text),
+    _required("reason", LargeBinary),
+    _required("body", LargeBinary),
     Column("revision", SERIAL),
     Column("variant", LargeBinary),
     Column("passed", Boolean),
@@ -168,15 +183,15 @@ batches = Table(
     "batches",
     metadata,
     Column("mark", Text, primary_key=True),
-    Column("run_id", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("file", Text, nullable=False),
-    Column("remote_id", Text, nullable=False),
-    Column("detail", Text, nullable=False),
-    Column("keys", LargeBinary, nullable=False),
+    _required("run_id", Text),
+    _required("model", Text),
+    _required("created", Float),
+    _required("updated", Float),
+    _required("state", Text),
+    _required("file", Text),
+    _required("remote_id", Text),
+    _required("detail", Text),
+    _required("keys", LargeBinary),
 )
 """Batch jobs that runs submitted. `mark`: our own id. `file`, `remote_id`: the ids of the endpoint;
 empty before it has assigned them. `keys`: the keys of the requested calls, 32 bytes each, in order;
@@ -188,7 +203,7 @@ counters = Table(
     "counters",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("value", Integer, nullable=False),
+    _required("value", Integer),
     sqlite_with_rowid=False,
 )
 """Counters. `sweeps` grows when texts are deleted, and writers then forget which texts are
@@ -200,24 +215,19 @@ namespaces = Table(
     "namespaces",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("description", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
+    _required("name", Text, unique=True),
+    _required("description", Text),
+    _required("created", Float),
+    _required("updated", Float),
     Column("tokens_per_day", SERIAL),
 )
 """Namespaces. `tokens_per_day`: the daily token budget; NULL: unlimited."""
 
-agents = Table(
+agents = _named(
     "agents",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("namespace_id", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
-    Column("spec", Text, nullable=False),
-    UniqueConstraint("namespace_id", "name", name="agents_by_name"),
+    _required("created", Float),
+    _required("updated", Float),
+    _required("spec", Text),
 )
 """Agents. `spec`: an `AgentSpec` as JSON, without the persona, which the newest version holds."""
 
@@ -226,44 +236,34 @@ resource_versions = Table(
     metadata,
     Column("resource_id", Text, primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("created", Float, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("spec", Text, nullable=False),
-    Column("changes", Text, nullable=False),
+    _required("created", Float),
+    _required("source", Text),
+    _required("spec", Text),
+    _required("changes", Text),
 )
 """The current and earlier specifications of resources, append-only. `spec`: as JSON, without the
 name. `source`: what made the version, such as a run. `changes`: what changed and why, as JSON. In
 stores that were migrated from revision 0007, earlier versions of agents have only the persona, and
 other resources have no version until they change."""
 
-users = Table(
+users = _named(
     "users",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("namespace_id", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
-    UniqueConstraint("namespace_id", "name", name="users_by_name"),
+    _required("description", Text),
+    _required("created", Float),
+    _required("updated", Float),
 )
 """The users with whom agents talk."""
 
-collections = Table(
+collections = _named(
     "collections",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("namespace_id", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("embedder", Text, nullable=False),
-    Column("dimension", Integer, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("changed", Float, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
-    Column("description", Text, nullable=False),
-    UniqueConstraint("namespace_id", "name", name="collections_by_name"),
+    _required("kind", Text),
+    _required("embedder", Text),
+    _required("dimension", Integer),
+    _required("version", Integer),
+    _required("changed", Float),
+    _required("created", Float),
+    _required("updated", Float),
+    _required("description", Text),
 )
 """Collections of memories. `version` grows by 1 with each transaction that changes its memories;
 `changed`: the time of the last one."""
@@ -272,28 +272,28 @@ memories = Table(
     "memories",
     metadata,
     Column("seq", SERIAL, primary_key=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("namespace_id", Text, nullable=False),
-    Column("collection_id", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("importance", Float, nullable=False),
-    Column("created", Float, nullable=False),
+    _required("id", Text, unique=True),
+    _required("namespace_id", Text),
+    _required("collection_id", Text),
+    _required("kind", Text),
+    _required("importance", Float),
+    _required("created", Float),
     Column("last_used", Float),
-    Column("times_used", Integer, nullable=False),
+    _required("times_used", Integer),
     Column("turn", Integer),
-    Column("trust", Float, nullable=False),
+    _required("trust", Float),
     Column("valid_from", Float),
     Column("valid_to", Float),
     Column("superseded_by", Text),
     Column("superseded_at", Float),
-    Column("added", Integer, nullable=False),
+    _required("added", Integer),
     Column("closed", Integer),
-    Column("forgotten", Boolean, nullable=False),
-    Column("author", Text, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("cites", Text, nullable=False),
-    Column("text", Text, nullable=False),
+    _required("forgotten", Boolean),
+    _required("author", Text),
+    _required("source", Text),
+    _required("reason", Text),
+    _required("cites", Text),
+    _required("text", Text),
     sqlite_autoincrement=True,
 )
 """Memories. `added` and `closed`: the versions of the collection that added and closed the memory.
@@ -306,8 +306,8 @@ embeddings = Table(
     "embeddings",
     metadata,
     Column("seq", SERIAL, primary_key=True, autoincrement=False),
-    Column("dimension", Integer, nullable=False),
-    Column("vector", LargeBinary, nullable=False),
+    _required("dimension", Integer),
+    _required("vector", LargeBinary),
 )
 """The embeddings of memories: float32, little-endian, of length 1. Search indexes are built from
 them."""
@@ -319,7 +319,7 @@ mentions = Table(
     Column("entity", Text, primary_key=True),
     Column("seq", SERIAL, primary_key=True, autoincrement=False),
     Column("position", Integer),
-    Column("name", Text, nullable=False),
+    _required("name", Text),
 )
 """The entities that memories mention. `entity`: the name in the form in which names are compared.
 `position`: of the name among the memory's entities; NULL if only a relation has the name."""
@@ -331,9 +331,9 @@ relations = Table(
     metadata,
     Column("seq", SERIAL, primary_key=True, autoincrement=False),
     Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("subject", Text, nullable=False),
-    Column("predicate", Text, nullable=False),
-    Column("object", Text, nullable=False),
+    _required("subject", Text),
+    _required("predicate", Text),
+    _required("object", Text),
 )
 """The relations between entities that memories state."""
 
@@ -341,8 +341,8 @@ uses = Table(
     "uses",
     metadata,
     Column("id", SERIAL, primary_key=True),
-    Column("seq", SERIAL, nullable=False),
-    Column("time", Float, nullable=False),
+    _required("seq", SERIAL),
+    _required("time", Float),
 )
 """The times at which memories were recalled in chats. An earlier version of a collection is read
 with the uses up to its time."""
@@ -354,11 +354,11 @@ sources = Table(
     metadata,
     Column("collection_id", Text, primary_key=True),
     Column("key", Text, primary_key=True),
-    Column("base", Integer, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("label", Text, nullable=False),
-    Column("ids", Text, nullable=False),
+    _required("base", Integer),
+    _required("version", Integer),
+    _required("created", Float),
+    _required("label", Text),
+    _required("ids", Text),
 )
 """The sources (dialogues, documents, runs) from which memories were created, each applied once.
 `ids`: of the created memories, as JSON."""
@@ -368,7 +368,7 @@ versions = Table(
     metadata,
     Column("collection_id", Text, primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("changed", Float, nullable=False),
+    _required("changed", Float),
 )
 """The time of each version of a collection."""
 
@@ -376,12 +376,12 @@ sessions = Table(
     "sessions",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("namespace_id", Text, nullable=False),
-    Column("agent_id", Text, nullable=False),
-    Column("user", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
-    Column("title", Text, nullable=False),
+    _required("namespace_id", Text),
+    _required("agent_id", Text),
+    _required("user", Text),
+    _required("created", Float),
+    _required("updated", Float),
+    _required("title", Text),
 )
 """Chats with agents. `user`: the name of the user; empty if unknown."""
 
@@ -392,10 +392,10 @@ messages = Table(
     metadata,
     Column("session_id", Text, primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("role", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("text", Text, nullable=False),
-    Column("details", Text, nullable=False),
+    _required("role", Text),
+    _required("created", Float),
+    _required("text", Text),
+    _required("details", Text),
 )
 """The messages of chats. `details`: the memories that were recalled for a message, and other data,
 as JSON."""
@@ -406,13 +406,13 @@ api_keys = Table(
     "api_keys",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("hash", LargeBinary, nullable=False, unique=True),
-    Column("created", Float, nullable=False),
+    _required("name", Text),
+    _required("hash", LargeBinary, unique=True),
+    _required("created", Float),
     Column("expires", Float),
     Column("revoked", Float),
     Column("used", Float),
-    Column("spec", Text, nullable=False),
+    _required("spec", Text),
 )
 """Keys of a server's clients. `hash`: the SHA-256 of the key, which is not stored itself. `spec`:
 scopes, namespaces and limits, as JSON."""
@@ -421,9 +421,9 @@ browser_sessions = Table(
     "browser_sessions",
     metadata,
     Column("hash", LargeBinary, primary_key=True),
-    Column("key_id", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("expires", Float, nullable=False),
+    _required("key_id", Text),
+    _required("created", Float),
+    _required("expires", Float),
 )
 """Browser sessions. `hash`: the SHA-256 of the token in the browser's cookie. `key_id`: the key
 with which the session was started."""
@@ -433,7 +433,7 @@ namespace_tokens = Table(
     metadata,
     Column("namespace_id", Text, primary_key=True),
     Column("day", Text, primary_key=True),
-    Column("tokens", SERIAL, nullable=False),
+    _required("tokens", SERIAL),
 )
 """The tokens of prompts and answers that a namespace used on a day (UTC)."""
 
@@ -441,33 +441,28 @@ served_runs = Table(
     "served_runs",
     metadata,
     Column("run_id", Text, primary_key=True),
-    Column("namespace", Text, nullable=False),
-    Column("key_id", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("wanted", Text, nullable=False),
-    Column("launch", Text, nullable=False),
+    _required("namespace", Text),
+    _required("key_id", Text),
+    _required("created", Float),
+    _required("wanted", Text),
+    _required("launch", Text),
 )
 """Runs that a server performs. `wanted`: the state that the run should have, such as running or
 cancelled; when a server starts, it resumes unfinished runs that should run. `launch`: limits and
 name, as JSON."""
 
-jobs = Table(
+jobs = _named(
     "jobs",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("namespace_id", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
-    Column("paused", Boolean, nullable=False),
+    _required("created", Float),
+    _required("updated", Float),
+    _required("paused", Boolean),
     Column("due", Float),
     Column("lease_token", Text),
     Column("lease_until", Float),
     Column("lease_host", Text),
     Column("lease_pid", Integer),
     Column("lease_process", Text),
-    Column("spec", Text, nullable=False),
-    UniqueConstraint("namespace_id", "name", name="jobs_by_name"),
+    _required("spec", Text),
 )
 """Scheduled jobs. `due`: the next time to run; NULL: never again. `lease_until`: a scheduler that
 does not renew its lease before this time has lost the job. `lease_process`: see `store/lease.py`.
@@ -479,15 +474,15 @@ job_runs = Table(
     "job_runs",
     metadata,
     Column("id", SERIAL, primary_key=True),
-    Column("job_id", Text, nullable=False),
-    Column("due", Float, nullable=False),
-    Column("cause", Text, nullable=False),
-    Column("started", Float, nullable=False),
+    _required("job_id", Text),
+    _required("due", Float),
+    _required("cause", Text),
+    _required("started", Float),
     Column("ended", Float),
-    Column("attempt", Integer, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("run_id", Text, nullable=False),
-    Column("detail", Text, nullable=False),
+    _required("attempt", Integer),
+    _required("status", Text),
+    _required("run_id", Text),
+    _required("detail", Text),
     sqlite_autoincrement=True,
 )
 """The executions of jobs. `run_id`: the run that the execution started; empty before there is one.
@@ -495,15 +490,10 @@ job_runs = Table(
 
 Index("job_runs_of_job", job_runs.c.job_id, job_runs.c.id)
 
-labelling_tasks = Table(
+labelling_tasks = _named(
     "labelling_tasks",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("namespace_id", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("spec", Text, nullable=False),
-    UniqueConstraint("namespace_id", "name", name="labelling_tasks_by_name"),
+    _required("created", Float),
+    _required("spec", Text),
 )
 """Labelling tasks."""
 
@@ -512,7 +502,7 @@ labelling_items = Table(
     metadata,
     Column("task_id", Text, primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("item", Text, nullable=False),
+    _required("item", Text),
 )
 """The items of labelling tasks."""
 
@@ -522,7 +512,7 @@ labels = Table(
     Column("task_id", Text, primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("labeller", Text, primary_key=True),
-    Column("created", Float, nullable=False),
-    Column("label", Text, nullable=False),
+    _required("created", Float),
+    _required("label", Text),
 )
 """The labels of people, one for each item and person: the latest one."""
