@@ -386,6 +386,20 @@ class Evaluation(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlainEvaluation:
+    """An evaluation that consists of the result or the failure of each candidate, and of the usage
+    of a model, if one was asked."""
+
+    result: tuple[EvaluationResult | Failure, ...]
+    usage: Usage = Usage()
+
+    @property
+    def coverage(self) -> float:
+        scored = sum(isinstance(outcome, EvaluationResult) for outcome in self.result)
+        return scored / len(self.result)
+
+
 class Evaluator(Protocol):
     """A judge: an async function that returns the `Evaluation` of a case."""
 

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.loops.attempt import PlainEvaluation, as_evaluator, as_generator
+from textevolve.evaluation import Case, EvaluationResult, Failure, PlainEvaluation, Usage
+from textevolve.loops.attempt import as_evaluator, as_generator
 from textevolve.user_code import UserCodeError
 
 ONE = Case("Say moon.", ("The moon.",))

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import AccessError, AnswerError, BudgetError, FatalModelError
-from textevolve.evaluation import EvaluationResult, Failure, Usage
+from textevolve.evaluation import EvaluationResult, Failure, PlainEvaluation, Usage
 from textevolve.events import StepFinished
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.loops.attempt import Attempt, PlainEvaluation, instructions_of
+from textevolve.loops.attempt import Attempt, instructions_of
 from textevolve.loops.optimization import (
     RETRY_TEMPERATURE,
     ModelGenerator,

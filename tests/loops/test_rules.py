@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.loops.attempt import PlainEvaluation
+from textevolve.evaluation import Case, EvaluationResult, Failure, PlainEvaluation, Usage
 from textevolve.loops.rules import FAILED_GATES, Hybrid, load_rules, parse_rules
 from textevolve.metrics.label_metrics import grade_output, open_metric
 from textevolve.texts import patterns

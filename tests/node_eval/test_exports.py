@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import InputError
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import EvaluationResult, Failure, PlainEvaluation
 from textevolve.node_eval import History, HistoryItem, Instruction, JudgeEvaluator
 from textevolve.node_eval.episode_evaluation import evaluate_episodes
 from textevolve.node_eval.episodes import Episode, Reading
-from textevolve.node_eval.judging import NodeJudgement
 from textevolve.node_eval.traces import read_episodes
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -104,7 +103,7 @@ async def test_a_call_is_judged_by_the_request_and_the_tools_on_offer():
 
     async def judge(case):
         cases.append(case)
-        return NodeJudgement((EvaluationResult(0.5, True),))
+        return PlainEvaluation((EvaluationResult(0.5, True),))
 
     items = await judge_nodes(EXPORTS / "mlflow-trace.json", judge)
     (call,) = [case for case in cases if "Tools on offer" in case.input]
@@ -121,7 +120,7 @@ async def test_a_failed_call_is_judged_as_one():
 
     async def judge(case):
         cases.append(case)
-        return NodeJudgement((EvaluationResult(0.0, False),))
+        return PlainEvaluation((EvaluationResult(0.0, False),))
 
     model = HistoryItem(0, Instruction.GENERATE, {"text": "When?", "tools": [{"name": "look"}]}, {})
     call = HistoryItem(1, Instruction.TOOL_CALL, {"x": 1}, node="look", error="timeout")

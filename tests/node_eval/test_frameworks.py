@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import EvaluationResult, Failure, PlainEvaluation
 from textevolve.node_eval import JudgeEvaluator
 from textevolve.node_eval.episode_evaluation import evaluate_episodes
-from textevolve.node_eval.judging import NodeJudgement
 from textevolve.node_eval.traces import read_episodes
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -86,7 +85,7 @@ async def judge_all(name):
 
     async def judge(case):
         cases.append(case)
-        return NodeJudgement((EvaluationResult(1.0, True),))
+        return PlainEvaluation((EvaluationResult(1.0, True),))
 
     episodes = read_episodes(FIXTURES / f"{name}.jsonl")
     nodes = evaluate_episodes(episodes, [JudgeEvaluator("judge", judge)], 1)

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import AccessError, AnswerError, BudgetError, InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.loops.attempt import PlainEvaluation
+from textevolve.evaluation import Case, EvaluationResult, Failure, PlainEvaluation, Usage
 from textevolve.loops.rules import parse_rules
 from textevolve.node_eval import (
     GENERATE,

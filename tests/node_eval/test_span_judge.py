@@ -5,9 +5,8 @@ import json
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from textevolve.evaluation import EvaluationResult
+from textevolve.evaluation import EvaluationResult, PlainEvaluation
 from textevolve.node_eval import JudgeEvaluator, Monitor, ThresholdEvaluator
-from textevolve.node_eval.judging import NodeJudgement
 from textevolve.node_eval.span_judge import SpanJudge
 
 
@@ -31,7 +30,7 @@ def test_an_agent_is_judged_while_it_runs_with_its_nesting(provider):
 
     async def judge(case):
         chat(tracer, "A span of the judge's own")
-        return NodeJudgement((EvaluationResult(1.0, True, case.candidates[0]),))
+        return PlainEvaluation((EvaluationResult(1.0, True, case.candidates[0]),))
 
     with Monitor([JudgeEvaluator("judge", judge)]) as monitor:
         provider.add_span_processor(SpanJudge(monitor))

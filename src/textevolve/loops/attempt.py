@@ -22,6 +22,7 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
+    PlainEvaluation,
     Usage,
     check_case,
     check_result,
@@ -292,20 +293,6 @@ def outcome_of(evaluation: Evaluation) -> EvaluationResult | Failure:
     if not evaluation.result:
         return Failure("failed", "the judge gave no result")
     return check_result(evaluation.result[0])
-
-
-@dataclass(frozen=True, slots=True)
-class PlainEvaluation:
-    """An evaluation that consists of the result or the failure of each candidate, and of the usage
-    of a model, if one was asked."""
-
-    result: tuple[EvaluationResult | Failure, ...]
-    usage: Usage = Usage()
-
-    @property
-    def coverage(self) -> float:
-        scored = sum(isinstance(outcome, EvaluationResult) for outcome in self.result)
-        return scored / len(self.result)
 
 
 def as_evaluator(given: Callable[[Case], Any]) -> Evaluator:

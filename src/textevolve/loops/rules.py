@@ -25,13 +25,14 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
+    PlainEvaluation,
     check_case,
     check_result,
     choose_candidates,
     reject_candidate_images,
 )
 from textevolve.llm.token_count import count_tokens
-from textevolve.loops.attempt import PlainEvaluation, instructions_of
+from textevolve.loops.attempt import instructions_of
 from textevolve.rows import read_text
 from textevolve.rows.content import parse_json
 from textevolve.spec import Frozen
@@ -458,6 +459,5 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
             try:
                 rule.load(folder or Path())
             except InputError as error:
-                line = line_of(node, ("rules", n))
-                raise InputError(f"rules {source}:{line}: {error}") from None
+                raise InputError(f"rules {source}:{line_of(node, ('rules', n))}: {error}") from None
     return Rules(file)

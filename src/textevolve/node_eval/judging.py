@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from textevolve.errors import InputError
@@ -18,7 +18,7 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
-    Usage,
+    PlainEvaluation,
     check_case,
 )
 from textevolve.json_texts import write_text
@@ -186,27 +186,14 @@ def _list_messages(state: Any) -> list[Any]:
     return [{"role": "", **one} for one in listed if is_state(one)]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeJudgement:
-    """The outcome of a `NodeJudge`: one result or failure for each candidate. The usage of judges
-    that run in the background is in the metadata of their own results, and not in `usage`."""
-
-    result: tuple[EvaluationResult | Failure, ...]
-    usage: Usage = Usage()
-
-    @property
-    def coverage(self) -> float:
-        scored = sum(isinstance(one, EvaluationResult) for one in self.result)
-        return scored / len(self.result)
-
-
 class NodeJudge:
     """A judge that consists of evaluators of nodes: each candidate is judged as the output of a
     node.
 
     The input of the node is `{input_key: the case's input}`, and its output `{output_key: the
     candidate}`. score = the mean of the evaluators' scores; passed = all passed; feedback = a line
-    for each that did not pass. If an evaluator gives no score, the candidate has none.
+    for each that did not pass. If an evaluator gives no score, the candidate has none. The usage of
+    judges that run in the background is in the metadata of their own results.
     """
 
     def __init__(
@@ -224,14 +211,14 @@ class NodeJudge:
         if not self.evaluators:
             raise InputError("none of the evaluators judges a node of this type")
 
-    async def __call__(self, case: Case, /) -> NodeJudgement:
+    async def __call__(self, case: Case, /) -> PlainEvaluation:
         """Judge each candidate of a case as the output of a node.
 
         Raises:
             InputError: the case cannot be judged. FatalModelError: no call to a model can succeed.
         """
         check_case(case)
-        return NodeJudgement(tuple([await self._judge(case, text) for text in case.candidates]))
+        return PlainEvaluation(tuple([await self._judge(case, text) for text in case.candidates]))
 
     async def _judge(self, case: Case, text: str) -> EvaluationResult | Failure:
         item = HistoryItem(
