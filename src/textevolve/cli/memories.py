@@ -220,7 +220,7 @@ def forget(
         memories = space.find_memories(*ids)
         if erase:
             say(ERASES)
-            noun = wording.count(len(memories), "memory").replace("memorys", "memories")
+            noun = wording.count(len(memories), "memory")
             options.confirm(f"Erase {noun} for good?", yes)
         for collection in dict.fromkeys(memory.collection for memory in memories):
             memory_ids = [memory.id for memory in memories if memory.collection == collection]

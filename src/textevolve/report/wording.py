@@ -107,8 +107,9 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Format a number with its noun: `1 call`, `2,000 calls`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """Format a number with its noun: `1 call`, `2,000 calls`, `3 memories`."""
+    several = f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else several}"
 
 
 def tokens(usage: Usage) -> str:

@@ -284,10 +284,9 @@ def report(spec: CreateMemoriesSpec, creation: Creation) -> Report:
 def _sentence(creation: Creation) -> str:
     points = sum(creation.actions.values())
     read_count = sum(creation.dialogues.values()) - creation.dialogues.get("skipped", 0)
-    noun = "memory" if creation.memories == 1 else "memories"
     opening = (
-        f"{creation.memories:,} {noun} from {wording.count(read_count, 'dialogue')}: of"
-        f" {wording.count(points, 'point')}"
+        f"{wording.count(creation.memories, 'memory')} from"
+        f" {wording.count(read_count, 'dialogue')}: of {wording.count(points, 'point')}"
     )
     counted = [f"{creation.actions.get(action, 0):,} {name}" for action, name in ACTIONS.items()]
     missing_count = creation.dialogues.get("failed", 0) + creation.dialogues.get("skipped", 0)

@@ -291,8 +291,10 @@ def report(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Report:
         note = f"{more} more not shown here." if more else ""
         blocks.append(Table("Changes that were not made", columns, rows, note=note))
     memories = sum(step.memories for step in evolved.batches)
-    memory_count = wording.count(memories, "memory") if memories == 1 else f"{memories:,} memories"
-    facts = {"Looked at": f"{memory_count} in {wording.count(len(evolved.batches), 'call')}"}
+    facts = {
+        "Looked at": f"{wording.count(memories, 'memory')} in"
+        f" {wording.count(len(evolved.batches), 'call')}"
+    }
     return Report(f"The persona of {spec.agent}", _describe_outcome(spec, evolved), blocks, facts)
 
 

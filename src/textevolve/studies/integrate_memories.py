@@ -374,8 +374,10 @@ def report(spec: IntegrateMemoriesSpec, integration: Integration) -> Report:
     if integration.gathered is None:
         return Report(title, "Nothing was read.", [])
     new = integration.gathered
-    noun = "memory" if new.memories == 1 else "memories"
-    sums = f"{new.memories:,} new {noun}, importance {new.importance:.1f} of {new.threshold:g}"
+    sums = (
+        f"{wording.count(new.memories, 'new memory')}, importance {new.importance:.1f} of"
+        f" {new.threshold:g}"
+    )
     if not new.due:
         advice = " Use --always to integrate anyway." if new.memories else ""
         return Report(title, f"Not due: {sums}.{advice}", [])
