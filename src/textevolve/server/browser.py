@@ -98,11 +98,12 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
     """
     host = headers.get("host", b"").decode("latin-1").lower()
     if not needs_key and any(name in headers for name in PROXIED):
-        message = (
-            "the request comes through a proxy, which is allowed only with keys: start the"
-            " server with --keys"
+        raise ApiError(
+            403,
+            "forbidden_host",
+            "the request comes through a proxy, which is allowed only with keys: start"
+            " the server with --keys",
         )
-        raise ApiError(403, "forbidden_host", message)
     if is_here(host):
         return
     name = _name_of(host)

@@ -98,13 +98,21 @@ def as_api_error(error: Exception) -> ApiError:
         if isinstance(error, kinds):
             return ApiError(status, code, message)
     if isinstance(error, RecursionError):
-        return ApiError(400, INVALID, "the JSON is nested too deeply")
+        return bad_request("the JSON is nested too deeply")
     return ApiError(500, "internal_error", "the server failed; its log says why")
 
 
+def bad_request(message: str, *, param: str | None = None) -> ApiError:
+    return ApiError(400, INVALID, message, param=param)
+
+
 def no_model(name: str) -> ApiError:
-    message = f"the model '{name:.200}' does not exist, or you may not use it; see GET /v1/models"
-    return ApiError(404, "model_not_found", message, param="model")
+    return ApiError(
+        404,
+        "model_not_found",
+        f"the model '{name:.200}' does not exist, or you may not use it; see GET /v1/models",
+        param="model",
+    )
 
 
 def respond(data: Mapping[str, Any], status: int = 200, **headers: str) -> Response:
@@ -141,7 +149,7 @@ def invalid_error(error: RequestValidationError) -> ApiError:
     fault = _describe_fault(error.errors()[0])
     where = ".".join(str(part) for part in fault["loc"][1:])
     message = f"{where}: {fault['msg']}" if where else fault["msg"]
-    return ApiError(400, INVALID, message, param=where or None)
+    return bad_request(message, param=where or None)
 
 
 def _describe_fault(fault: Mapping[str, Any]) -> dict[str, Any]:

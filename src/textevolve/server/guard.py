@@ -41,7 +41,7 @@ from textevolve.server.browser import (
     media_type,
     read_cookie,
 )
-from textevolve.server.errors import ApiError
+from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import NOBODY, SESSION_SECONDS, THIS_MACHINE, Sender, find_sender
 from textevolve.server.options import ServerOptions, is_here
 from textevolve.server.state import ServerState
@@ -206,7 +206,7 @@ def read_headers(scope: AsgiScope) -> dict[str, bytes]:
     headers = {name.decode("latin-1").lower(): value for name, value in raw_headers}
     for name in (b"host", b"authorization", b"content-type", b"origin", b"content-encoding"):
         if sum(header_name.lower() == name for header_name, _ in raw_headers) > 1:
-            raise ApiError(400, "invalid_request", f"the header {name.decode()} occurs twice")
+            raise bad_request(f"the header {name.decode()} occurs twice")
     return headers
 
 

@@ -7,20 +7,19 @@ Keys and sessions are looked up in the database; the result is reused for a seco
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from textevolve.server.errors import ApiError
 from textevolve.store import Store
 from textevolve.store import keys as stored_keys
-from textevolve.store.keys import PREFIX, SCOPES, KeyLimits, KeyScope, StoredKey
+from textevolve.store.keys import PREFIX, SCOPES, KeyLimits, KeyScope, StoredKey, digest
 
 NO_LIMITS = KeyLimits()
 
@@ -81,6 +80,12 @@ def needs(scope: KeyScope) -> Callable[[Request], Awaitable[Caller]]:
     return check
 
 
+MayRead: TypeAlias = Annotated[Caller, Depends(needs("read"))]
+MayRun: TypeAlias = Annotated[Caller, Depends(needs("run"))]
+MayLabel: TypeAlias = Annotated[Caller, Depends(needs("label"))]
+MayAdminister: TypeAlias = Annotated[Caller, Depends(needs("admin"))]
+
+
 def check_namespace(caller: Caller, namespace: str) -> None:
     """Check that a caller may see a namespace.
 
@@ -114,7 +119,7 @@ class Identities:
 
     async def find_by_key(self, text: str) -> Caller | None:
         """Return the caller with a key; None if it is invalid or revoked."""
-        if self.env_key is not None and hmac.compare_digest(_digest(text), _digest(self.env_key)):
+        if self.env_key is not None and hmac.compare_digest(digest(text), digest(self.env_key)):
             return OPERATOR
         return await self._look_up(stored_keys.find_key, text) if text.startswith(PREFIX) else None
 
@@ -154,7 +159,7 @@ class Identities:
         return f"{token} {self.env_key}" if token.startswith("e.") else token
 
     async def _look_up(self, query: Callable[..., Any], text: str) -> Caller | None:
-        name, now = _digest(f"{query.__name__} {text}"), time.monotonic()
+        name, now = digest(f"{query.__name__} {text}"), time.monotonic()
         at, caller = self._known.get(name, (-KEY_SECONDS, None))
         if caller is not None and now - at < KEY_SECONDS:
             return caller
@@ -204,7 +209,3 @@ async def find_sender(
     if token and (caller := await identities.find_by_session(token)):
         return Sender(caller, lambda: identities.find_by_session(token), token)
     return None
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -19,7 +19,7 @@ from textevolve.jobs.job_report import describe_job, describe_job_run
 from textevolve.jobs.scheduler import JobDesk, work_on_jobs
 from textevolve.jobs.schedules import next_due
 from textevolve.server.errors import respond
-from textevolve.server.identity import Caller, check_namespace, needs
+from textevolve.server.identity import MayAdminister, MayRead, check_namespace
 from textevolve.server.state import ServerState, server_of
 from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
@@ -34,8 +34,6 @@ router = APIRouter(
     prefix="/v1/namespaces/{namespace}/jobs", tags=["jobs"], dependencies=[Depends(check_seen)]
 )
 
-JobReader: TypeAlias = Annotated[Caller, Depends(needs("read"))]
-JobAdmin: TypeAlias = Annotated[Caller, Depends(needs("admin"))]
 JobAction: TypeAlias = Literal["run", "pause", "resume"]
 
 RUNS = 50
@@ -61,13 +59,13 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
 
 
 @router.get("")
-def list_jobs(request: Request, caller: JobReader, namespace: str) -> Response:
+def list_jobs(request: Request, caller: MayRead, namespace: str) -> Response:
     """The jobs of a namespace, by name, each with its newest run."""
     return respond({"data": describe_jobs(server_of(request).resources, namespace)})
 
 
 @router.get("/{name}")
-def get_job(request: Request, caller: JobReader, namespace: str, name: str) -> Response:
+def get_job(request: Request, caller: MayRead, namespace: str, name: str) -> Response:
     """One job, with its newest runs."""
     resources = server_of(request).resources
     job = resources.read(stored_jobs.get_job, namespace, name)
@@ -77,7 +75,7 @@ def get_job(request: Request, caller: JobReader, namespace: str, name: str) -> R
 
 
 @router.delete("/{name}", status_code=204)
-def delete_job(request: Request, caller: JobAdmin, namespace: str, name: str) -> Response:
+def delete_job(request: Request, caller: MayAdminister, namespace: str, name: str) -> Response:
     """Remove a job with its history; the runs that it made stay."""
     server_of(request).resources.write(stored_jobs.delete_job, namespace, name)
     return Response(status_code=204)
@@ -85,7 +83,7 @@ def delete_job(request: Request, caller: JobAdmin, namespace: str, name: str) ->
 
 @router.post("/{name}/{action}", status_code=202)
 def change_job(
-    request: Request, caller: JobAdmin, namespace: str, name: str, action: JobAction
+    request: Request, caller: MayAdminister, namespace: str, name: str, action: JobAction
 ) -> Response:
     """Make it due now, let it run no more until it is resumed, or let it run again: times that went
     by are left out."""

@@ -85,8 +85,12 @@ class UsageLimits:
         self._note_used(caller.key)
         allowed = caller.limits.requests_per_minute
         if allowed is not None and (wait := _bucket(self._requests, caller.key, allowed).take(1)):
-            message = f"the key may make {allowed:,} requests a minute"
-            raise ApiError(429, "rate_limit_exceeded", message, retry_after=wait)
+            raise ApiError(
+                429,
+                "rate_limit_exceeded",
+                f"the key may make {allowed:,} requests a minute",
+                retry_after=wait,
+            )
 
     async def check_tokens(self, caller: Caller, namespace: str = "") -> None:
         """Check the token limits before models are called. `namespace`: the namespace to charge; by
@@ -97,15 +101,21 @@ class UsageLimits:
         """
         allowed = caller.limits.tokens_per_minute
         if allowed is not None and (wait := _bucket(self._tokens, caller.key, allowed).take(0)):
-            message = f"models may read and write {allowed:,} tokens a minute for the key"
-            raise ApiError(429, "rate_limit_exceeded", message, retry_after=wait)
+            raise ApiError(
+                429,
+                "rate_limit_exceeded",
+                f"models may read and write {allowed:,} tokens a minute for the key",
+                retry_after=wait,
+            )
         space = _charged(caller, namespace)
         budget = await self._budget(space) if space else TokenBudget()
         if budget.allowed is not None and budget.used + self._spent[space] >= budget.allowed:
-            message = (
-                f"the namespace '{space}' has spent its {budget.allowed:,} tokens of today (UTC)"
+            raise ApiError(
+                429,
+                "insufficient_quota",
+                f"the namespace '{space}' has spent its {budget.allowed:,} tokens of today (UTC)",
+                retry_after=_seconds_of_today(),
             )
-            raise ApiError(429, "insufficient_quota", message, retry_after=_seconds_of_today())
 
     def note_tokens(self, caller: Caller, tokens: int, namespace: str = "") -> None:
         """Charge the tokens that models read and wrote for a caller."""
@@ -124,8 +134,12 @@ class UsageLimits:
         """
         allowed = caller.limits.streams
         if allowed is not None and self._streams[caller.key] >= allowed:
-            message = f"the key may hold {allowed:,} streams open at once"
-            raise ApiError(429, "rate_limit_exceeded", message, retry_after=1)
+            raise ApiError(
+                429,
+                "rate_limit_exceeded",
+                f"the key may hold {allowed:,} streams open at once",
+                retry_after=1,
+            )
         self._streams[caller.key] += 1
         try:
             yield

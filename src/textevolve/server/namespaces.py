@@ -15,7 +15,7 @@ from fastapi import Request
 
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.errors import NotFoundError
-from textevolve.server.errors import INVALID, ApiError
+from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import THIS_MACHINE, Caller, caller_of, check_namespace
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.runner import allowed_models
@@ -64,4 +64,4 @@ def check_models(request: Request, names: Iterable[Any]) -> None:
     allowed = allowed_models(server.options, server.settings, trusted=trusted)
     for name in names:
         if isinstance(name, str) and not (name in server.serving.deciders or allowed(name)):
-            raise ApiError(400, INVALID, f"this server has no model '{name}'")
+            raise bad_request(f"this server has no model '{name}'")

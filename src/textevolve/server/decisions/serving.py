@@ -125,8 +125,11 @@ class Serving:
         except TimeoutError:
             if not limit.expired():
                 raise
-            limit_text = f"the time limit of {self.options.time_limit:g} s"
-            raise ApiError(504, "timeout", f"not answered within {limit_text}") from None
+            raise ApiError(
+                504,
+                "timeout",
+                f"not answered within the time limit of {self.options.time_limit:g} s",
+            ) from None
 
     def find(self, name: str) -> Decider | None:
         """Return the model or the judge that is served by this name."""
@@ -140,8 +143,12 @@ class Serving:
             ApiError: 429, the most requests are in flight.
         """
         if self.in_flight >= MOST_IN_FLIGHT:
-            message = f"{MOST_IN_FLIGHT} requests are being answered already"
-            raise ApiError(429, "rate_limit_exceeded", message, retry_after=1)
+            raise ApiError(
+                429,
+                "rate_limit_exceeded",
+                f"{MOST_IN_FLIGHT} requests are being answered already",
+                retry_after=1,
+            )
         self.in_flight += 1
         try:
             yield
@@ -206,8 +213,11 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
 
 
 def _reject_model(name: str) -> Model:
-    reason = "this server calls no models; start `textevolve serve` for that"
-    raise ApiError(404, "model_not_found", f"{name}: {reason}")
+    raise ApiError(
+        404,
+        "model_not_found",
+        f"{name}: this server calls no models; start `textevolve serve` for that",
+    )
 
 
 class _NoJournal:

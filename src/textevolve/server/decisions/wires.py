@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -23,7 +23,7 @@ from textevolve.llm.decisions import Answer, Question, choice, predicate, score
 from textevolve.server.decisions.deciders import state_text
 from textevolve.server.decisions.serving import Answered, check_answered
 from textevolve.server.errors import SYSTEM_ONE, example_body, respond
-from textevolve.server.identity import Caller, needs
+from textevolve.server.identity import MayRun
 from textevolve.server.state import server_of
 
 MOST_QUESTIONS, MOST_OPTIONS, MOST_LEVELS = 400, 255, 10
@@ -201,11 +201,10 @@ EXAMPLE = {
     "questions": {"right": {"type": "noul", "instructions": "Is the output right?"}},
 }
 Body: TypeAlias = Annotated[SystemOneRequest, example_body(EXAMPLE)]
-Asking: TypeAlias = Annotated[Caller, Depends(needs("run"))]
 
 
 @router.post(SYSTEM_ONE, responses={422: {"description": "The body cannot be used."}})
-async def answer_system_one(body: Body, request: Request, caller: Asking) -> Response:
+async def answer_system_one(body: Body, request: Request, caller: MayRun) -> Response:
     """Answer typed questions about a state, as TypeSafe's System One does."""
     server = server_of(request)
     await server.limits.check_tokens(caller)

@@ -16,7 +16,7 @@ from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.wire import as_tool_calls
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.server.decisions.deciders import spending
-from textevolve.server.errors import INVALID, ApiError
+from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import Caller
 from textevolve.server.openai.requests import (
     ClientMessage,
@@ -66,8 +66,12 @@ async def answer_as_agent(
         if session is None:
             raise
     if chat is None or session not in (None, chat.session):
-        message = f"there is no session '{session}'; give the complete id"
-        raise ApiError(404, "not_found", message, param="metadata.session")
+        raise ApiError(
+            404,
+            "not_found",
+            f"there is no session '{session}'; give the complete id",
+            param="metadata.session",
+        )
     return _answer(server, chat, request.text, note)
 
 
@@ -88,8 +92,10 @@ def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
         (message.role, text) for message, text in messages[: asking + 1] if _speaks(message, text)
     ]
     if not turns or turns[-1][0] != "user" or not turns[-1][1].strip() or exchange is None:
-        problem = "the last message must have the role user, or be the result of a tool"
-        raise ApiError(400, INVALID, problem, param="messages")
+        raise bad_request(
+            "the last message must have the role user, or be the result of a tool",
+            param="messages",
+        )
     metadata = body.metadata or {}
     session = metadata.get(SESSION) or None
     options = ChatOptions(
@@ -164,20 +170,24 @@ def _read_recall(metadata: Mapping[str, str]) -> dict[str, str]:
     }
     names = RecallSettings.model_fields.keys() - {"collections"}
     for key in overrides.keys() - names:
-        message = f"there is no setting memory.{key}; there are: {', '.join(sorted(names))}"
-        raise ApiError(400, INVALID, message, param=f"metadata.memory.{key}")
+        raise bad_request(
+            f"there is no setting memory.{key}; there are: {', '.join(sorted(names))}",
+            param=f"metadata.memory.{key}",
+        )
     try:
         RecallSettings.model_validate({"budget": 1000, **overrides})
     except InputError as error:
-        raise ApiError(400, INVALID, f"memory: {error}", param="metadata") from None
+        raise bad_request(f"memory: {error}", param="metadata") from None
     return overrides
 
 
 def _read_use(metadata: Mapping[str, str]) -> MemoryUse:
     mode = metadata.get(MEMORY, "on")
     if mode not in USES:
-        message = f"memory must be one of {', '.join(USES)}, not '{mode}'"
-        raise ApiError(400, INVALID, message, param="metadata.memory")
+        raise bad_request(
+            f"memory must be one of {', '.join(USES)}, not '{mode}'",
+            param="metadata.memory",
+        )
     return USES[mode]
 
 
@@ -193,11 +203,12 @@ async def _answer(
                 if isinstance(event, AnswerPiece):
                     now = event.text if event.anew else now + event.text
                     if not (now.startswith(sent) or sent.startswith(now)):
-                        message = (
-                            "the answer broke off, and the second attempt began with other"
-                            " words; send the request again"
+                        raise ApiError(
+                            503,
+                            "upstream_unavailable",
+                            "the answer broke off, and the second attempt began with"
+                            " other words; send the request again",
                         )
-                        raise ApiError(503, "upstream_unavailable", message)
                     if len(now) > len(sent):
                         yield now[len(sent) :]
                         sent = now

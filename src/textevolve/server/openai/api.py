@@ -7,14 +7,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from textevolve.server.decisions.deciders import DecidingJudge, DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
-from textevolve.server.identity import Caller, caller_of, needs
+from textevolve.server.identity import Caller, MayRun, caller_of
 from textevolve.server.openai.agents import answer_as_agent, is_agent
 from textevolve.server.openai.embeddings import embed_for
 from textevolve.server.openai.judges import answer_as_judge
@@ -102,7 +102,6 @@ async def list_names(server: ServerState, caller: Caller) -> list[str]:
 
 
 router = APIRouter(tags=["OpenAI"])
-RunCaller = Annotated[Caller, Depends(needs("run"))]
 
 
 def _described(example: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +117,7 @@ EMBEDDING = {"model": "local/minilm", "input": ["a text", "another"]}
 
 
 @router.post("/v1/chat/completions", openapi_extra=_described(CHAT))
-async def complete_chat(request: Request, caller: RunCaller) -> Response:
+async def complete_chat(request: Request, caller: MayRun) -> Response:
     """Answer a conversation: an agent, a judge, or a model that is served by its name."""
     server = server_of(request)
     body = await read_json_body(request)
@@ -155,7 +154,7 @@ async def _events(answer: ServedAnswer, usage: bool) -> AsyncGenerator[bytes]:
 
 
 @router.post("/v1/responses", openapi_extra=_described(RESPONSE))
-async def create_response(request: Request, caller: RunCaller) -> Response:
+async def create_response(request: Request, caller: MayRun) -> Response:
     """Answer in the format of OpenAI's Responses. Responses are not stored and cannot be
     continued."""
     server = server_of(request)
@@ -174,7 +173,7 @@ async def create_response(request: Request, caller: RunCaller) -> Response:
 
 
 @router.post("/v1/embeddings", openapi_extra=_described(EMBEDDING))
-async def create_embeddings(request: Request, caller: RunCaller) -> Response:
+async def create_embeddings(request: Request, caller: MayRun) -> Response:
     """Vectors of texts."""
     server = server_of(request)
     body = await read_json_body(request)

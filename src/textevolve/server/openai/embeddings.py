@@ -14,7 +14,7 @@ from textevolve.evaluation import check_text
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Model
 from textevolve.server.decisions.deciders import spending
-from textevolve.server.errors import INVALID, ApiError
+from textevolve.server.errors import bad_request
 from textevolve.server.openai.requests import read_shape
 from textevolve.server.openai.streams import JsonObject, NoteTokens
 
@@ -48,8 +48,11 @@ async def embed_for(model: Model, body: JsonObject, note: NoteTokens) -> JsonObj
         vectors = await gather_bounded(calls, AT_ONCE)
     for vector in vectors:
         if request.dimensions not in (None, len(vector)):
-            message = f"embeddings of {request.model} have {len(vector)} dimensions"
-            raise ApiError(400, INVALID, f"{message}, not {request.dimensions}", param="dimensions")
+            raise bad_request(
+                f"embeddings of {request.model} have {len(vector)} dimensions, not"
+                f" {request.dimensions}",
+                param="dimensions",
+            )
     write = _encode if request.encoding_format == "base64" else list[float]
     tokens = spent.usage.prompt_tokens
     return {

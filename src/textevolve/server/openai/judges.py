@@ -18,7 +18,7 @@ from textevolve.server.decisions.deciders import (
     spending,
 )
 from textevolve.server.decisions.serving import Serving, failure_error
-from textevolve.server.errors import INVALID, ApiError
+from textevolve.server.errors import bad_request
 from textevolve.server.openai.requests import ServedRequest, text_of
 from textevolve.server.openai.streams import AnswerEnd, NoteTokens
 
@@ -45,12 +45,16 @@ def read_case(request: ServedRequest, judge: DecidingJudge) -> tuple[Case, str]:
         case, asks = _read_exchange(turns)
         rubric = rubric or asks
     if rubric and not judge.takes_rubric:
-        problem = "this judge takes no rubric: the last message must be the reply that it judges"
-        raise ApiError(400, INVALID, problem, param="messages")
+        raise bad_request(
+            "this judge takes no rubric: the last message must be the reply that it judges",
+            param="messages",
+        )
     for name in judge.needs:
         if getattr(case, name) is None:
-            problem = f"the judge needs a {name}: send a JSON object with input, output and {name}"
-            raise ApiError(400, INVALID, problem, param="messages")
+            raise bad_request(
+                f"the judge needs a {name}: send a JSON object with input, output and {name}",
+                param="messages",
+            )
     check_case(case)
     return case, rubric
 
@@ -63,8 +67,7 @@ def _read_object(fields: Mapping[str, Any]) -> Case:
     try:
         candidates = _TEXTS.validate_python(fields[CANDIDATES])
     except ValidationError:
-        message = "candidates must be a list of texts"
-        raise ApiError(400, INVALID, message, param="messages") from None
+        raise bad_request("candidates must be a list of texts", param="messages") from None
     # A state has one output; the candidates take its place.
     case = read_state({**state, "output": candidates[0]})
     return Case(case.input or "", candidates, reference=case.reference, context=case.context)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from textevolve.llm.wire import SentToolCall
-from textevolve.server.errors import INVALID, ApiError
+from textevolve.server.errors import ApiError, bad_request
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -109,16 +109,14 @@ async def read_json_body(request: Request) -> dict[str, Any]:
     try:
         body: object = from_json(await request.body(), allow_inf_nan=False)
     except ValueError as error:
-        raise ApiError(400, INVALID, f"the body is not JSON: {error}") from None
+        raise bad_request(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise ApiError(400, INVALID, "the body must be a JSON object")
+        raise bad_request("the body must be a JSON object")
     content = cast("dict[str, Any]", body)
     if not isinstance(content.get("model"), str) or not content["model"].strip():
-        raise ApiError(
-            400, INVALID, "the field model is missing or empty: name a model", param="model"
-        )
+        raise bad_request("the field model is missing or empty: name a model", param="model")
     if not isinstance(content.get("stream") or False, bool):
-        raise ApiError(400, INVALID, "stream must be true or false", param="stream")
+        raise bad_request("stream must be true or false", param="stream")
     return content
 
 
@@ -133,7 +131,7 @@ def read_shape(shape: type[Shape], body: Mapping[str, Any]) -> Shape:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, fault["loc"]))
-        raise ApiError(400, INVALID, f"{where}: {fault['msg']}", param=where) from None
+        raise bad_request(f"{where}: {fault['msg']}", param=where) from None
 
 
 def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) -> ServedRequest:
@@ -149,9 +147,7 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
             raise ApiError(400, "unsupported_parameter", message, param=field)
     request = read_shape(ServedRequest, body)
     if request.n not in (None, 1):
-        raise ApiError(
-            400, INVALID, "n: must be 1, since agents and judges give one answer each", param="n"
-        )
+        raise bad_request("n: must be 1, since agents and judges give one answer each", param="n")
     return request
 
 
@@ -163,21 +159,23 @@ def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) 
     """
     message, where = messages[place], f"messages.{place}"
     if message.role == "function" or (message.role == "tool" and not tools):
-        raise ApiError(
-            400,
-            INVALID,
+        raise bad_request(
             "agents read no result of a function, and judges none of a tool either: leave it out",
             param=f"{where}.role",
         )
     if message.role == "tool" and not message.tool_call_id:
-        problem = "the result of a tool must have the id of its call"
-        raise ApiError(400, INVALID, problem, param=f"{where}.tool_call_id")
+        raise bad_request(
+            "the result of a tool must have the id of its call",
+            param=f"{where}.tool_call_id",
+        )
     if not isinstance(message.content, list):
         return message.content or ""
     for part in message.content:
         if part.text is None:
-            problem = f"agents and judges read text, not '{part.type}'"
-            raise ApiError(400, INVALID, problem, param=f"{where}.content")
+            raise bad_request(
+                f"agents and judges read text, not '{part.type}'",
+                param=f"{where}.content",
+            )
     return "\n".join(part.text or "" for part in message.content)
 
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from textevolve.evaluation import Usage
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.wire import CompletionChunk, SentToolCall
-from textevolve.server.errors import INVALID, ApiError
+from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import read_shape
 from textevolve.server.openai.streams import JsonObject, ServedAnswer, event_of
@@ -121,7 +121,7 @@ def _read_content(content: object, where: str) -> str | list[JsonObject]:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise ApiError(400, INVALID, "the content must be a text or a list of parts", param=where)
+        raise bad_request("the content must be a text or a list of parts", param=where)
     parts = [_read_part(part, where) for part in cast("list[object]", content)]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
@@ -156,9 +156,7 @@ def _read_format(shape: object) -> JsonObject | None:
 
 
 def _unsupported(feature: str, where: str) -> ApiError:
-    return ApiError(
-        400, INVALID, f"this server does not answer requests with {feature}", param=where
-    )
+    return bad_request(f"this server does not answer requests with {feature}", param=where)
 
 
 class ResponseWriter:
@@ -204,8 +202,9 @@ class ResponseWriter:
         try:
             chunk = CompletionChunk.model_validate(completion)
         except ValidationError:
-            message = "the model's endpoint sent an invalid answer"
-            raise ApiError(502, "upstream_error", message) from None
+            raise ApiError(
+                502, "upstream_error", "the model's endpoint sent an invalid answer"
+            ) from None
         if not self._number:
             yield self._event("created", response=self.response)
             yield self._event("in_progress", response=self.response)

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from textevolve.agents.resources import agent_collections, split_name
 from textevolve.agents.session import SessionMessage
-from textevolve.server.identity import Caller, check_namespace, needs
+from textevolve.server.identity import MayRead, MayRun, check_namespace
 from textevolve.server.pages.drawing import Page, draw
-from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
 from textevolve.store import kinds
 from textevolve.studies.resource_report import describe, draw_difference, draw_one
@@ -28,7 +27,6 @@ MESSAGES, CHATS = 200, 30
 chat."""
 
 router = APIRouter()
-Asker = Annotated[Caller, Depends(needs("run"))]
 
 
 async def read_rows(request: Request, query: Callable[..., T], *arguments: Any) -> T:
@@ -37,7 +35,7 @@ async def read_rows(request: Request, query: Callable[..., T], *arguments: Any) 
 
 
 @router.get("/agents")
-async def show_agents(request: Request, caller: RunReader, page: int = 1) -> Response:
+async def show_agents(request: Request, caller: MayRead, page: int = 1) -> Response:
     every = await read_rows(request, kinds.list_all, kinds.NAMESPACES)
     visible = [each for each in every if caller.sees(each.spec.name)]
     paging = Page(request, max(1, page), SPACES, len(visible))
@@ -52,7 +50,7 @@ async def show_agents(request: Request, caller: RunReader, page: int = 1) -> Res
 
 
 @router.get("/agents/{namespace}/collections/counts")
-async def show_counts(request: Request, caller: RunReader, namespace: str) -> Response:
+async def show_counts(request: Request, caller: MayRead, namespace: str) -> Response:
     """Return the number of memories in each collection, as a part that the page loads later, since
     counting takes a while."""
     check_namespace(caller, namespace)
@@ -62,7 +60,7 @@ async def show_counts(request: Request, caller: RunReader, namespace: str) -> Re
 
 @router.get("/agents/{namespace}/{name}")
 async def show_agent(
-    request: Request, caller: RunReader, namespace: str, name: str, version: int = 0
+    request: Request, caller: MayRead, namespace: str, name: str, version: int = 0
 ) -> Response:
     """Show an agent with its chats, and one version of it compared with the version before.
     `version`: the number of that version; 0: the newest."""
@@ -92,7 +90,7 @@ async def show_agent(
 
 @router.get("/chat/{namespace}/{name}")
 async def show_chat(
-    request: Request, caller: Asker, namespace: str, name: str, session: str = ""
+    request: Request, caller: MayRun, namespace: str, name: str, session: str = ""
 ) -> Response:
     """Show a chat with an agent: its sessions and messages. The page's script sends messages to
     `/v1/chat/completions` like any client, and the page then shows the recalled and the new

@@ -23,7 +23,13 @@ from textevolve.report.cells import shade
 from textevolve.report.charts import draw_intervals
 from textevolve.report.html import draw_blocks, open_templates
 from textevolve.report.matrices import describe_entry, first_text, main_score
-from textevolve.server.errors import ApiError, invalid_error, respond_error, respond_invalid
+from textevolve.server.errors import (
+    ApiError,
+    bad_request,
+    invalid_error,
+    respond_error,
+    respond_invalid,
+)
 from textevolve.server.identity import THIS_MACHINE
 
 SECTIONS = (
@@ -142,7 +148,7 @@ async def read_form(request: Request) -> dict[str, str]:
             (await request.body()).decode(), keep_blank_values=True, max_num_fields=100
         )
     except ValueError:
-        raise ApiError(400, "invalid_request", "the form cannot be read") from None
+        raise bad_request("the form cannot be read") from None
     return {name: values[-1] for name, values in fields.items()}
 
 

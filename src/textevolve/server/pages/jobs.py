@@ -7,9 +7,9 @@ import time
 from fastapi import APIRouter, Depends, Request, Response
 
 from textevolve.jobs.job_report import describe_job, write_job_yaml
+from textevolve.server.identity import MayRead
 from textevolve.server.jobs_api import RUNS, check_seen, describe_jobs
 from textevolve.server.pages.drawing import Page, draw
-from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import server_of
 from textevolve.store import jobs as stored_jobs
 
@@ -20,7 +20,7 @@ router = APIRouter()
 
 
 @router.get("/jobs")
-def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Response:
+def show_jobs(request: Request, caller: MayRead, page: int = 1) -> Response:
     resources = server_of(request).resources
     names = [name for name in resources.namespace_names() if caller.sees(name)]
     jobs = [job for name in names for job in describe_jobs(resources, name)]
@@ -29,7 +29,7 @@ def show_jobs(request: Request, caller: RunReader, page: int = 1) -> Response:
 
 
 @router.get("/jobs/{namespace}/{name}", dependencies=[Depends(check_seen)])
-def show_job(request: Request, caller: RunReader, namespace: str, name: str) -> Response:
+def show_job(request: Request, caller: MayRead, namespace: str, name: str) -> Response:
     resources = server_of(request).resources
     job = resources.read(stored_jobs.get_job, namespace, name)
     return draw(

@@ -26,7 +26,7 @@ from textevolve.labelling.tasks import (
     show_to,
     turn,
 )
-from textevolve.server.identity import Caller, needs
+from textevolve.server.identity import Caller, MayLabel
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import server_of
 from textevolve.store import Store
@@ -34,8 +34,6 @@ from textevolve.store import labelling as stored_labels
 
 router = APIRouter(prefix="/labelling")
 
-Labeller = Annotated[Caller, Depends(needs("label"))]
-Reader = Annotated[Caller, Depends(needs("read"))]
 Form = Annotated[dict[str, str], Depends(read_form)]
 COOKIE = "labeller"
 COOKIE_SECONDS = 365 * 86_400
@@ -71,14 +69,14 @@ class Desk:
 
 
 @router.get("")
-def show_tasks(request: Request, caller: Labeller) -> Response:
+def show_tasks(request: Request, caller: MayLabel) -> Response:
     tasks = server_of(request).resources.read(stored_labels.list_tasks)
     tasks = [task for task in tasks if caller.sees(task.namespace)]
     return draw(request, "labelling.html", tasks=tasks, name=_labeller_of(request, caller))
 
 
 @router.post("/name")
-def take_name(request: Request, caller: Labeller, form: Form) -> Response:
+def take_name(request: Request, caller: MayLabel, form: Form) -> Response:
     """Store the labeller's name in a cookie; an empty name removes it."""
     target, name = form.get("then", ""), form.get("name", "").strip()
     target = target if target.startswith("/labelling/") and "\\" not in target else "/labelling"
@@ -103,7 +101,7 @@ def take_name(request: Request, caller: Labeller, form: Form) -> Response:
 
 
 @router.get("/{id}")
-def show_item(id: str, request: Request, caller: Labeller, item: int | None = None) -> Response:
+def show_item(id: str, request: Request, caller: MayLabel, item: int | None = None) -> Response:
     """Show the item at a position, or the next without a label."""
     desk = _open(request, caller, id)
     if not desk.labeller:
@@ -125,7 +123,7 @@ def show_item(id: str, request: Request, caller: Labeller, item: int | None = No
 
 
 @router.post("/{id}")
-def take_answer(id: str, request: Request, caller: Labeller, form: Form) -> Response:
+def take_answer(id: str, request: Request, caller: MayLabel, form: Form) -> Response:
     """Store an answer, converted from the order in which the page showed a pair of texts to the
     order of the item; then go to the next item without an answer."""
     desk = _open(request, caller, id)

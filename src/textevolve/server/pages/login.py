@@ -25,8 +25,13 @@ async def log_in(request: Request) -> Response:
     where = _local_path(form.get("next", ""))
     token = await server_of(request).identities.begin_session(form.get("key", "").strip())
     if token is None:
-        message = "This key is not valid, or no longer valid."
-        return draw(request, "login.html", 401, next=where, said=message)
+        return draw(
+            request,
+            "login.html",
+            401,
+            next=where,
+            said="This key is not valid, or no longer valid.",
+        )
     answer = _go_to(where)
     answer.headers["set-cookie"] = make_cookie(request.scope, "session", token, SESSION_SECONDS)
     return answer

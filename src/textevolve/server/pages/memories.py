@@ -21,10 +21,9 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection
 from textevolve.server.decisions.deciders import spending
 from textevolve.server.errors import ApiError
-from textevolve.server.identity import Caller, check_namespace
+from textevolve.server.identity import Caller, MayRead, check_namespace
 from textevolve.server.namespaces import desk_of
 from textevolve.server.pages.drawing import draw
-from textevolve.server.pages.runs import RunReader
 from textevolve.server.state import ServerState, server_of
 
 SHOWN = 50
@@ -63,7 +62,7 @@ class SearchForm(BaseModel):
 @router.get("/memories/{namespace}/{collection}")
 async def show_memories(
     request: Request,
-    caller: RunReader,
+    caller: MayRead,
     namespace: str,
     collection: str,
     search: Annotated[SearchForm, Query()],
@@ -122,7 +121,7 @@ async def _search(
 
 @router.get("/memories/{namespace}/{collection}/{id}")
 async def show_memory(
-    request: Request, caller: RunReader, namespace: str, collection: str, id: str
+    request: Request, caller: MayRead, namespace: str, collection: str, id: str
 ) -> Response:
     """Show a memory with all details and its history."""
     check_namespace(caller, namespace)

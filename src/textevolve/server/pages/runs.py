@@ -31,7 +31,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Section
 from textevolve.report.html import draw_blocks
 from textevolve.report.matrices import draw_cell_difference
-from textevolve.server.identity import Caller, needs
+from textevolve.server.identity import Caller, MayRead
 from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.reading import find_seen
@@ -372,11 +372,10 @@ MATRIX_SCRIPT = Markup(
 )
 
 router = APIRouter()
-RunReader = Annotated[Caller, Depends(needs("read"))]
 WholeNumber = Annotated[int, Query(ge=0, lt=2**62)]
 
 
-def _open(request: Request, run_ref: str, caller: RunReader) -> OpenedRun:
+def _open(request: Request, run_ref: str, caller: MayRead) -> OpenedRun:
     return open_run(server_of(request), caller, run_ref)
 
 
@@ -392,7 +391,7 @@ async def go_to_runs() -> RedirectResponse:
 @router.get("/runs")
 def show_runs(
     request: Request,
-    caller: RunReader,
+    caller: MayRead,
     kind: str = "",
     status: str = "",
     q: str = "",
@@ -418,7 +417,7 @@ def show_runs(
 
 
 @router.get("/runs/{run_ref}/row")
-def show_row(request: Request, run_ref: str, caller: RunReader) -> Response:
+def show_row(request: Request, run_ref: str, caller: MayRead) -> Response:
     """Draw a run's row in the list of runs. The list requests it repeatedly while the run works."""
     state = server_of(request)
     (row,) = list_studies(state.store, [find_seen(state.store, caller, run_ref).run], [])
@@ -428,7 +427,7 @@ def show_row(request: Request, run_ref: str, caller: RunReader) -> Response:
 @router.get("/compare")
 def show_comparison(
     request: Request,
-    caller: RunReader,
+    caller: MayRead,
     run: Annotated[tuple[str, ...], Query()] = (),
     a: str = "",
     b: str = "",
@@ -509,7 +508,7 @@ def show_results(request: Request, opened: Opened) -> Response:
 
 
 @router.get("/runs/{run_ref}/history")
-def show_history(request: Request, opened: Opened, caller: RunReader) -> Response:
+def show_history(request: Request, opened: Opened, caller: MayRead) -> Response:
     """Show the main figure of all visible runs of the same study."""
     store = server_of(request).store
     every = store.read(served.find_runs, caller.namespaces)
@@ -562,5 +561,6 @@ def _report(state: ServerState, opened: OpenedRun) -> Iterator[Markup]:
         yield Markup('<p class="sentence">{}</p>\n').format(report.sentence)
         yield from draw_blocks(report.blocks, script=MATRIX_SCRIPT)
     except (TextEvolveError, ValueError) as error:
-        message = f"The report cannot be made: {public_message(error)}"
-        yield Markup('<p class="error">{}</p>\n').format(message)
+        yield Markup('<p class="error">{}</p>\n').format(
+            f"The report cannot be made: {public_message(error)}"
+        )

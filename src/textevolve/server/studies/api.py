@@ -25,8 +25,8 @@ from textevolve.remote.wire import (
     RunPage,
     RunPart,
 )
-from textevolve.server.errors import ApiError, example_body, respond
-from textevolve.server.identity import THIS_MACHINE, Caller, check_namespace, needs
+from textevolve.server.errors import ApiError, bad_request, example_body, respond
+from textevolve.server.identity import THIS_MACHINE, Caller, MayRead, MayRun, check_namespace
 from textevolve.server.options import is_here
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.reading import (
@@ -129,8 +129,7 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
         return server.settings.namespace
     seen = sorted(caller.namespaces or ())
     if len(seen) != 1:
-        message = f"name a namespace in run.namespace, one of: {', '.join(seen) or 'none'}"
-        raise ApiError(400, "invalid_request", message)
+        raise bad_request(f"name a namespace in run.namespace, one of: {', '.join(seen) or 'none'}")
     return seen[0]
 
 
@@ -197,8 +196,6 @@ async def resume(server: ServerState, caller: Caller, served: ServedRun, part: R
 
 router = APIRouter(prefix="/v1", tags=["studies"])
 
-StudyReader: TypeAlias = Annotated[Caller, Depends(needs("read"))]
-Runs: TypeAlias = Annotated[Caller, Depends(needs("run"))]
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=500)]
 LARGEST_REVISION = 2**62
 AS_IT_WAS = ResumePart()
@@ -216,11 +213,11 @@ StudyBody: TypeAlias = Annotated[dict[str, Any], example_body(EXAMPLE)]
 Changes: TypeAlias = Annotated[ResumePart, example_body({"limits": {"calls": 10000}})]
 
 
-def _find_run(request: Request, caller: StudyReader, run_id: str) -> VisibleRun:
+def _find_run(request: Request, caller: MayRead, run_id: str) -> VisibleRun:
     return find_study_run(server_of(request).store, caller, run_id)
 
 
-def _find_run_to_change(request: Request, caller: Runs, run_id: str) -> VisibleRun:
+def _find_run_to_change(request: Request, caller: MayRun, run_id: str) -> VisibleRun:
     return find_study_run(server_of(request).store, caller, run_id)
 
 
@@ -236,7 +233,7 @@ def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> 
 
 
 @router.post("/studies", response_model=RunDetail, status_code=201)
-async def begin_study(request: Request, caller: Runs, body: StudyBody) -> Response:
+async def begin_study(request: Request, caller: MayRun, body: StudyBody) -> Response:
     """Start a study, or return its existing run."""
     server = server_of(request)
     run, status = await begin(server, await read_submitted(server, caller, body))
@@ -246,7 +243,7 @@ async def begin_study(request: Request, caller: Runs, body: StudyBody) -> Respon
 @router.get("/studies", response_model=RunPage)
 def list_studies(
     request: Request,
-    caller: StudyReader,
+    caller: MayRead,
     run_filter: Annotated[RunFilter, Depends()],
     cursor: str = "",
     limit: Limit = 50,
@@ -285,7 +282,7 @@ def get_report(request: Request, seen: SeenRun, format: ReportFormat = "json") -
 
 
 @router.get("/studies/{run_id}/events", response_class=Response)
-async def watch_study(request: Request, caller: StudyReader, seen: SeenRun) -> Response:
+async def watch_study(request: Request, caller: MayRead, seen: SeenRun) -> Response:
     """Stream the events of a run as server-sent events; resumes after `Last-Event-ID`."""
     server, after = server_of(request), request.headers.get("last-event-id", "").strip() or "0"
     if not (after.isascii() and after.isdigit() and int(after[:20]) <= LARGEST_REVISION):
@@ -308,7 +305,7 @@ async def _watch(
 
 
 @router.post("/studies/{run_id}/cancel", response_model=RunDetail, status_code=202)
-async def cancel_study(request: Request, caller: Runs, seen: OwnRun) -> Response:
+async def cancel_study(request: Request, caller: MayRun, seen: OwnRun) -> Response:
     """Cancel a run; its answers stay stored."""
     server, run_id = server_of(request), seen.run.id
     if not server.runner.works_on(run_id):
@@ -326,13 +323,16 @@ async def cancel_study(request: Request, caller: Runs, seen: OwnRun) -> Response
 
 @router.post("/studies/{run_id}/resume", response_model=RunDetail, status_code=202)
 async def resume_study(
-    request: Request, caller: Runs, seen: OwnRun, changes: Changes = AS_IT_WAS
+    request: Request, caller: MayRun, seen: OwnRun, changes: Changes = AS_IT_WAS
 ) -> Response:
     """Resume a run that was interrupted or cancelled, or has failed."""
     server, run_id = server_of(request), seen.run.id
     if seen.served is None:
-        reason = f"run {run_id} was started without the server; use: textevolve runs resume"
-        raise ApiError(409, "not_served", reason)
+        raise ApiError(
+            409,
+            "not_served",
+            f"run {run_id} was started without the server; use: textevolve runs resume",
+        )
     status = 200 if seen.run.status == "finished" else 202
     if status == 202 and not await server.runner.is_busy(run_id):
         await resume(server, caller, seen.served, changes)
@@ -352,7 +352,7 @@ async def delete_study(request: Request, seen: OwnRun) -> Response:
 
 
 @router.get("/kinds")
-def list_kinds(_caller: StudyReader) -> Response:
+def list_kinds(_caller: MayRead) -> Response:
     """The kinds of studies, with the JSON schema of each."""
     data: list[dict[str, Any]] = []
     for kind in kinds():
