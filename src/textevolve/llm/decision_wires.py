@@ -236,9 +236,9 @@ def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row:
     """Return the probabilities in the order of `keys`, scaled to the sum 1, since
     endpoints round."""
     if set(shares) != set(keys):
-        names = ", ".join(map(str, shares))
         raise _UnansweredError(
-            f"the probabilities name other options than the question: {names:.120}"
+            "the probabilities name other options than the question:"
+            f" {', '.join(map(str, shares)):.120}"
         )
     values = [shares[key] for key in keys]
     total = math.fsum(values) if all(_is_probability(value) for value in values) else math.nan

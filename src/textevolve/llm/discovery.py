@@ -67,8 +67,10 @@ async def discover_model(settings: Settings, environ: Mapping[str, str] | None =
         ]
         if chat:
             return Choice(f"{name}/{chat[0]}", f"a server answers at {providers[name].base_url}")
-    local = f"{LOCAL}/{PROVIDERS[LOCAL].default_model}"
-    return Choice(local, "no model is configured and no server answers on this machine")
+    return Choice(
+        f"{LOCAL}/{PROVIDERS[LOCAL].default_model}",
+        "no model is configured and no server answers on this machine",
+    )
 
 
 async def _ask_servers(providers: Mapping[str, Provider]) -> list[tuple[str, list[str]]]:

@@ -195,8 +195,11 @@ class Limited:
             self._listener(CallHeld(self.name, wait, reason))
 
     def _refusal(self, wait: float, reason: str) -> UnavailableError:
-        message = f"{self.name}: {reason} allows the next call only in {wait:.0f} s"
-        return UnavailableError(message, status=429, retry_after=wait)
+        return UnavailableError(
+            f"{self.name}: {reason} allows the next call only in {wait:.0f} s",
+            status=429,
+            retry_after=wait,
+        )
 
     def _increase(self) -> None:
         if self.in_flight >= int(self.limit):

@@ -289,8 +289,10 @@ def check_request_fits(endpoint: Endpoint, request: Request) -> None:
     """
     if request.embeds:
         if endpoint.embeds is False:
-            hint = "name one that does, such as local/minilm or openai/text-embedding-3-small"
-            raise CapabilityError(f"{endpoint.spec}: this model gives no embeddings; {hint}")
+            raise CapabilityError(
+                f"{endpoint.spec}: this model gives no embeddings; name one that does,"
+                " such as local/minilm or openai/text-embedding-3-small"
+            )
     elif endpoint.embeds:
         raise embeds_only(endpoint.spec)
     elif not endpoint.chats and request.questions is None:

@@ -105,8 +105,9 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     try:
         value, _ = read_answer(again, answer)
     except AnswerError as error:
-        message = f"unusable answer: {reason}; asked again: {error}"
-        raise UnusableAnswer(message, (response, again)) from None
+        raise UnusableAnswer(
+            f"unusable answer: {reason}; asked again: {error}", (response, again)
+        ) from None
     return Structured(value, "asked-again", (response, again))
 
 

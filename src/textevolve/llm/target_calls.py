@@ -107,8 +107,9 @@ class TargetModel:
             async with asyncio.timeout(self.seconds):
                 text, reason = await self.call(request.messages[-1].text)
         except TimeoutError:
-            reason = f"{self.target.label}: no answer in {self.seconds:g} s"
-            raise UnavailableError(reason) from None
+            raise UnavailableError(
+                f"{self.target.label}: no answer in {self.seconds:g} s"
+            ) from None
         return Response(text, reason, Usage(calls=1), seconds=perf_counter() - began)
 
 
@@ -206,8 +207,7 @@ def _call_program(target: Target) -> TargetCall:
                 *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
             )
         except OSError as error:
-            reason = f"{target.label}: cannot be started ({error.strerror})"
-            raise AccessError(reason) from None
+            raise AccessError(f"{target.label}: cannot be started ({error.strerror})") from None
         try:
             answer, errors = await process.communicate(f"{body}\n".encode())
         finally:
@@ -216,10 +216,9 @@ def _call_program(target: Target) -> TargetCall:
                 await process.wait()
         if process.returncode:
             last = one_line(errors[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2])
-            reason = (
+            raise AnswerError(
                 f"{target.label}: the program ended with exit code {process.returncode}: {last}"
             )
-            raise AnswerError(reason)
         return json.dumps(parse_text(answer.decode("utf-8", "replace").strip())), "stop"
 
     return call

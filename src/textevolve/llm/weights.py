@@ -471,8 +471,9 @@ def _locked(path: Path, transfer: Transfer) -> Generator[None]:
         announced = False
         while not try_lock(file):
             if not announced:
-                message = f"another process is fetching {path.name}; waiting for it"
-                transfer.report_progress(0, message)
+                transfer.report_progress(
+                    0, f"another process is fetching {path.name}; waiting for it"
+                )
             announced = True
             transfer.heed_stop()
             time.sleep(GLANCE)

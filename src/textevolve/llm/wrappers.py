@@ -99,8 +99,11 @@ class Retrying:
             wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
             waited += wait
             if waited >= self.deadline:
-                reason = f" (the next attempt would be in {wait:.1f} s, after the deadline)"
-                raise self._give_up(attempts_made, failed, reason)
+                raise self._give_up(
+                    attempts_made,
+                    failed,
+                    f" (the next attempt would be in {wait:.1f} s, after the deadline)",
+                )
             self.listener(CallRetried(self.name, str(failed), attempt, wait))
             await asyncio.sleep(wait)
 

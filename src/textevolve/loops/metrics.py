@@ -99,8 +99,12 @@ class Metric:
             raise BudgetError(outcome.reason)
         if self.missing is None:
             raise AnswerError(f"the text could not be judged: {outcome.reason}")
-        feedback = f"This could not be judged ({outcome.reason}); the score stands for that."
-        return EvaluationResult(self.missing, False, feedback, {"missing": True})
+        return EvaluationResult(
+            self.missing,
+            False,
+            f"This could not be judged ({outcome.reason}); the score stands for that.",
+            {"missing": True},
+        )
 
     def close(self) -> None:
         """Release the models and the store that the metric opened."""

@@ -68,8 +68,11 @@ def check_spelling(text: str, columns: Collection[str], source: str) -> None:
                 " with spaces if the braces are meant as text"
             )
     if unknown:
-        message = "%s: no column for %s, so the model sees the braces as plain text"
-        logging.getLogger("textevolve").warning(message, source, _spell(unknown))
+        logging.getLogger("textevolve").warning(
+            "%s: no column for %s, so the model sees the braces as plain text",
+            source,
+            _spell(unknown),
+        )
 
 
 def _plain(name: str) -> str:

@@ -303,9 +303,10 @@ async def judge_by_evaluator(evaluator: Evaluator, subject: Subject) -> MemoryJu
 def case_of(subject: Subject, verdict_kind: str) -> Case:
     """Build the case with rules and texts as input and the verdicts as candidates. `verdict_kind`:
     the subject's task, or "included"."""
-    id = f"{subject.user}/{subject.session}/{verdict_kind}/{subject.item}"
     return Case(
-        _write_input(subject, verdict_kind), tuple(read_statements(verdict_kind).values()), id
+        _write_input(subject, verdict_kind),
+        tuple(read_statements(verdict_kind).values()),
+        f"{subject.user}/{subject.session}/{verdict_kind}/{subject.item}",
     )
 
 
@@ -325,8 +326,9 @@ async def _choose_by_score(
     if skipped := next((failure for failure in failures if failure.kind == "skipped"), None):
         raise BudgetError(skipped.reason)
     if failures:
-        missing = f"{len(failures)} of {len(labels)} verdicts have no score"
-        raise AnswerError(f"{missing}: {failures[0].reason}")
+        raise AnswerError(
+            f"{len(failures)} of {len(labels)} verdicts have no score: {failures[0].reason}"
+        )
     scored = [result for result in results if not isinstance(result, Failure)]
     highest = max(r.score for r in scored)
     best = [place for place, r in enumerate(scored) if r.score >= highest - TIE]

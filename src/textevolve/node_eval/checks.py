@@ -72,8 +72,12 @@ class ConsistencyEvaluator(NodeEvaluator):
             return Failure("skipped", "no earlier node to compare with")
         score = min(1.0, sum(shares) / len(shares))
         passed = score >= self.threshold
-        said = f"{score:.0%} similar to {len(shares)} earlier nodes; {self.threshold:.0%} is needed"
-        return EvaluationResult(score, passed, said, {"compared": len(shares)})
+        return EvaluationResult(
+            score,
+            passed,
+            f"{score:.0%} similar to {len(shares)} earlier nodes; {self.threshold:.0%} is needed",
+            {"compared": len(shares)},
+        )
 
     def _earlier(self, history: History, item: HistoryItem) -> Iterator[HistoryItem]:
         """Yield the earlier successful nodes of the same kind, the nearest first."""

@@ -48,8 +48,9 @@ def require_free_names(
         try:
             require_free_name(connection, each.kind, each.spec.name, namespace)
         except TakenError as error:
-            message = str(error).partition(";")[0]
-            raise TakenError(f"{message}; --name gives it another name here") from None
+            raise TakenError(
+                f"{str(error).partition(';')[0]}; --name gives it another name here"
+            ) from None
         if each.kind is NAMESPACES:
             return  # a new namespace has no names yet
 

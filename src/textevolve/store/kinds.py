@@ -205,9 +205,9 @@ def revert(connection: Connection, kind: Kind[S, R], namespace: str, name: str, 
     """
     specs = {each.version: each.spec for each in list_versions(connection, kind, namespace, name)}
     if version not in specs:
-        versions = ", ".join(map(str, specs))
         raise NotFoundError(
-            f"{kind.noun} '{name}': has no version {version}; there are: {versions}"
+            f"{kind.noun} '{name}': has no version {version}; there are:"
+            f" {', '.join(map(str, specs))}"
         )
     fields = [n for n in kind.spec.model_fields if n not in kind.fixed and n in specs[version]]
     changes = {name: specs[version][name] for name in fields}

@@ -279,8 +279,14 @@ def _read_listed(
 
 
 def _read_entities(connection: Connection, seqs: list[int]) -> defaultdict[int, list[str]]:
-    query = "SELECT seq, name FROM mentions WHERE position IS NOT NULL AND seq IN"
-    return _group(_read_listed(connection, query, seqs, "ORDER BY seq, position"))
+    return _group(
+        _read_listed(
+            connection,
+            "SELECT seq, name FROM mentions WHERE position IS NOT NULL AND seq IN",
+            seqs,
+            "ORDER BY seq, position",
+        )
+    )
 
 
 def _read_relations(connection: Connection, seqs: list[int]) -> defaultdict[int, list[Relation]]:
@@ -290,11 +296,15 @@ def _read_relations(connection: Connection, seqs: list[int]) -> defaultdict[int,
 
 
 def _read_superseded(connection: Connection, seqs: list[int]) -> defaultdict[str, list[str]]:
-    query = (
-        "SELECT earlier.superseded_by, earlier.id FROM memories AS later"
-        " JOIN memories AS earlier ON earlier.superseded_by = later.id WHERE later.seq IN"
+    return _group(
+        _read_listed(
+            connection,
+            "SELECT earlier.superseded_by, earlier.id FROM memories AS later JOIN memories AS"
+            " earlier ON earlier.superseded_by = later.id WHERE later.seq IN",
+            seqs,
+            "ORDER BY earlier.seq",
+        )
     )
-    return _group(_read_listed(connection, query, seqs, "ORDER BY earlier.seq"))
 
 
 def _group(pairs: Iterable[tuple[Any, Any]]) -> defaultdict[Any, list[Any]]:

@@ -211,8 +211,10 @@ class StoredSessions:
         rows = connection.execute(query).all()
         if not rows or not id.strip():
             missing = "there are no chats yet" if id == LAST else f"there is no session '{id}'"
-            hint = "see `textevolve agents sessions list`"
-            raise NotFoundError(f"{missing} in the namespace '{self.namespace}'; {hint}")
+            raise NotFoundError(
+                f"{missing} in the namespace '{self.namespace}'; see `textevolve agents"
+                " sessions list`"
+            )
         if len(rows) > 1:
             raise InputError(
                 f"several sessions have ids that begin with '{id}'; give more of the id"

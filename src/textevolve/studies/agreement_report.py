@@ -103,11 +103,13 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
         shares = map(finite, (j.kappa.value, j.ties, j.coverage, *bias))
         rows.append((j.name, estimate(j.accuracy), *shares))
     rows += [(name, finite(share), *[""] * 5) for name, share in summary.blind_answers]
-    note = (
-        f"{BLIND_NOTE.format('three')} Same winner: in both orders. First won: share of all"
-        " verdicts won by the text shown first; 50 % is no position bias."
+    return Table(
+        "Agreement with people",
+        columns,
+        rows,
+        note=f"{BLIND_NOTE.format('three')} Same winner: in both orders. First won: share of"
+        " all verdicts won by the text shown first; 50 % is no position bias.",
     )
-    return Table("Agreement with people", columns, rows, note=note)
 
 
 def _draw_responses(summary: AgreementSummary) -> Table:
@@ -125,14 +127,17 @@ def _draw_responses(summary: AgreementSummary) -> Table:
             )
             rows.append((name, *_cells(figures.validated), "", ""))
     rows += [(name, finite(share), *[""] * 6) for name, share in summary.blind_answers]
-    note = (
-        f"{BLIND_NOTE.format('two')} Precision: share of the responses failed by the judge that"
-        " people fail, too; recall: share of the responses failed by people that the judge fails,"
-        " too. Alpha: Krippendorff's. AUC: how often a response that people pass has a higher score"
-        " than one that they fail. From a score on: the judge with --threshold at the score of the"
-        " highest kappa; cross-validated, by thresholds chosen in ten folds on other questions."
+    return Table(
+        "Agreement with people",
+        columns,
+        rows,
+        note=f"{BLIND_NOTE.format('two')} Precision: share of the responses failed by the judge"
+        " that people fail, too; recall: share of the responses failed by people that the"
+        " judge fails, too. Alpha: Krippendorff's. AUC: how often a response that people"
+        " pass has a higher score than one that they fail. From a score on: the judge"
+        " with --threshold at the score of the highest kappa; cross-validated, by"
+        " thresholds chosen in ten folds on other questions.",
     )
-    return Table("Agreement with people", columns, rows, note=note)
 
 
 def _cells(figures: PassFigures) -> Iterator[Estimate]:
@@ -171,11 +176,13 @@ def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
         )
         for judge in summary.judges
     ]
-    note = (
-        "The sum over all orders and samples, in which each distinct request of a judge counts"
-        " once. Time: of the model calls."
+    return Table(
+        "Cost of an item",
+        columns,
+        rows,
+        note="The sum over all orders and samples, in which each distinct request of a judge"
+        " counts once. Time: of the model calls.",
     )
-    return Table("Cost of an item", columns, rows, note=note)
 
 
 def _draw_comparisons(summary: AgreementSummary) -> Table:
@@ -186,12 +193,15 @@ def _draw_comparisons(summary: AgreementSummary) -> Table:
         Column("p", "p_value"),
         Column("items needed", "count"),
     )
-    note = (
-        "Same choice: both choose the same winner. Difference: of the accuracies, in points of 100."
-        " p: of sign flips by question, corrected for the number of pairs (Holm). Items needed: to"
-        " find a difference of this size with a power of 80 % at 5 %."
+    return Table(
+        "Between judges",
+        columns,
+        list(map(_compare, summary.comparisons)),
+        note="Same choice: both choose the same winner. Difference: of the accuracies, in"
+        " points of 100. p: of sign flips by question, corrected for the number of pairs"
+        " (Holm). Items needed: to find a difference of this size with a power of 80 % at"
+        " 5 %.",
     )
-    return Table("Between judges", columns, list(map(_compare, summary.comparisons)), note=note)
 
 
 def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
@@ -221,8 +231,11 @@ def _draw_disagreements(
     disputed.sort(key=lambda pair: pair[0])
     if not disputed:
         return
-    title = f"{wording.count(len(disputed), 'item')} on which a judge disagrees with people"
-    yield Matrix(title, list(outcomes), (_row(i, outcomes, failures) for _, i in disputed))
+    yield Matrix(
+        f"{wording.count(len(disputed), 'item')} on which a judge disagrees with people",
+        list(outcomes),
+        (_row(i, outcomes, failures) for _, i in disputed),
+    )
 
 
 def _row(

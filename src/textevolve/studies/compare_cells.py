@@ -291,10 +291,14 @@ async def _grade_turns(
     all answers pass."""
     replies = [(before, reply) for before, reply in replies_of(chat) if before]
     if not replies:
-        reason = (
-            "--each-turn needs a conversation: a list of messages with roles, and an answer in it"
+        return replace(
+            output,
+            failure=Failure(
+                "failed",
+                "--each-turn needs a conversation: a list of messages with roles, and an"
+                " answer in it",
+            ),
         )
-        return replace(output, failure=Failure("failed", reason))
     labels = read_texts(output.reference)
     turns, used = list[ConversationTurn](), output.judging
     for number, (before, reply) in enumerate(replies):
@@ -488,8 +492,9 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
     _check_needs(spec, columns)
     prompt_columns = _check_columns(spec, columns, talks=check_conversations(spec, placed))
     if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
-        advice = "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
-        logging.getLogger("textevolve").warning(advice)
+        logging.getLogger("textevolve").warning(
+            "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
+        )
     seen = dict[str, int]()
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
@@ -553,8 +558,9 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
     for flag, option_columns in options.items():
         for column in option_columns:
             if column is not None and column not in columns:
-                there = ", ".join(columns)
-                raise InputError(f"{flag}: no row has the column '{column}'; columns: {there}")
+                raise InputError(
+                    f"{flag}: no row has the column '{column}'; columns: {', '.join(columns)}"
+                )
     prompt_columns = [name for name in columns if name not in (spec.label, *spec.outputs)]
     for name in chains_among(*spec.models):
         if not name.startswith(OWN):

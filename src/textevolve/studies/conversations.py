@@ -107,8 +107,9 @@ def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
             check_text(f"{where}: turn {number}", text)
         labels = read_texts(row.get(spec.label or "")) if spec.each_turn else ()
         if script and labels and len(labels) != len(script):
-            counts = f"{len(labels)} texts for {len(script)} turns"
-            raise InputError(f"{where}: the label '{spec.label}' has {counts}")
+            raise InputError(
+                f"{where}: the label '{spec.label}' has {len(labels)} texts for {len(script)} turns"
+            )
     return True
 
 

@@ -101,8 +101,9 @@ def spread_run(
     try:
         objects = ray.pickled(dict(launch.objects))
     except InputError as error:
-        names = ", ".join(launch.objects)
-        raise InputError(f"{names}: {error}; --on ray needs that, or leave --on out") from None
+        raise InputError(
+            f"{', '.join(launch.objects)}: {error}; --on ray needs that, or leave --on out"
+        ) from None
     return SpreadRun(
         version=__version__,
         spec=spec,

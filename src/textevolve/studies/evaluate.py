@@ -158,8 +158,9 @@ def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Re
 
 def _show_many(evaluations: Evaluations) -> Iterator[Block]:
     if evaluations.candidates > 1:
-        note = "A case has the score of its best candidate, and passed if any candidate passed."
-        yield Note(note, "dim")
+        yield Note(
+            "A case has the score of its best candidate, and passed if any candidate passed.", "dim"
+        )
     if evaluations.total > len(evaluations.chosen):
         visible_count = wording.count(len(evaluations.chosen), "case")
         yield Note(

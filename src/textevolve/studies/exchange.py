@@ -88,8 +88,9 @@ def take_content(
             f"{where}: has version {head[FORMAT]} of the format, and this program reads {VERSION}"
         )
     if other is not kind:
-        mismatch = f"holds {other.command}; read it with: textevolve {other.command_path} import"
-        raise InputError(f"{where}: {mismatch}")
+        raise InputError(
+            f"{where}: holds {other.command}; read it with: textevolve {other.command_path} import"
+        )
     resources: list[Exported] = []
     for where, text in lines:
         row = parse_row(text, where, "line")

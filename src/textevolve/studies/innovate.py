@@ -191,8 +191,12 @@ def report(spec: InnovateSpec, innovated: Innovated) -> Report:
         facts["Gain"] = _format_figure(innovated.gain, _describe_p(innovation.p))
     elif innovation.improved:
         facts["Gain"] = "not known: no fresh outputs were judged"
-    sentence = f"Ended as {innovation.status}: {innovation.reason}. {_describe_choice(innovation)}"
-    return Report("Innovation of an input", sentence, list(_draw(innovated)), facts)
+    return Report(
+        "Innovation of an input",
+        f"Ended as {innovation.status}: {innovation.reason}. {_describe_choice(innovation)}",
+        list(_draw(innovated)),
+        facts,
+    )
 
 
 def _draw(innovated: Innovated) -> Iterator[Block]:

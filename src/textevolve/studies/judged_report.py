@@ -335,11 +335,15 @@ def _table(result: DebateResult) -> Table:
             )
         )
     stands_out = frozenset(best) if len(rows) > 1 else frozenset[int]()
-    note = (
-        f"Scores from 0 to 1; passed from {result.profile.threshold:g} on. ± agents: standard"
-        " deviation over the agents."
+    return Table(
+        "Scores",
+        columns,
+        rows,
+        best=stands_out,
+        note=f"Scores from 0 to 1; passed from {result.profile.threshold:g} on. ± agents:"
+        " standard deviation over the agents.",
+        star="Highest score",
     )
-    return Table("Scores", columns, rows, best=stands_out, note=note, star="Highest score")
 
 
 def _round(result: DebateResult, r: int) -> Section:
@@ -366,8 +370,13 @@ def _utter(result: DebateResult, turn: Turn) -> Utterance:
         points += [(f"{wording.letter(j)}, {name}", text) for name, text in groups if text]
     points += [("recalled", debate_words.recalled(memory)) for memory in turn.memories]
     failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
-    note = f"round {turn.round + 1}, {_note(turn)}"
-    return Utterance(result.agents[turn.agent], turn.argument, note, points, failure)
+    return Utterance(
+        result.agents[turn.agent],
+        turn.argument,
+        f"round {turn.round + 1}, {_note(turn)}",
+        points,
+        failure,
+    )
 
 
 def _note(turn: Turn) -> str:

@@ -212,8 +212,9 @@ def report_task(
         "From": task.spec.source,
     }
     blocks = [*_draw_tables(figures), *_draw_disputed(task.spec, items, labels, figures)]
-    title = f"Labelling {task.namespace}/{task.name}"
-    return Report(title, describe_agreement(figures), blocks, facts)
+    return Report(
+        f"Labelling {task.namespace}/{task.name}", describe_agreement(figures), blocks, facts
+    )
 
 
 def describe_agreement(figures: PeopleAgreement) -> str:

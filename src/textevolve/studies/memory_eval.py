@@ -301,12 +301,20 @@ def find_row(record: EvaluationRecord) -> Row:
         case Scope():
             return Row("data", -1)
         case Malformed():
-            reason = f"skipped, not a user: {record.reason}"
-            return Row(f"line {record.line}", -1, status="failed", reason=reason)
+            return Row(
+                f"line {record.line}",
+                -1,
+                status="failed",
+                reason=f"skipped, not a user: {record.reason}",
+            )
         case SessionTimes():
             status = "skipped" if record.stopped else "scored"
-            key = f"{record.user}/{record.session + 1:03}"
-            return Row(key, case=record.user, status=status, reason=record.stopped)
+            return Row(
+                f"{record.user}/{record.session + 1:03}",
+                case=record.user,
+                status=status,
+                reason=record.stopped,
+            )
         case MemoryJudgement():
             subject, outcome = record.subject, record.outcome
             kind = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")

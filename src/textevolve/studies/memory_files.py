@@ -123,8 +123,9 @@ def draw_memories(collection: str, memories: Sequence[MemoryRecord], all_of_them
     texts = [(_head(memory), wording.clip(memory.text, SHOWN)) for memory in memories]
     hidden = all_of_them - len(memories)
     more = f"; {hidden:,} earlier ones are shown with --limit or --json" if hidden else ""
-    sentence = f"{len(memories):,} memories of {collection}{more}"
-    return Report("", sentence, [Texts("", texts)] if texts else [])
+    return Report(
+        "", f"{len(memories):,} memories of {collection}{more}", [Texts("", texts)] if texts else []
+    )
 
 
 def draw_memory(memory: MemoryRecord) -> Report:
@@ -149,8 +150,11 @@ def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
         )
         for entity in entities
     ]
-    sentence = f"{len(rows):,} entities in the memories of {collection}"
-    return Report("", sentence, [Table("", columns, rows)] if rows else [])
+    return Report(
+        "",
+        f"{len(rows):,} entities in the memories of {collection}",
+        [Table("", columns, rows)] if rows else [],
+    )
 
 
 def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:

@@ -75,8 +75,9 @@ def find_row(record: Record) -> Row:
     missing if one of them is missing, since a mean of the others would not be comparable. A node
     passes if it passes all evaluators."""
     if isinstance(record, UnusedLine):
-        key = f"line {record.number}"
-        return Row(key, record.number, record.place, None, "failed", record.reason)
+        return Row(
+            f"line {record.number}", record.number, record.place, None, "failed", record.reason
+        )
     row = Row(str(record.number), record.number, record.id)
     if record.unasked:
         return replace(row, status="skipped", reason=record.unasked)

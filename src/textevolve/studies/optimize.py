@@ -335,10 +335,12 @@ def make_report(
             facts,
         )
     reached = sum(optimization.status == "accepted" for optimization in optimizations)
-    sentence = (
-        f"{reached:,} of {len(optimizations):,} tasks reached the threshold of {plan.threshold:g}."
+    return Report(
+        f"{len(optimizations):,} tasks",
+        f"{reached:,} of {len(optimizations):,} tasks reached the threshold of {plan.threshold:g}.",
+        _draw_all(optimizations),
+        facts,
     )
-    return Report(f"{len(optimizations):,} tasks", sentence, _draw_all(optimizations), facts)
 
 
 def _describe_end(optimization: Optimization) -> str:
@@ -390,8 +392,11 @@ def _draw(optimization: Optimization) -> Iterator[Block]:
         optimization.best,
     )
     if first_attempt is not None and best is not None and first_attempt.iteration != best.iteration:
-        title = f"From attempt {first_attempt.iteration} to attempt {best.iteration}"
-        yield Diff(title, first_attempt.output or "", best.output or "")
+        yield Diff(
+            f"From attempt {first_attempt.iteration} to attempt {best.iteration}",
+            first_attempt.output or "",
+            best.output or "",
+        )
     if best is not None and best.output is not None:
         yield Texts(f"The best: attempt {best.iteration}", [("", best.output)])
 

@@ -363,8 +363,9 @@ class Submissions:
         remote = await self.persist(partial(self._look, job), TRIES)
         if not remote.is_running:
             return f"is over ({remote.status}); its answers are collected when the run is resumed"
-        path = f"/batches/{job.batch.id}/cancel"
-        await self.persist(partial(self._exchange, "POST", path, b"{}"), TRIES)
+        await self.persist(
+            partial(self._exchange, "POST", f"/batches/{job.batch.id}/cancel", b"{}"), TRIES
+        )
         await self.note(job, state="cancelled")
         return "is cancelled; its answers so far are collected when the run is resumed"
 
@@ -593,9 +594,9 @@ class Gatherer:
             await self._submissions.close(job, "void")
             if _FULL.search(reason):
                 raise QueueFullError(reason)
-            hint = "correct that, or leave out --batch"
             raise CapabilityError(
-                f"{batch.model}: the endpoint refuses the batch job ({reason}); {hint}"
+                f"{batch.model}: the endpoint refuses the batch job ({reason}); correct"
+                " that, or leave out --batch"
             )
         for file in remote.outputs:
             try:
@@ -664,8 +665,11 @@ class Gatherer:
             if call.jobs < ATTEMPTS:
                 self._enqueue(call)
             else:
-                message = f"{self.name}: no answer after {call.jobs} batch jobs; the last: {reason}"
-                call.fail(UnavailableError(message))
+                call.fail(
+                    UnavailableError(
+                        f"{self.name}: no answer after {call.jobs} batch jobs; the last: {reason}"
+                    )
+                )
 
     def _fail(self, job: Job, error: Exception) -> None:
         """Fail the waiting calls of a job that can no longer be polled."""

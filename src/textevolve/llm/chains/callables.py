@@ -190,9 +190,9 @@ def _signature_of(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None,
         return None, ()
     for argument in parameters:
         if argument.kind is argument.POSITIONAL_ONLY and argument.default is argument.empty:
-            subject = f"{callable_name(function)}: its argument '{argument.name}'"
             raise InputError(
-                f"{subject} is positional only; wrap it in a function with named arguments"
+                f"{callable_name(function)}: its argument '{argument.name}' is positional"
+                " only; wrap it in a function with named arguments"
             )
     keywords = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     needed = tuple(p.name for p in keywords if p.default is p.empty)

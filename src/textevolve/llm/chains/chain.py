@@ -153,8 +153,9 @@ class Chain:
         unknown = [] if others else [name for name in values if name not in names]
         missing = [name for name in names if name not in values]
         if unknown:
-            near = suggest(unknown[0], names)
-            raise InputError(f"chain '{self.name}': no input '{unknown[0]}'{near}")
+            raise InputError(
+                f"chain '{self.name}': no input '{unknown[0]}'{suggest(unknown[0], names)}"
+            )
         if missing:
             raise InputError(
                 f"chain '{self.name}': the input '{missing[0]}' is missing; inputs: "
@@ -395,8 +396,9 @@ def _check(name: str, kind: Any, value: Any) -> Any:
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        reason = f"'{name}' is not of its type {describe_type(kind)}: {explain(error)}"
-        raise ValueError(reason) from None
+        raise ValueError(
+            f"'{name}' is not of its type {describe_type(kind)}: {explain(error)}"
+        ) from None
 
 
 class PromptSet(Mapping[str, str]):

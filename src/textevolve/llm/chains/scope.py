@@ -154,9 +154,9 @@ class StepScope:
         its calls."""
         name = spec or self.model
         if not name:
-            step = self.recorder.trace.name
             raise InputError(
-                f"step '{step}': neither the step nor its chain names a model; name one"
+                f"step '{self.recorder.trace.name}': neither the step nor its chain names"
+                " a model; name one"
             )
         return _Counted(self.context.model_of(name), self.recorder, self.loop)
 

@@ -261,8 +261,9 @@ def ask(
     """
     _check(into, attempts)
     if wrong := [parameter for parameter in asked if parameter not in SAMPLING]:
-        allowed = ", ".join(SAMPLING)
-        raise InputError(f"step '{into}': no parameter '{wrong[0]}'; there are: {allowed}")
+        raise InputError(
+            f"step '{into}': no parameter '{wrong[0]}'; there are: {', '.join(SAMPLING)}"
+        )
     if parse is not None and not callable(parse):
         raise InputError(f"step '{into}': parse must be a pydantic model or a function")
     try:

@@ -476,8 +476,11 @@ def append_instructions(template: str, failed: Rewritten, rules: RewritingRules)
     text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
     if template_fault(text, "", rules):
         return failed
-    note = f"not rewritten ({failed.fault}): the instructions stand below its parent's text"
-    return Rewritten(text, failed.instructions, note=note)
+    return Rewritten(
+        text,
+        failed.instructions,
+        note=f"not rewritten ({failed.fault}): the instructions stand below its parent's text",
+    )
 
 
 def read_template(answer: str, nonce: str, parent: str) -> str:
