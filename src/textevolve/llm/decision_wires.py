@@ -45,7 +45,6 @@ from textevolve.llm.choice_logprobs import TOP_LOGPROBS, first_token, read_label
 from textevolve.llm.connections import Http
 from textevolve.llm.decisions import (
     SUM_TOLERANCE,
-    Option,
     Question,
     Wire,
     dump_answers,
@@ -507,7 +506,8 @@ def show(question: Question) -> tuple[Showing, ...]:
         )
     numbered = question.kind == "score" and count <= 10
     names = tuple(str(n) if numbered else ascii_uppercase[n] for n in range(count))
-    lines = [_describe(question, option) for option in question.options]
+    scored = question.kind == "score"
+    lines = [option.description if scored else option.text for option in question.options]
     # Letters of a choice belong to places, and numbers of levels to the levels.
     backwards = names[::-1] if question.kind == "choice" else names
     listed = tuple(f"{label}: {line}" for label, line in zip(names, lines, strict=True))
@@ -516,10 +516,6 @@ def show(question: Question) -> tuple[Showing, ...]:
         Showing(question, names, names, listed),
         Showing(question, backwards, backwards[::-1], turned[::-1]),
     )
-
-
-def _describe(question: Question, option: Option) -> str:
-    return option.description if question.kind == "score" else option.text
 
 
 def _chat(request: Request, showing: Showing) -> Request:

@@ -177,7 +177,13 @@ class Limited:
             wait, reason = self.held(caller.tokens)
             if wait > self._patience:
                 self._waiting.popleft()
-                caller.place.set_exception(self._refusal(wait, reason))
+                caller.place.set_exception(
+                    UnavailableError(
+                        f"{self.name}: {reason} allows the next call only in {wait:.0f} s",
+                        status=429,
+                        retry_after=wait,
+                    )
+                )
             elif wait > 0:
                 self._come_back(asyncio.get_running_loop(), wait, reason)
                 return
@@ -193,13 +199,6 @@ class Limited:
         if wait >= ANNOUNCED and loop.time() + wait > self._announced + ANNOUNCED:
             self._announced = loop.time() + wait
             self._listener(CallHeld(self.name, wait, reason))
-
-    def _refusal(self, wait: float, reason: str) -> UnavailableError:
-        return UnavailableError(
-            f"{self.name}: {reason} allows the next call only in {wait:.0f} s",
-            status=429,
-            retry_after=wait,
-        )
 
     def _increase(self) -> None:
         if self.in_flight >= int(self.limit):

@@ -208,25 +208,16 @@ def _chunk_size(budget: int, context: int, instruction: str) -> int:
     return size
 
 
-def _is_last(characters: int, room: int, size: int) -> bool:
-    """Return whether shortening all chunks once can meet the budget: there is one chunk, or the
-    chunks need to shrink by no more than one call achieves."""
-    return characters <= size or characters <= room * SHRINK
-
-
-def _most_chunks(characters: int, size: int) -> int:
-    """Return the most chunks that a text can have, since each has at least a third of `size`
-    characters."""
-    return math.ceil(characters / (size // 3)) if characters > size else 1
-
-
 async def _shorten_all(
     task: _Task, text: str, budget: int, size: int, level: int, concurrency: int
 ) -> _Part:
     """Run one level: shorten each chunk of the text, and join them in order."""
     room = budget * CHARACTERS_A_TOKEN
-    joints = len(JOINT) * (_most_chunks(len(text), size) - 1)
-    is_last = _is_last(len(text), room, size)
+    # Each chunk of several has at least a third of `size` characters.
+    most_chunks = math.ceil(len(text) / (size // 3)) if len(text) > size else 1
+    joints = len(JOINT) * (most_chunks - 1)
+    # One chunk, or chunks that need to shrink by no more than one call achieves, meet the budget.
+    is_last = len(text) <= max(size, room * SHRINK)
     share = (room - joints) / len(text) if is_last else 1 / SHRINK
 
     async def shorten(chunk: str) -> _Part:

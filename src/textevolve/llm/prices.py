@@ -94,11 +94,7 @@ def describe_price_source(endpoint: Endpoint) -> str | None:
         return USER_PRICES
     if endpoint.reports_cost:
         return REPORTED
-    return None if price is None else f"prices of {_package()}"
-
-
-def _package() -> str:
-    return f"genai-prices {version('genai-prices')}"
+    return None if price is None else f"prices of genai-prices {version('genai-prices')}"
 
 
 def _list_of(base_url: str, lists: Mapping[str, str]) -> str | None:

@@ -27,7 +27,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.memory.extraction import MOST_TEXT, CreationSettings, DialoguePoint
-from textevolve.memory.index import Embed, MemoryMatch, MemoryQuery, MemoryStore
+from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
 from textevolve.memory.record import Collection, Vector
 from textevolve.memory.sameness import differ_in_dates, lacks, nearly_same, share_words
 from textevolve.texts.dates import write_date
@@ -371,7 +371,11 @@ async def _find_near(
     )
     closed = {id for draft in done.drafts for id in draft.closes}
     candidates = [
-        NearNote(_show(match), match.memory.origin.trust, match.memory.valid_from)
+        NearNote(
+            NearMemory(match.memory.text, match.memory.id, match.similarity),
+            match.memory.origin.trust,
+            match.memory.valid_from,
+        )
         for match in await ground.store.search(query)
         if match.memory.id not in closed
     ]
@@ -384,10 +388,6 @@ async def _find_near(
     ]
     near.sort(key=lambda note: (-(note.memory.similarity or 0.0), note.memory.text))
     return near[: ground.settings.neighbours]
-
-
-def _show(match: MemoryMatch) -> NearMemory:
-    return NearMemory(match.memory.text, match.memory.id, match.similarity)
 
 
 async def _settle(

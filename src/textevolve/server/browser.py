@@ -107,7 +107,10 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
     if is_here(host):
         return
     name = _name_of(host)
-    if needs_key and name and (name in _server_names(options) or _is_address(name)):
+    names = [known.lower() for known in (*options.allow_host, options.host.strip("[]"))]
+    # DNS cannot redirect a numeric IP address.
+    is_address = ":" in name or name.replace(".", "").isdigit()
+    if needs_key and name and (name in names or is_address):
         return
     message = "the server does not accept this host name"
     advice = (
@@ -182,17 +185,8 @@ def _server_origins(scope: AsgiScope, headers: Mapping[str, bytes]) -> Sequence[
     )
 
 
-def _server_names(options: ServerOptions) -> Sequence[str]:
-    return tuple(name.lower() for name in (*options.allow_host, options.host.strip("[]")))
-
-
 def _name_of(host: str) -> str:
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-def _is_address(name: str) -> bool:
-    """Check whether a host name is a numeric IP address, which DNS cannot redirect."""
-    return ":" in name or name.replace(".", "").isdigit()

@@ -114,7 +114,7 @@ class UsageLimits:
                 429,
                 "insufficient_quota",
                 f"the namespace '{space}' has spent its {budget.allowed:,} tokens of today (UTC)",
-                retry_after=_seconds_of_today(),
+                retry_after=DAY_SECONDS - time.time() % DAY_SECONDS,
             )
 
     def note_tokens(self, caller: Caller, tokens: int, namespace: str = "") -> None:
@@ -201,7 +201,3 @@ def _bucket(buckets: dict[str, Bucket], key: str, allowed: int) -> Bucket:
 def _charged(caller: Caller, namespace: str) -> str:
     bound = caller.namespaces or ()
     return namespace or (next(iter(bound)) if len(bound) == 1 else "")
-
-
-def _seconds_of_today() -> float:
-    return DAY_SECONDS - time.time() % DAY_SECONDS

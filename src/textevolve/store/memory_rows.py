@@ -224,8 +224,10 @@ def read_memory_records(
     ids = {row.collection_id for row in rows}
     rows_named = connection.execute(collection_query.where(collections.c.id.in_(ids)))
     names = {row.id: row.name for row in rows_named}
-    entities, edges = _read_entities(connection, seqs), _read_relations(connection, seqs)
-    replaced = _read_superseded(connection, seqs)
+    entities = _group(_read_listed(connection, _ENTITIES, seqs, "ORDER BY seq, position"))
+    relations = _read_listed(connection, _RELATIONS, seqs, "ORDER BY seq, position")
+    edges = _group((seq, Relation(*edge)) for seq, *edge in relations)
+    replaced = _group(_read_listed(connection, _SUPERSEDED, seqs, "ORDER BY earlier.seq"))
     version = None if scope is None else scope.version
     used = None if scope is None or version is None else _read_uses(connection, seqs, scope.changed)
     records: list[MemoryRecord] = []
@@ -278,33 +280,12 @@ def _read_listed(
     ]
 
 
-def _read_entities(connection: Connection, seqs: list[int]) -> defaultdict[int, list[str]]:
-    return _group(
-        _read_listed(
-            connection,
-            "SELECT seq, name FROM mentions WHERE position IS NOT NULL AND seq IN",
-            seqs,
-            "ORDER BY seq, position",
-        )
-    )
-
-
-def _read_relations(connection: Connection, seqs: list[int]) -> defaultdict[int, list[Relation]]:
-    query = "SELECT seq, subject, predicate, object FROM relations WHERE seq IN"
-    rows = _read_listed(connection, query, seqs, "ORDER BY seq, position")
-    return _group((seq, Relation(*edge)) for seq, *edge in rows)
-
-
-def _read_superseded(connection: Connection, seqs: list[int]) -> defaultdict[str, list[str]]:
-    return _group(
-        _read_listed(
-            connection,
-            "SELECT earlier.superseded_by, earlier.id FROM memories AS later JOIN memories AS"
-            " earlier ON earlier.superseded_by = later.id WHERE later.seq IN",
-            seqs,
-            "ORDER BY earlier.seq",
-        )
-    )
+_ENTITIES = "SELECT seq, name FROM mentions WHERE position IS NOT NULL AND seq IN"
+_RELATIONS = "SELECT seq, subject, predicate, object FROM relations WHERE seq IN"
+_SUPERSEDED = (
+    "SELECT earlier.superseded_by, earlier.id FROM memories AS later"
+    " JOIN memories AS earlier ON earlier.superseded_by = later.id WHERE later.seq IN"
+)
 
 
 def _group(pairs: Iterable[tuple[Any, Any]]) -> defaultdict[Any, list[Any]]:

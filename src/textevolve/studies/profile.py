@@ -127,7 +127,8 @@ def find_row(generated: GeneratedProfile) -> Row:
 def report(spec: ProfileSpec, generated: GeneratedProfile) -> Report:
     title = f"A profile for: {wording.shorten(spec.subject, 120)}"
     if generated.written is None:
-        return Report(title, f"No profile was written: {_reason(generated)}", [])
+        reason = generated.failure.reason if generated.failure is not None else ""
+        return Report(title, f"No profile was written: {reason}", [])
     draft, profile = generated.written.draft, generated.profile
     agents = [(agent.name, agent.role) for agent in draft.agents]
     parts = [(part.name, part.weight, part.meaning, part.reason) for part in draft.components]
@@ -146,10 +147,6 @@ def report(spec: ProfileSpec, generated: GeneratedProfile) -> Report:
         Texts("The profile", [("", generated.text)]),
     ]
     return Report(title, sentence, blocks)
-
-
-def _reason(generated: GeneratedProfile) -> str:
-    return generated.failure.reason if generated.failure is not None else ""
 
 
 def data(_spec: ProfileSpec, generated: GeneratedProfile) -> Mapping[str, Any]:

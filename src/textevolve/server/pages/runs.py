@@ -25,7 +25,6 @@ from textevolve.errors import (
     TextEvolveError,
     public_message,
 )
-from textevolve.evaluation import Case
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Section
@@ -333,14 +332,11 @@ def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()
     long = bool(texts) and all(len(text) >= LEAST_INPUT for text in texts)
     of_case = store.find_calls(run_id, texts[0], MOST_SEARCHED_CALLS) if long else None
     calls = [call for call in of_case or store.page_calls(run_id, after) if call.id > after]
-    inputs_of = {case.id: _telling_text(case.input) for case in _read_cases(store, run_id)}
+    cases = islice(store.iterate_cases(run_id), MOST_NAMED_CASES)
+    inputs_of = {case.id: _telling_text(case.input) for case in cases}
     shown_calls = [_show_call(call, store.read_request(call), inputs_of) for call in calls[:CALLS]]
     following = calls[CALLS - 1].id if len(calls) > CALLS else None
     return CallsPage(shown_calls, bool(of_case), following)
-
-
-def _read_cases(store: Store, run_id: str) -> Iterator[Case]:
-    return islice(store.iterate_cases(run_id), MOST_NAMED_CASES)
 
 
 def _telling_text(text: str) -> str:
