@@ -48,10 +48,11 @@ Made = Literal["written", "revised"]
 class Attempt:
     """One text that a loop generated, and its judgement. `iteration`: its number, from 1. `output`:
     None if none was generated. `evaluation`: the result, or the failure of generating or judging
-    it. `similarity`: to the attempt before, in [0, 1]; None for the first. `notes`: remarks, such
-    as a degenerate output that was requested again. `second`: the outcome of a second judge, whose
-    scores the loop does not use; None without one. `instructions`: the changes that the judge
-    wants. `made`: None in records of early versions."""
+    it. `similarity`: to the latest earlier attempt with a score, or to the input that was refined,
+    in [0, 1]; None for the first. `notes`: remarks, such as a degenerate output that was requested
+    again. `second`: the outcome of a second judge, whose scores the loop does not use; None without
+    one. `instructions`: the changes that the judge wants. `made`: None for refined inputs and in
+    records of early versions."""
 
     iteration: int
     output: str | None
@@ -125,26 +126,28 @@ numbers."""
 
 def text_similarity(one: str, other: str) -> float:
     """Return the share in [0, 1] of the words of two texts that are in the same order in both; 1 if
-    all words are equal."""
+    all words are equal. Case is ignored, and only the first `WORDS_COMPARED` words of each text
+    count."""
     ours, theirs = (text.casefold().split()[:WORDS_COMPARED] for text in (one, other))
     return SequenceMatcher(None, ours, theirs, autojunk=False).ratio()
 
 
 NEAR_COPY = 0.998
-"""The similarity to the attempt before from which an attempt counts as a copy. One word added to
-two hundred is still a change."""
+"""The similarity to the text that it revises from which an attempt counts as a copy. One word added
+to two hundred is still a change."""
 
 SHRUNK, GROWN = 0.1, 10.0
 """The ratios of a revision's length to the length before, below (`SHRUNK`) and above (`GROWN`)
-which it counts as degenerate."""
+which it counts as degenerate; above only if the revision has more than 2,000 characters."""
 
 LONGEST = 100_000
 """The number of characters above which a first attempt counts as degenerate."""
 
 
 def notice_degenerate(output: str, previous: str | None) -> str:
-    """Return the fault of an output that its length and its similarity show; empty if there is
-    none."""
+    """Return the fault of an output that shows without a judge, or an empty text: it is blank,
+    holds a NUL character, is absurdly short or long, or nearly copies `previous`, the text that it
+    revises (None for a first attempt)."""
     if not output.strip():
         return "empty"
     if "\0" in output:
@@ -207,9 +210,9 @@ the prompt."""
 
 
 def reasons_of(evaluation: Evaluation) -> str:
-    """Return a judge's reasons about a candidate, for a model that rewrites its prompt. The
-    requested changes come first; each part has its own limit, so that no part displaces another.
-    For a debate, the arguments of its last round are included, as in LLM_grad."""
+    """Return a judge's reasons about the first candidate, for a model that rewrites its prompt: the
+    feedback as it is, or for a debate its instructions, weaknesses, arguments of the last round,
+    and strengths, in this order. Each part has its own limit, so that no part displaces another."""
     by_candidate: Any = getattr(evaluation, "feedback", None)
     if not (by_candidate and isinstance(by_candidate, tuple)):
         result = evaluation.result[0]
@@ -289,7 +292,8 @@ async def ask_judge(judge: Evaluator, case: Case) -> Evaluation | Failure:
 
 
 def outcome_of(evaluation: Evaluation) -> EvaluationResult | Failure:
-    """Return the outcome for the candidate; a user-defined judge may return none, or no score."""
+    """Return the result of the first candidate; a failure if a user-defined judge returned no
+    result, or no valid score."""
     if not evaluation.result:
         return Failure("failed", "the judge gave no result")
     return check_result(evaluation.result[0])

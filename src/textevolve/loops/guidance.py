@@ -190,7 +190,8 @@ async def propose(
     """Draw candidate answers from the model, each with its own seed; duplicates are dropped.
 
     Raises:
-        CallError: no call succeeded. BudgetError: a limit was reached before all were drawn.
+        CallError: no call gave a usable text. BudgetError: a limit was reached before all were
+            drawn.
     """
 
     async def draw(number: int) -> str | CallError | BudgetError:

@@ -4,7 +4,8 @@ the input, repeatedly.
 Outputs are judged against the user's own input, not against the refined one, so that no refinement
 can win by asking for something easier. The score of an input is the mean over the outputs on which
 it was tuned, which overestimates it. A refined input is therefore accepted only if it is also
-better by a one-sided test on newly drawn outputs of the first and the best input.
+better by a one-sided test on newly drawn outputs of the first and the best input, unless the plan
+draws none (`fresh` is 0).
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Sample:
 
 def mean_score(samples: Sequence[Sample], threshold: float | None) -> EvaluationResult | Failure:
     """Return the mean score of the outputs; a failure if fewer than half have a score, or a limit
-    prevented one from being generated or judged."""
+    prevented one from being generated or judged. An input passes from the mean `threshold` on;
+    None: it never passes."""
     if skipped := find_skipped(samples):
         return skipped
     scores = scores_of(samples)
@@ -99,8 +101,8 @@ def scores_of(samples: Sequence[Sample]) -> list[float]:
 
 
 def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Collect the requested changes without duplicates, in turn from each output, the worst one
-    first."""
+    """Return the requested changes without duplicates, at most `REMARKS_SHOWN`: the first of each
+    output, the worst output first, then the second of each, and so on."""
     scored = sorted((s for s in samples if s.score is not None), key=lambda s: s.score or 0.0)
     turns = zip_longest(*(sample.remarks for sample in scored))
     remarks = [" ".join(remark.split()) for turn in turns for remark in turn if remark is not None]
@@ -241,7 +243,8 @@ class Innovation:
 
     @property
     def improved(self) -> bool:
-        """Tell whether a refined input scored higher on the outputs that it was tuned on."""
+        """Tell whether a refined input scored higher, by `min_gain` or more, on the outputs that it
+        was tuned on than the user's own input."""
         return self.best is not None and self.best.iteration > 1
 
 
@@ -290,7 +293,9 @@ class _Work:
 
 
 async def refine_input(input: str, plan: InnovationPlan, context: InnovationContext) -> Innovation:
-    """Refine `input` as long as the judge scores the model's outputs for it higher.
+    """Refine `input` in rounds until the outputs of refined inputs score no higher, or the
+    threshold or a limit is reached; then draw new outputs that test the best input. A limit raises
+    no error: the result has the status `budget`.
 
     Raises:
         InputError: the input, or the evaluator's set-up, cannot be used.
@@ -498,7 +503,8 @@ async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) ->
 
 
 async def _draw_anew(work: _Work) -> None:
-    """Draw new outputs, on which no input was tuned, for the first and the best input.
+    """Draw new outputs, on which no input was tuned, for the first and the best input; none if no
+    refined input was better or the plan has `fresh` 0.
 
     Raises:
         BudgetError: a limit prevented some from being drawn or judged.

@@ -125,7 +125,8 @@ class Stopping(Frozen):
 
     Converged: the best of the last `convergence_window` scores is less than `min_improvement` above
     the best score before them. Oscillating: the last three scores change direction, their variance
-    is above `oscillation_limit` (None: never), and the last is not a new best.
+    is above `oscillation_limit` (None: never), and the last is not above the best before it by
+    `min_improvement`.
     """
 
     threshold: float = option(
@@ -509,7 +510,8 @@ class _Loop:
             await self._ask_judge(self.context.second_judge, "second")
 
     async def _ask_judge(self, judge: Evaluator, field: str) -> Evaluation | None:
-        """Record the judge's outcome for the output; return its evaluation if there is a score."""
+        """Record the judge's outcome for the output; return the evaluation if there is a score,
+        otherwise None. BudgetError is raised if a limit was reached."""
         case = Case(self.task, (self.draft.output or "",), self.id)
         evaluation = await _attempted(lambda: judge(case))
         if isinstance(evaluation, Failure):

@@ -29,8 +29,8 @@ _RESEMBLANCE = 0.8
 
 
 def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
-    """Return the columns that occur as placeholders in a template, without duplicates, in their
-    order."""
+    """Return the columns that occur as placeholders in a template, without duplicates, in the order
+    of their first occurrence."""
     if not columns:
         return ()
     names = (match[1] or match[2] for match in _pattern(tuple(sorted(columns))).finditer(text))

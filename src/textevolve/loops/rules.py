@@ -87,8 +87,8 @@ class _Rule(BaseModel):
 
 class Length(_Rule):
     """A rule for the length of a text: at least `min` and at most `max` units. Tokens are estimated
-    as characters / 4. Outside the range the score is the ratio of the length and the limit, or of
-    the limit and the length."""
+    as characters / 4. The score is length / `min` if the text is too short, `max` / length if it is
+    too long, otherwise 1."""
 
     kind: Literal["length"]
     unit: Literal["words", "characters", "tokens"] = "words"
@@ -151,7 +151,7 @@ class Pattern(_Rule):
 
 class JsonSchema(_Rule):
     """A rule that the whole text is JSON that matches a schema, which is a mapping (`schema`) or a
-    file."""
+    file (`file`, which is used if both are set)."""
 
     kind: Literal["json_schema"]
     schema_: Annotated[dict[str, Any] | bool, Field(alias="schema")] = True
@@ -222,9 +222,9 @@ class Call(_Rule):
     """A rule that calls a Python function: `module:function`, or `FILE.py:function` next to the
     rules file.
 
-    The function gets the text, and the input if it takes a second argument. It returns whether the
-    rule holds, a score in [0, 1], the requested changes as text (empty if the rule holds), or an
-    `EvaluationResult`.
+    The function gets the text, and the input if it has a second parameter without a default. It
+    returns whether the rule holds, a score in [0, 1], the requested changes as text (empty if the
+    rule holds; otherwise the score is 0), or an `EvaluationResult`.
     """
 
     kind: Literal["call"]
@@ -266,7 +266,8 @@ Rule = Annotated[
 
 @lru_cache(maxsize=256)
 def _takes(function: Callable[..., object]) -> int:
-    """Return how many of the two arguments, text and input, a function takes."""
+    """Return how many of the two arguments, text and input, a function gets: 2 only if it requires
+    a second one, since a default stays in place."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -334,7 +335,7 @@ class Rules:
         return tuple(self.judge(text, case.input) for text in case.candidates)
 
     def judge(self, text: str, input: str = "") -> EvaluationResult | Failure:
-        """Judge one text; the failure of a rule that could not be applied is a failure."""
+        """Judge one text; if a rule cannot be applied, the whole result is a failure."""
         subject = RuleSubject(text, input)
         findings: list[RuleFinding] = []
         for name, rule in zip(self.file.names, self.file.rules, strict=True):
@@ -372,9 +373,9 @@ class Hybrid:
     """A judge that applies rules first, and calls another judge for the candidates that pass every
     gate.
 
-    score = rules_weight x rules + (1 - rules_weight) x judge. The judge is not called for a
-    candidate that fails a gate: its score is the rules' part alone, which is less than that of the
-    same text with its gates fulfilled.
+    score = rules_weight x rules + (1 - rules_weight) x judge; passed = both pass; a failure of
+    either is a failure. The judge is not called for a candidate that fails a gate: its score is the
+    rules' part alone, which is less than that of the same text with its gates fulfilled.
     """
 
     rules: Rules

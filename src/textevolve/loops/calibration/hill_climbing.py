@@ -51,8 +51,9 @@ tried."""
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A proposed new template. `new`: its text, or the failure to write one. `part`: the name of
-    the changed template in a program. `shown`: the rows that the writing model saw. `demos`: the
-    ids of the rows that are demonstrations in it."""
+    the changed template in a program. `shown`: the numbers of the rows that the gate tries first:
+    those that the writing model saw, or, for new demonstrations, rows on which the parent failed.
+    `demos`: the ids of the rows that are demonstrations in it."""
 
     new: Rewritten | Failure
     part: str = PROMPT
@@ -61,9 +62,9 @@ class Proposal:
 
 
 async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Proposal]:
-    """Propose templates that a model rewrites by failures of the parent, each time by others, as
-    many as fit into a prompt. A single template takes one call, a program with several templates
-    two."""
+    """Propose `width` templates that a model rewrites after seeing failures of the parent. Each
+    rewrite is shown its own random choice of failed rows, as many as fit into a prompt. A single
+    template takes one call, a program with several templates two."""
     work: list[Callable[[], Awaitable[Rewritten]]] = []
     names = search.nodes[parent].templates.names
     drawn: list[tuple[str, tuple[int, ...]]] = []
@@ -167,8 +168,8 @@ async def remove(search: TemplateSearch, parent: int, width: int) -> list[Propos
 
 def list_removals(search: TemplateSearch, parent: int) -> Iterator[Proposal]:
     """Yield versions of the parent's templates without some demonstrations, or without a sentence
-    or line that the original does not have, the longest first. Text that helped another template is
-    not removed again."""
+    or line that the original does not have, the longest first. A removal is not proposed again if
+    it was tried before and is not part of how the parent came about."""
     nodes, demos = search.nodes, demos_of(search, parent)
     lineage = {parent}
     while (ahead := nodes[min(lineage)].parent) is not None:
@@ -234,8 +235,9 @@ needs, but at least `FEWEST_ROWS`, and at least the share `LEAST_RESERVE` of the
 EQUAL = 1e-9
 """The largest difference of scores that counts as equal."""
 ABLATION_SHARE = 0.1
-"""The share of the outputs that is reserved for the ablation, rounded down to whole removals, each
-tried on all rows in play. A small budget therefore has no ablation."""
+"""The share of the outputs that is reserved for the ablation (the final removal of additions that
+do not help), rounded down to whole removals, each tried on all rows in play. A small budget
+therefore has no ablation."""
 
 
 @dataclass
@@ -245,10 +247,11 @@ class Climb:
 
     `operators`: the names of those that propose templates. `rows`: the number of rows of a race.
     `gate`: the number of rows of a gate. `width`: the number of templates proposed at once. `held`:
-    the number of outputs reserved for the ablation. `idle`: the number of steps without a better
-    template. `equals`: for each operator a longer template that is as good as the leader, from
-    which the operator continues, since two changes may help together and not alone. While no
-    template scores above 0, an operator continues only from its own.
+    the number of outputs reserved for the ablation. `idle`: the number of proposals since the last
+    one that became the leader or one of the `equals`. `equals`: for each operator a longer template
+    that is as good as the leader, from which the operator continues, since two changes may help
+    together and not alone. While no template scores above 0, an operator continues only from its
+    own.
     """
 
     search: TemplateSearch
@@ -267,8 +270,9 @@ class Climb:
 
 
 async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReason:
-    """Search until its share of the budget is used, no faults are left, or no new template was
-    better for long.
+    """Search until the search's share of the budget is used, the leader has no faults left, or no
+    new template was better for long; then remove additions that do not help. Return the reason for
+    the end.
 
     Raises:
         InputError: no operator can do anything here. BudgetError: a limit was reached.
@@ -300,7 +304,8 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
 
 async def go_on(climb: Climb) -> StopReason:
     """Repeat search steps until the search's share of the budget is used, the leader has no failed
-    rows left, or too many steps in a row brought no better template."""
+    rows left, or too many proposals in a row brought no better template; return the reason for the
+    end."""
     search = climb.search
     patience = search.plan.patience * search.plan.successors * len(climb.operators)
     while climb.idle < patience:
@@ -389,8 +394,9 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
 async def pass_gate(
     climb: Climb, parent: int, proposal_rows: dict[int, tuple[int, ...]]
 ) -> list[int]:
-    """Return the templates that are better than the parent on a few rows, the best first. One that
-    is equal is tried on as many rows again, and passes if it is at least equal."""
+    """Return the numbers of the templates that are better than the parent on a few rows, the best
+    first. A template that is equal is tried on as many rows again, and passes if it is at least
+    equal over all of them. `proposal_rows`: the rows to try first, by the template's number."""
     search, size = climb.search, climb.gate
     rows = {
         node: gate_rows(climb, parent, node, rows_read) for node, rows_read in proposal_rows.items()
@@ -406,7 +412,8 @@ async def pass_gate(
 
 def gate_rows(climb: Climb, parent: int, node: int, rows_read: Sequence[int]) -> list[int]:
     """Choose the rows for a gate, twice as many as it needs. Most in each half are rows that the
-    parent failed on, first those that the template was written from; the others show losses."""
+    parent failed on, first those that the template was written from (`rows_read`); the others, on
+    which the parent did not fail, show losses."""
     search, size = climb.search, climb.gate
     usable, faults = search.in_play(parent, node), search.faults(parent)
     bad = list(dict.fromkeys(row for row in (*rows_read, *faults) if row in usable))

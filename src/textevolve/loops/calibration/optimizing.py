@@ -72,7 +72,8 @@ async def climb(search: TemplateSearch) -> StopReason:
 
 
 async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
-    """Try every template in the beam on a few rows."""
+    """Try every template in the beam on a few rows; return the outcomes by the template's
+    number."""
     plan, training = search.plan, search.material.training
     pairs: list[tuple[int, Example]] = []
     for parent in search.beam:
@@ -204,7 +205,7 @@ def set_aside(search: TemplateSearch) -> None:
     """Reserve the part of the budget that the decision needs.
 
     Raises:
-        InputError: nothing would be left.
+        InputError: the budget is too small for the shortest search and a decision.
     """
     plan, material, spending = search.plan, search.material, search.spending
     limit = spending.limit
@@ -256,7 +257,8 @@ async def decide_search(search: TemplateSearch, calls: float, calls_an_output: f
     beam, first choose the leader in finals.
 
     `calls`: the calls left in the budget, which is never exceeded: if they are not enough, fewer
-    held-out rows are tried, and none if they are too few for a significant gain.
+    held-out rows are tried, and none if they are too few for a significant gain. `calls_an_output`:
+    the calls that one output takes, with those of its judges.
 
     Raises:
         BudgetError: a limit prevented some trials; the results of earlier looks are kept.
@@ -290,7 +292,9 @@ async def hold_finals(search: TemplateSearch, size: int) -> None:
 
 async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
     """Compare the leader and the original on held-out rows in up to two looks (interim analyses):
-    stop as soon as the gain is significant, or if half of the rows show no gain."""
+    stop as soon as the gain is significant, or if half of the rows show no gain. The second judge,
+    if there is one, then judges the same outputs. The gains by the two judges are stored in
+    `search`."""
     blocks, outcomes = cut_looks(rows), list[tuple[TrialOutcome, TrialOutcome]]()
     for number in range(1, len(blocks) + 1):
         block = blocks[number - 1]
@@ -328,7 +332,8 @@ def _weigh(
     blocks: Sequence[Sequence[Example]],
     number: int,
 ) -> Gain:
-    """Compute the gain after the first `number` looks."""
+    """Compute the gain of `ours` over `theirs` after the first `number` looks. `blocks`: the rows
+    of all planned looks."""
     scores = iter(zip(ours, theirs, strict=True))
     sums = [list(_sum_groups(block, scores)) for block in blocks[:number]]
     levels = [ALPHA] if len(blocks) == 1 else [FIRST_LOOK, ALPHA]
@@ -340,7 +345,8 @@ def _weigh(
 
 
 def _sum_groups(rows: Sequence[Example], scores: Iterator[tuple[float, float]]) -> Iterator[float]:
-    """Yield the sum of the score differences in each group, over the rows that have both scores."""
+    """Yield the sum of the score differences (first score less second) in each group, over the rows
+    that have both scores."""
     placed = [(hash_group(example), next(scores)) for example in rows]
     for _, pairs in groupby(placed, lambda pair: pair[0]):
         gaps = [ours - theirs for _, (ours, theirs) in pairs if not math.isnan(ours - theirs)]

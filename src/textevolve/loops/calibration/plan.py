@@ -116,7 +116,8 @@ with NaN for a missing score. The caller of the search passes it, and so chooses
 test."""
 
 StrategyName = Literal["auto", "reflect", "demos", "protegi"]
-"""The strategy of a search: see `CalibrationPlan`."""
+"""The strategy of a search: rewrites after failures (`reflect`), labelled rows as examples
+(`demos`), both (`auto`), or beam search (`protegi`)."""
 PROTEGI = "Beam search (strategy protegi)"
 """The heading of the options of beam search."""
 
@@ -278,8 +279,8 @@ class Gain:
 
     @property
     def covers_less(self) -> bool:
-        """Return whether fewer rows have a score than before: the missing ones might be the bad
-        ones."""
+        """Return whether fewer rows have a score under the first template than under the second:
+        the missing ones might be the bad ones."""
         return self.first_scored < self.second_scored
 
     @property
@@ -300,13 +301,14 @@ class Gain:
 class CalibrationResult(Result):
     """The tree of templates, and the outcome of a search.
 
-    `nodes`: the tree. `beam`: the numbers of the last beam. `leader`: the number of the best
-    template on the training rows. `gain`: of the leader over the original on the validation rows;
-    `second`: of the same outputs by the second judge; None if they were not compared. `rows`: the
-    numbers of training and of validation rows. `tried`: the number of trials of a template on a
-    row; `failed`: of those without a score. `seconds`: the time of this process; earlier processes
-    of a resumed run do not count. `perfect`: the number of training rows if the original scores 1
-    on all rows tried, so that nothing was searched for; otherwise 0.
+    `nodes`: the tree. `names`: the placeholders. `beam`: the numbers of the templates in the last
+    beam. `leader`: the number of the best template on the training rows. `gain`: of the leader over
+    the original on the validation rows; `second`: of the same outputs by the second judge; None if
+    they were not compared. `rows`: the numbers of training and of validation rows. `tried`: the
+    number of trials of a template on a row; `failed`: of those without a score. `seconds`: the time
+    of this process; earlier processes of a resumed run do not count. `perfect`: the number of
+    training rows if the original scores 1 on all rows tried, so that nothing was searched for;
+    otherwise 0.
     """
 
     nodes: tuple[Node, ...]

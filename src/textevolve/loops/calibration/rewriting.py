@@ -277,8 +277,8 @@ def characters_shown(context: int) -> int:
 
 
 def fit_outcomes(outcomes: Sequence[TrialOutcome], limit: int) -> list[TrialOutcome]:
-    """Return as many of the first outcomes as fit into an editor's prompt, at least one. `limit`:
-    the most characters of outcomes in the prompt."""
+    """Return as many of the first outcomes as fit into an editor's prompt, at least one and at most
+    `MOST_SHOWN`. `limit`: the most characters of outcomes in the prompt."""
     room = _text_room(outcomes[:FEWEST_SHOWN], limit)
     sizes = accumulate(_count_characters(outcome, room) for outcome in outcomes[:MOST_SHOWN])
     return list(outcomes[: max(1, sum(size <= limit for size in sizes))])
@@ -471,7 +471,8 @@ def _example() -> tuple[Message, Message]:
 
 def append_instructions(template: str, failed: Rewritten, rules: RewritingRules) -> Rewritten:
     """Append the instructions to a template whose rewrite failed, since small models can often name
-    a fault without being able to rewrite the template."""
+    a fault without being able to rewrite the template. If the result has a fault too, return
+    `failed` unchanged."""
     plain = [text.translate(_NO_BRACES) for text in failed.instructions]
     text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
     if template_fault(text, "", rules):
@@ -484,8 +485,8 @@ def append_instructions(template: str, failed: Rewritten, rules: RewritingRules)
 
 
 def read_template(answer: str, nonce: str, parent: str) -> str:
-    """Extract the template from an answer, without a code block, marks, or our own words around
-    it."""
+    """Extract the template from an answer, without a code block around it, the marks of fences, or
+    a sentence of the prompt that the model repeated."""
     mark = re.compile(rf"\[\[/?{re.escape(nonce)}[^\]\n]*\]\]")
     lines = list[str]()
     for line in answer.replace("\u2060", "" if "\u2060" not in parent else "\u2060").splitlines():
@@ -541,8 +542,8 @@ def show_demo(example: Example) -> str:
 
 
 def can_show(example: Example, rules: RewritingRules) -> bool:
-    """Return whether the row has a label, and no part of the row would be read as a placeholder or
-    a mark."""
+    """Return whether a row can be a demonstration: it has a label, its text has at most
+    `LONGEST_DEMO` characters, and no part of it would be read as a placeholder or a mark."""
     if example.label is None or not str(example.label).strip():
         return False
     text = show_demo(example)

@@ -67,7 +67,8 @@ class Example:
 
     @property
     def known(self) -> Mapping[str, Any]:
-        """Return the original row if it is stored, otherwise its known values."""
+        """Return all columns of the row if they are stored, otherwise the values of its
+        placeholders."""
         return self.values if self.row is None else self.row
 
 
@@ -249,7 +250,8 @@ def share_held_out(rows: int) -> float:
 
 
 def hash_group(example: Example) -> str:
-    """Return a hash that is equal for examples that must stay on the same side."""
+    """Return a hash of an example's values that ignores case and white space; examples with the
+    same hash stay on the same side of the split."""
     plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}
     data = json.dumps(plain, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
