@@ -11,11 +11,13 @@ import random
 from typing import Literal
 
 CandidateOrder = Literal["fixed", "balanced", "swap"]
-"""How the positions of the candidates change between turns; see `place_candidates`."""
+"""How the positions of the candidates change between turns: not at all (`fixed`), by rotation
+(`balanced`), or not, but each turn is asked a second time in reverse order (`swap`)."""
 
 
 def draw_labels(candidates: int, generator: random.Random) -> tuple[int, ...]:
-    """Draw the label, from 1 on, of each candidate."""
+    """Draw the label, from 1 on, of each candidate; return the labels in the case's order of
+    candidates."""
     labels = list(range(1, candidates + 1))
     generator.shuffle(labels)
     return tuple(labels)

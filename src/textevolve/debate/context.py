@@ -46,15 +46,15 @@ def prompt(name: str) -> Template:
 
 
 def prompts_version(*, decides: bool = False) -> dict[str, str]:
-    """Return the version of each prompt that a debate uses; a run with other versions is another
-    run. `decides`: with the prompts of the readout `decide`. `memory_prompts` has those that show
-    memories."""
+    """Return the version of each prompt that a debate uses by the prompt's name, except those that
+    show memories (`memory_prompts`); a run with other versions is another run. `decides`: include
+    the prompts of the readout `decide`."""
     left_out = ("memory",) if decides else ("memory", "decide")
     return {name: prompt(name).version for name in _VARIABLES if not name.startswith(left_out)}
 
 
 def memory_prompts() -> dict[str, str]:
-    """Return the versions of the prompts that show an agent's memories."""
+    """Return the versions of the prompts that show an agent's memories by the prompts' names."""
     return {name: prompt(name).version for name in _VARIABLES if name.startswith("memory")}
 
 
@@ -81,7 +81,8 @@ class DebateContext:
     shown: dict[tuple[int, ...], str] = empty_default(dict)
 
     def decider_of(self, speaker: Agent) -> Model:
-        """Return the model that fills an agent's scores with the readout `decide`."""
+        """Return the model that fills an agent's scores with the readout `decide`: the profile's
+        `decider`, or the agent's own."""
         decider = self.profile.decider or speaker.model
         same = decider == speaker.model
         return self.model_of(speaker if same else speaker.model_copy(update={"model": decider}))

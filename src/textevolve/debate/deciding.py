@@ -82,8 +82,9 @@ length."""
 
 
 def keep_words(text: str, most: int | None) -> str:
-    """Cut a text to at most `most` words: after a full sentence, if one ends beyond the first
-    third."""
+    """Cut a text to at most `most` words (None: no limit): after a full sentence, if one ends
+    beyond the first third. A text as long as the limit in characters also loses its last word,
+    which the server may have cut."""
     words = text.split()
     limit = None if most is None else CHARACTERS_A_WORD * most
     if most is None or limit is None or (len(words) <= most and len(text) < limit):
@@ -220,7 +221,8 @@ def probe_score(log_odds: float) -> float:
 
 
 ScoreMatrix = tuple[tuple[float, ...], ...]
-"""Scores, with a row for each candidate, in the case's order, and a column for each component."""
+"""Scores or log-odds, with a row for each candidate, in the case's order, and a column for each
+component."""
 
 
 async def probe_after(

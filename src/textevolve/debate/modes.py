@@ -7,6 +7,9 @@ from __future__ import annotations
 from typing import Literal
 
 Aggregation = Literal["mean", "median", "trimmed"]
-"""How the scores of all turns become one score; see `tensor.normalise`."""
+"""How the scores of all turns become one score: by their mean, their median, or their mean without
+the fifth at each end (`trimmed`)."""
 ConvergenceMode = Literal["agents", "pooled"]
-"""How the agents' disagreement is measured; see `tensor.disagreement`."""
+"""How the agents' disagreement in a round is measured: by the largest coefficient of variation (CV)
+over agents of any candidate's weighted score (`agents`), or by one CV over all scores
+(`pooled`)."""

@@ -44,7 +44,10 @@ Protocol = Literal[
     "simultaneous-summary",
     "independent",
 ]
-"""What a turn of a debate sees, and which turns run concurrently; see `debate.protocol`."""
+"""What a turn of a debate sees: all earlier turns (`sequential`), nothing in round 1 and then all
+earlier turns (`blind-first`, and `escalation`, which ends after round 1 if its winner is certain),
+the completed rounds (`simultaneous`), a summary of them (`simultaneous-summary`), or nothing
+(`independent`). Turns that do not see each other run concurrently."""
 STORED_READOUTS = {
     "verbalized": "stated",
     "logprob-weighted": "expected",
@@ -70,8 +73,8 @@ Readout = Annotated[
     BeforeValidator(_read_readout),
     PlainSerializer(_store_readout, return_type=str, when_used="json"),
 ]
-"""The way to obtain scores from a model; see `debate.deciding`. `auto` selects one by the
-models."""
+"""The way to obtain scores from a model, as `debate.deciding` explains. `auto` selects `pointwise`
+if all models are local, otherwise `verbalized`."""
 Selection = Literal["argmax", "sample"]
 """How a candidate is chosen: the one with the highest score, or a random one by the
 probabilities."""
@@ -381,7 +384,8 @@ class Profile(_Frozen):
 
 
 def override(profile: Profile, parameters: Mapping[str, Any]) -> Profile:
-    """Return the profile with some of its fields replaced.
+    """Return the profile with some of its fields replaced. New components without new weights also
+    drop the old weights.
 
     Raises:
         InputError: an unknown parameter, or a value out of range.
@@ -427,7 +431,8 @@ def load_profile(name: str | Path) -> Profile:
 
 
 def parse_profile(text: str, source: str, name: str = "custom") -> Profile:
-    """Parse a profile from YAML text; `source` names the text in errors."""
+    """Parse a profile from YAML text. `source` names the text in errors; `name` is the profile's
+    name if the text has none."""
     node, data = parse_yaml(text, f"profile {source}")
     if not isinstance(data, dict):
         raise InputError(f"profile {source}:1: must be a mapping with at least 'agents'")

@@ -207,8 +207,8 @@ class _Table:
             self.spoken.append((turn.round, quote_turn(self.context, turn)))
 
     def _window(self, r: int) -> tuple[str, ...]:
-        """Return the turns that round r may see: those of rounds q with r - l <= q, including the
-        current round."""
+        """Return the texts of the turns that round r may see: those of rounds q with r - l <= q (l:
+        the profile's `history_rounds`; None: all), including the current round."""
         window = self.context.profile.history_rounds
         start = 0 if window is None else r - window
         return tuple(text for q, text in self.spoken if q >= start)

@@ -43,8 +43,9 @@ certain, the budget was spent, or no agent answered."""
 
 
 def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | None:
-    """Compute the certainty of one round's scores, of shape (agents, candidates, components); see
-    `DebateResult.certainty`. None if too few agents gave scores to represent all.
+    """Compute the certainty of one round's scores, of shape (agents, candidates, components): the
+    probability in [0, 1] that the round's winner is the best. None if too few agents gave scores to
+    represent all.
 
     The same scores, seed and nonce give the same number. A single candidate is compared with an
     imaginary one whose scores all equal the passing threshold.
@@ -168,7 +169,8 @@ class Swing:
 @dataclass(frozen=True, slots=True)
 class Feedback:
     """The agents' remarks on one candidate, each with its speaker, the latest round first.
-    `weakest_component`: the component with the lowest score; None without scores."""
+    `weakest_component`: the component with the lowest mean score among those with a weight above 0,
+    as a text with that score; None without scores."""
 
     strengths: tuple[str, ...]
     weaknesses: tuple[str, ...]
@@ -260,7 +262,8 @@ class DebateResult(Shown):
 
     @property
     def probabilities(self) -> Array:
-        """Return each candidate's probability s_phi, shape (candidates,); they sum to 1."""
+        """Return each candidate's probability s_phi, shape (candidates,); they sum to 1, NaN for a
+        candidate without scores."""
         return arithmetic.softmax(self.scores, self.profile.temperature)
 
     @property
@@ -401,8 +404,9 @@ class DebateResult(Shown):
 
     def rescore(self, **parameters: Any) -> DebateResult:
         """Score the same turns again with other `weights`, `temperature`, `aggregation`, `select`,
-        `threshold`, `convergence` or `escalate_below`. Rounds after the one that now ends the
-        debate are left out; rounds that did not run cannot be added."""
+        `threshold`, `seed`, `convergence`, `convergence_mode` or `escalate_below`; any other
+        parameter raises InputError. Rounds after the one that now ends the debate are left out;
+        rounds that did not run cannot be added."""
         allowed = {
             *("weights", "temperature", "aggregation", "select", "threshold", "seed"),
             *("convergence", "convergence_mode", "escalate_below"),

@@ -309,7 +309,8 @@ def _average(first_turn: Turn, other: Turn) -> Turn:
 
 
 def quote_turn(context: DebateContext, turn: Turn) -> str:
-    """Return a turn as the other agents see it in their history."""
+    """Return a turn, with its scores, as later turns see it in their history; empty if it has no
+    scores."""
     name = context.profile.agents[turn.agent].name
     if turn.scores is None:
         return ""
@@ -331,8 +332,8 @@ def _quote(context: DebateContext, round: int, name: str, argument: str, scores:
 async def sum_up(
     context: DebateContext, history: Sequence[str], round: int
 ) -> tuple[str | None, Usage, Failure | None]:
-    """Ask the first agent's model for a neutral summary of the debate so far, fenced for the
-    history."""
+    """Ask the first agent's model for a neutral summary of the debate so far. Return the summary
+    (None if the call failed), the usage, and the failure (None without one)."""
     context.listener(StepStarted(context.case.id, "summary", {"round": round}))
     meter = UsageMeter(context.model_of(context.profile.agents[0]))
     order = place_candidates(0, context.labels, "fixed")
