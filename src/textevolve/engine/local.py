@@ -42,8 +42,8 @@ async def stream(
     ordered: bool = True,
     ahead: int = 4,
 ) -> AsyncGenerator[R]:
-    """Yield the results of `work` on each of the items, at most `limit` in flight (which may
-    change); items are read lazily.
+    """Yield the results of `work` on each of the items, at most `limit` in flight; items are read
+    lazily. If `limit` is a function, it is called again whenever more work can start.
 
     `ordered` keeps the items' order: then at most `ahead` x `limit` results wait for a slow one
     before them, so memory stays flat over any number of items. Otherwise results come as they

@@ -313,8 +313,8 @@ def _unreached(address: str, reason: str) -> SettingsError:
 
 
 BATCH = 100
-"""The most items that wait at a worker in addition to those in progress; by default as many as it
-processes at once."""
+"""The most items that wait at a worker in addition to those in progress. A worker that processes
+fewer at once has only that many waiting."""
 LOOK_SECONDS = 1.0
 """The seconds between two checks of the cluster's nodes, and of the news for workers."""
 OPEN_SECONDS, END_SECONDS = 300.0, 10.0
@@ -333,7 +333,7 @@ class Crew:
         at_once: How many items a worker processes at a time.
         answer: Answers a question of a worker; its first argument is the worker's name.
         hear: Receives the news of a worker; its first argument is the worker's name.
-        lost: Is called with the name of a worker that died.
+        lost: Is called with the name of a worker that died or was ended.
         notice: Returns the news for all workers, which are sent when they have changed.
     """
 
@@ -353,7 +353,8 @@ async def spread(items: Iterable[Any], crew: Crew, *, ordered: bool = True) -> A
     running afterwards. The process must have joined a cluster.
 
     Raises:
-        ClusterError: workers die, one after the other, or there are no nodes to work on.
+        ClusterError: `MOST_LOSSES` workers died in a row, or no node had a processor for
+            `START_SECONDS`.
     """
     driver = _Driver(crew)
     watching = asyncio.ensure_future(driver.watch())
@@ -492,7 +493,7 @@ async def _receive(actor: Any, line: Line) -> None:
 
 
 def _find_nodes() -> Mapping[str, str]:
-    """Return the names of the hosts that have a processor, by the ids of their nodes."""
+    """Return the host names of the running nodes that have a processor, by the ids of the nodes."""
     return {
         node["NodeID"]: str(node["NodeManagerHostname"] or node["NodeManagerAddress"])
         for node in loaded().nodes()

@@ -159,7 +159,8 @@ def _take_items(
     is_closed: Callable[[], bool],
 ) -> Generator[T]:
     """Yield the items of an async generator. `start` creates the generator, with the first step;
-    `wait` runs a coroutine and waits for its result."""
+    `wait` runs a coroutine and waits for its result; `is_closed` tells whether the event loop has
+    gone, so that the generator cannot be closed at the end."""
     stepping = asyncio.Lock()
     started: list[AsyncGenerator[T]] = []
 
@@ -250,7 +251,8 @@ class KeptOpen(Generic[T]):
         """Do the same as `do`, but block until the result is there; an interrupt cancels the work.
 
         Raises:
-            InputError: the resource is closed.
+            InputError: the resource was closed before the call.
+            CancelledError: the resource was closed during the work.
         """
         loop, begun = self._begin(work)
         return loop.wait_for(begun)

@@ -69,8 +69,8 @@ class Answer:
     events: tuple[bytes, ...] = ()
 
     def sent(self) -> list[bytes]:
-        """Return the packets of a stream that are sent: half of them if the transport
-        fails midway."""
+        """Return the packets of a stream that are sent: only the first half if the transport fails
+        midway."""
         packets = list(self.events) if self.packets is None else self.packets(list(self.events))
         bad = self.transport in ("cut", "reset", "stall")
         return packets[: len(packets) // 2] if bad else packets
@@ -142,7 +142,8 @@ def _image_tokens(content: object) -> int:
 
 
 def _words(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the words among which the last message lets the model choose."""
+    """Return the words among which the end of the last message lets the model choose; Yes and No if
+    it names none."""
     messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
     end = content_text(messages[-1].get("content"))[-120:] if messages else ""
     if match := _LABELS.search(end):
@@ -154,7 +155,9 @@ def _words(body: Mapping[str, Any]) -> tuple[str, ...]:
 def _text(
     body: Mapping[str, Any], rng: Random, answer: Answer, words: tuple[str, ...]
 ) -> tuple[str, str, float | None]:
-    """Return the answer's text, its finish reason, and P(yes) if it answers a yes / no question."""
+    """Return the answer's text, its finish reason, and the probability of the first of `words` if
+    the answer is one of them. The probability is None for other answers, and if `alter` changes the
+    text."""
     one_token = 1 in (body.get("max_tokens"), body.get("max_completion_tokens"))
     yes: float | None = None
     finish_reason = "stop"
@@ -213,8 +216,9 @@ def _with_alternatives(
 
 
 def _choice(text: str, yes: float, top_count: int, words: tuple[str, ...]) -> dict[str, Any]:
-    """Return the log-probabilities of a one-token answer: P(yes) is split over the spellings of the
-    word, and 2 % go to another word."""
+    """Return the log-probabilities of a one-token answer. The first of `words` has the probability
+    `yes`, and the others share the rest. Each share is split over three spellings of its word, and
+    2 % of the whole go to the word Maybe."""
     other_probabilities = [(1 - yes) / (len(words) - 1)] * (len(words) - 1)
     shares = [
         (variant, 0.98 * probability * share)
@@ -239,7 +243,8 @@ def _forced(text: str, rng: Random) -> list[dict[str, Any]]:
 
 
 def _tokens(text: str, top_count: int, rng: Random) -> list[dict[str, Any]]:
-    """Split the text into tokens; a number is one token with other numbers as alternatives."""
+    """Return the log-probabilities of the tokens of a text; a number is one token with other
+    numbers as alternatives."""
     tokens: list[dict[str, Any]] = []
     for token in _TOKEN.findall(text):
         if token.isdecimal() and token.isascii():
@@ -388,7 +393,9 @@ CHUNK = 7
 
 
 def drawn_calls(body: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], ...]:
-    """Draw the call that a request demands: of the function that is named, or the first."""
+    """Return the name and the random arguments of the tool call that a request demands: a call of
+    the function that `tool_choice` names, or else of the first one. Return nothing if the request
+    leaves calls to the model or forbids them."""
     choice: Any = body.get("tool_choice")
     if choice in (None, "auto", "none"):
         return ()

@@ -83,8 +83,8 @@ class ScriptedBatches:
     Attributes:
         seconds: The duration of a job.
         faults: Returns the fault for a job's number.
-        most: The most requests that may wait; more are rejected because of a full queue; None: no
-            limit.
+        most: The most requests that one job may have; a job with more is rejected as if the queue
+            were full; None: no limit.
         files: The content of each file by its id.
         uploads: The number of uploaded files.
         submissions: The number of created jobs.
@@ -194,7 +194,8 @@ class ScriptedBatches:
 def _answer_lines(
     lines: list[dict[str, Any]], fault: BatchFault | None, ask: AnswerLine
 ) -> tuple[list[bytes], list[bytes]]:
-    """Return the results of the lines that have one, and the errors of the others."""
+    """Return the results of the lines that are answered, and the errors of the others. Lines that
+    `LOST_LINES` drops are in neither list."""
     good, bad = list[bytes](), list[bytes]()
     for number, line in enumerate(lines):
         key, third = line["custom_id"], number % 3 == 0

@@ -1,7 +1,7 @@
 """The scripted server: HTTP/1.1 on loopback, on the current event loop or in a thread.
 
-It answers `/v1/chat/completions`, streamed on request, `/v1/embeddings`,
-`/v1/models`, its own `/stats`, and `/v1/systemone` and `/v1/decisions` if these are enabled.
+It answers `/v1/chat/completions`, streamed on request, `/v1/embeddings`, `/v1/models` and its own
+`/stats`; and if they are enabled, `/v1/systemone`, `/v1/decisions`, `/tokenize` and the batch API.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class ScriptedServer:
 
     Args:
         latency: The seconds before each answer.
-        capacity: The number of chat requests in flight above which the answer is a 429.
+        capacity: The number of chat and decision requests in flight above which the answer is a
+            429.
         key: The required bearer token; requests without it are answered with 401.
         keep: The number of latest requests that `requests` holds.
         wires: The decision protocols that it has: `systemone`, `decisions`; by default none, like
@@ -116,8 +117,8 @@ class ScriptedServer:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def stats(self) -> dict[str, int]:
-        """Return the number of calls, of distinct calls, and the most calls that were in flight at
-        once."""
+        """Return the number of calls (`calls`), of calls with different bodies (`distinct`), and
+        the most requests that were in flight at once (`most_in_flight`)."""
         return {
             "calls": self.calls,
             "distinct": len(self.seen),
@@ -204,7 +205,9 @@ class ScriptedServer:
         body: bytes,
         make: Writer,
     ) -> Answer:
-        """Return the script's answer, completed by `make`."""
+        """Return the script's answer, or the default one if the script has none. `make` writes its
+        body, unless the script set the body. Above the `capacity` the script is not called, and the
+        answer is a 429."""
         seed = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
         self.calls += 1
         self.seen[seed] = self.seen.get(seed, 0) + 1
@@ -223,7 +226,8 @@ class ScriptedServer:
 
 
 def _embeddings(request: Mapping[str, Any], dimension: int) -> Answer:
-    """Return random unit vectors that depend only on the texts."""
+    """Return the answer to a request for embeddings: a random unit vector for each text, which
+    depends only on the text."""
     inputs: Any = request.get("input", [])
     texts: list[str] = [inputs] if isinstance(inputs, str) else list(inputs)
     data: list[dict[str, Any]] = []
@@ -237,8 +241,8 @@ def _embeddings(request: Mapping[str, Any], dimension: int) -> Answer:
 class ScriptedConnection(asyncio.Protocol):
     """The connection of one client: it answers the HTTP/1.1 requests one after the other.
 
-    An answer that is sent whole and at once needs no task: every test and benchmark would pay for
-    it.
+    An answer that is sent whole and without a delay is written directly: an asyncio task for each
+    answer would make every test and benchmark slower.
     """
 
     transport: asyncio.Transport

@@ -23,15 +23,16 @@ def _words(text: str | None) -> list[str]:
 
 
 def as_stream(answer: Answer, request: Mapping[str, Any]) -> Answer:
-    """Convert an answer into a stream of events, if its body is a completion."""
+    """Convert an answer into a stream of events; return errors and answers without a body
+    unchanged."""
     if answer.status != 200 or answer.body is None:
         return answer
     return replace(answer, events=tuple(_events(json.loads(answer.body), request)))
 
 
 def _events(body: dict[str, Any], request: Mapping[str, Any]) -> Iterable[bytes]:
-    """Yield the events of a streamed chat completion: the role, the text, the finish reason, the
-    usage, and the end mark."""
+    """Yield the events of a streamed chat completion: the role, reasoning, a refusal, the text,
+    tool calls, the finish reason, the usage if the request asks for it, and the end mark."""
     (choice,) = body["choices"]
     message, logprobs = choice["message"], choice.get("logprobs")
     head = {k: body[k] for k in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
@@ -84,7 +85,8 @@ def dialect_of(path: str, spoken: Sequence[str]) -> Wire | None:
 
 
 def decision(dialect: Wire, request: Mapping[str, Any]) -> bytes:
-    """Return the body of an answer to decision questions, with the answers at its end."""
+    """Return the body of a response to decision questions. Its last field, `answers`, is an object
+    by the names of the questions in the protocol `systemone`, and a list in `decisions`."""
     state = request.get("state" if dialect == "systemone" else "input")
     questions = [_read(dialect, name, question) for name, question in _questions(request)]
     answers: Any = [_answer(dialect, q, _probabilities(state, q)) for q in questions]
