@@ -195,7 +195,8 @@ class MatrixRow:
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A table of rows of data and variants (columns). `rows` may be a generator over a run of any
-    size, which a renderer reads once. Rows are sorted by the first score of an entry."""
+    size, which a renderer reads once, in its order. A reader of the page may sort the rows by the
+    first score of a variant's entries."""
 
     title: str
     variants: Sequence[str]
@@ -226,8 +227,8 @@ for lack of room."""
 
 
 def walk(roots: Sequence[Branch]) -> Iterator[tuple[int, Branch]]:
-    """Yield the roots and all branches below them with their depth, each parent before its
-    children."""
+    """Yield the roots and all branches below them, each with its depth (0 for roots, at most
+    `DEEPEST`) and each parent before its children."""
     waiting = [(0, root) for root in reversed(roots)]
     while waiting:
         depth, branch = waiting.pop()

@@ -32,7 +32,8 @@ class Piece:
 
 def find_differences(before: str, after: str) -> tuple[Piece, ...]:
     """Return the pieces of the difference between two texts, in order, with control characters
-    replaced; empty if no difference is visible.
+    replaced; empty if no difference is visible. Only the first `MOST_CHARACTERS` of each text are
+    compared.
 
     Apart from gaps, the same and removed pieces form `before`, and the same and added ones form
     `after`.
@@ -55,8 +56,9 @@ def _compare(old: list[str], new: list[str]) -> Iterator[Piece]:
 
 
 def _shorten(text: str, *, begins: bool, ends: bool) -> Iterator[Piece]:
-    """Yield an unchanged run without its middle. `begins`: the run starts the text, so its
-    beginning is left out instead; `ends`: it ends the text, so its end is left out."""
+    """Yield an unchanged run of words, without its middle if that has more than `CONTEXT`
+    characters. `begins`: the run is at the start of the text, so that its beginning may be left
+    out, too; `ends`: it is at the end of the text, so that its end may be left out."""
     head, tail = "" if begins else text[:CONTEXT], "" if ends else text[-CONTEXT:]
     omitted = len(text) - len(head) - len(tail)
     if omitted <= CONTEXT:

@@ -16,8 +16,9 @@ from textevolve.errors import InputError
 
 @contextmanager
 def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes]]:
-    """Open a file for writing bytes. It is written under a temporary name, and replaces an existing
-    file only when everything is written.
+    """Open a file for writing bytes; `-` is standard output. A file is written under a temporary
+    name, and replaces an existing file only when everything is written. `binary`: the format is not
+    text, and is refused for standard output.
 
     Raises:
         InputError: the file cannot be written, for the reason in the message.

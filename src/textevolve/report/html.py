@@ -77,8 +77,8 @@ def draw_blocks(
 
 
 class Anchors:
-    """A generator of the HTML ids of a page's figures: the title, with a number if it occurs
-    before."""
+    """A function that returns the HTML id of a figure on a page: the words of its title, with a
+    number at the end if an earlier figure has the same title."""
 
     def __init__(self) -> None:
         self._taken = Counter[str](RESERVED)

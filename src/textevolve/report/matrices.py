@@ -14,8 +14,8 @@ WORDS_SHOWN = 40
 
 
 def main_score(entry: Entry | None) -> float | None:
-    """Return the first score of an entry, by which rows are sorted and coloured; None without a
-    score."""
+    """Return the first score of an entry, by which a page colours entries and can sort rows; None
+    without a score."""
     return None if entry is None else next(iter(entry.scores.values()), None)
 
 
@@ -57,8 +57,9 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
 def draw_first(
     rows: Sequence[MatrixRow], variants: Sequence[str], links: Sequence[str], place: str
 ) -> Table:
-    """Return a table of the cells to look at first, one per line, with the first words of their
-    texts. `links` and `place`: the links to their rows, as in `Table`."""
+    """Return a table with a line for each entry of these rows, which are those to look at first
+    (failures and lowest scores), with the first words of its texts. `links` and `place`: the links
+    to the rows, as in `Table`."""
     several = len(variants) > 1
     columns = [Column("case"), *([Column("variant")] if several else [])]
     columns += [Column("score"), Column("input"), Column("output"), Column("reason")]
@@ -95,7 +96,8 @@ def _brief(entry: Entry | None) -> str:
 
 
 def _asked(row: MatrixRow) -> str:
-    """Return the input of a row, or the reason for its missing score."""
+    """Return the input of a row; if all its entries failed without a score, the reason of the
+    first."""
     entries = [entry for entry in row.entries if entry is not None]
     failed = bool(entries) and all(e.failure and main_score(e) is None for e in entries)
     return entries[0].failure if failed else row.input

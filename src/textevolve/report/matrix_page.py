@@ -98,8 +98,8 @@ def _read(file: SpooledTemporaryFile[str]) -> Iterator[Markup]:
 
 
 class _Anchors:
-    """A generator of the HTML ids of a row's details and of its entries' details; an id is empty if
-    there are no details."""
+    """A function that returns the HTML id of the details of a row, or of one of its entries; the id
+    is empty if there are no details."""
 
     def __init__(self, row: str) -> None:
         self._row = row

@@ -37,8 +37,8 @@ TONES: Mapping[Tone, str] = {
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the verdict, the report block by block, and the facts. Of folded sections only the
-    number is printed."""
+    """Print the title and the conclusion, the blocks one after the other, and the facts. Of folded
+    sections only the number is printed."""
     if report.title:
         _print(console, safe(report.title, "dim" if report.sentence else "bold"))
     if report.sentence:

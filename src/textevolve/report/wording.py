@@ -83,7 +83,7 @@ def percent(share: float | None, digits: int = 0) -> str:
 
 
 def money(cost: float | None) -> str:
-    """Format a cost in US dollars, with enough digits for small sums."""
+    """Format a cost in US dollars, with enough digits for small sums; None is `cost unknown`."""
     if cost is None:
         return "cost unknown"
     if cost == 0 or cost >= 1:
@@ -158,8 +158,8 @@ def other_models(usage: Usage) -> str:
 
 
 def saved_by_caching(usage: Usage) -> str:
-    """Describe the saving by prompt caching, for a place after a cost; empty if nothing was cached,
-    or if everything is free."""
+    """Describe the dollars saved or lost by prompt caching, for a place after a cost; empty if they
+    are 0, or if nothing was cached."""
     if usage.saved is None:
         return " (saved by prompt caching: unknown)" if usage.cached_tokens else ""
     if usage.saved == 0:

@@ -44,14 +44,14 @@ def read_rows(
     opened: Callable[[str], None] = lambda _path: None,
 ) -> Iterator[Placed]:
     """Yield the rows of a path, each with its position. A path is a file, a folder or a glob
-    pattern (whose files are read by name), a data set of the Hugging Face hub (`hf:NAME`), or `-`
-    for JSON lines from standard input.
+    pattern (whose files of rows are read in the order of their names), a data set of the Hugging
+    Face hub (`hf:NAME`), or `-` for JSON lines from standard input.
 
     `noun`: the word for a row in messages. `is_text`: tells which columns of a CSV file are plain
     text; other cells are read as JSON if they are valid JSON, and empty cells are left out.
     `renamed`: the old name of a column for each new name. `header`: is called with a table's column
     names before its rows, including empty columns. `opened`: is called with the path of each file
-    before its rows.
+    before its rows. `is_text` and `header` get the new names.
 
     Raises:
         InputError: the file cannot be read, or a line is not a row; names file and line. Or no row
@@ -81,10 +81,11 @@ def names_rows(text: str) -> bool:
 
 
 def find_files(path: str, noun: str) -> list[tuple[str, str]]:
-    """Return the files of a path, each with its name in messages.
+    """Return the files of a path, each with its name in messages. A path that is no data set,
+    folder or pattern is returned as the only file, without a check that it exists.
 
     Raises:
-        InputError: there is no file.
+        InputError: a folder or a pattern has no files of rows, or a data set cannot be read.
     """
     if path.startswith(PREFIX):
         return fetch_files(path)
@@ -128,7 +129,7 @@ def _read_file(
 
 class Renaming:
     """A function that renames the columns of rows. `renamed`: the old name for each new name. If a
-    row already has a column of the new name, that column gets a suffix."""
+    row already has a column of the new name, that column gets the suffix ` (as it was)`."""
 
     def __init__(self, renamed: Mapping[str, str]) -> None:
         self._new = {old: new for new, old in renamed.items()}

@@ -158,7 +158,11 @@ class _RowSource:
 
     def find_chat(self) -> Chat | None:
         """Return the chat that gives both input and output, if no column has an output; None
-        otherwise."""
+        otherwise.
+
+        Raises:
+            InputError: a column has an output, although each reply shall be a case.
+        """
         roles = self.roles
         if roles.has_outputs:
             if self.reading.each_reply:
@@ -176,8 +180,9 @@ class _RowSource:
         return None
 
     def split_chat(self, chat: Chat) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the input and the candidate for the last reply, or for each reply. A chat without
-        a reply gives no candidate."""
+        """Return pairs of an input and its candidate: with `each_reply` one for each reply,
+        otherwise one for the reply at the end of the chat. The turns before a reply are its input.
+        A chat without such a reply is itself the input, without a candidate."""
         replies = replies_of(chat)
         if not self.reading.each_reply:
             replies = replies[-1:] if chat[-1].speaker == ASSISTANT else []
@@ -268,7 +273,7 @@ class _RowSource:
 
     def take_trajectory(self, *, in_chat: bool) -> Trajectory | None:
         """Return the agent's steps in the row's columns; if no column has tool calls, those of the
-        chat."""
+        chat. None if there are no steps, or if they are not to be read."""
         if not self.reading.trajectory:
             return None
         stated = {
@@ -299,7 +304,8 @@ def read_cases(
     input.
 
     Raises:
-        InputError: the file cannot be read, or a line is not a case; names file and line.
+        InputError: the file cannot be read, a line is not a case (names file and line), there are
+            no cases, or no column has the output that they need.
     """
     columns, rules = columns or Columns(), reading or RowReading()
 

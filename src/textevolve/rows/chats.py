@@ -29,9 +29,9 @@ _CONTENTS = ("content", "tool_calls", "function_call")
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """The content of one message. `speaker`: User, Assistant, System or Tool. `text`: its text,
-    which names other parts, such as images, in brackets. `calls`: the tool calls of the message,
-    each as text."""
+    """The content of one message. `speaker`: User, Assistant, System, Tool, `Tool (NAME)` if the
+    message names the tool, or `Other (ROLE)`. `text`: its text, which names other parts, such as
+    images, in brackets. `calls`: the tool calls of the message, each as text."""
 
     speaker: str
     text: str
@@ -49,7 +49,8 @@ def read_chat(value: object) -> Chat | None:
 
 
 def read_texts(value: object) -> tuple[str, ...]:
-    """Return the texts of a list, or of its JSON; empty for anything else."""
+    """Return the texts of a list of texts, or of its JSON; empty for anything else, and for a list
+    with any other item."""
     value = parse_text(value)
     texts = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
     strings = tuple(text for text in texts if isinstance(text, str))
@@ -136,8 +137,8 @@ def _plain(name: str) -> str:
 
 
 def write_chat(chat: Chat) -> str:
-    """Return a chat as one text. For a single turn of the user or the assistant it is that turn's
-    text alone."""
+    """Return a chat as one text. For a single turn of the user or the assistant without tool calls
+    it is that turn's text alone, without the speaker."""
     if len(chat) == 1 and chat[0].speaker in ("User", ASSISTANT) and not chat[0].calls:
         return chat[0].text
     return "\n".join(line for turn in chat for line in _write_turn(turn))

@@ -264,8 +264,8 @@ class Columns:
 
 
 def list_names(names: Iterable[object]) -> str:
-    """Join the first names into a text of one line, with the number of further names; long names
-    are shortened."""
+    """Join the first `NAMED` names into a text of one line, with the number of further names; long
+    names are shortened. Without names the text is `no columns`."""
     shortened = [" ".join(str(name).split())[:40] for name in names]
     more = f" and {len(shortened) - NAMED} more" if len(shortened) > NAMED else ""
     return ", ".join(shortened[:NAMED]) + more or "no columns"

@@ -53,8 +53,9 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
     """Download the files of a data set's split, and return each with its name in messages.
 
     Raises:
-        InputError: there is no such data set or split, or there are several and none is named; or
-            the hub cannot be reached. SettingsError: huggingface_hub is not installed.
+        InputError: there is no such data set, configuration or split, or there are several, no
+            default, and none is named; or the hub cannot be reached. SettingsError: huggingface_hub
+            is not installed.
     """
     dataset = parse_name(text)
     check_address(text)
@@ -84,10 +85,12 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
 
 
 def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
-    """Return the files of a split in the data set's branch of converted Parquet files.
+    """Return the files of a split in the data set's branch of converted Parquet files. Log a
+    warning if the hub has converted only the first part of the split.
 
     Raises:
-        InputError: there are no files, none of that name, or several splits and no name.
+        InputError: there are no files, no configuration or split of that name, or several without
+            a default and no name.
     """
     configs: dict[str, dict[str, list[str]]] = {}
     for file in sorted(files):

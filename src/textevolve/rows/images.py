@@ -35,7 +35,8 @@ sets."""
 
 
 def folder_of(file: str) -> str:
-    """Return the folder from which relative paths in the rows of a file start."""
+    """Return the folder from which relative paths in the rows of a file start: its own folder; the
+    working folder (empty) for standard input and data sets of the hub."""
     elsewhere = file == STANDARD_INPUT or file.startswith(PREFIX)
     return "" if elsewhere else os.path.dirname(file)
 
@@ -58,7 +59,8 @@ def read_images(value: object, where: str, folder: str = "") -> tuple[str, ...]:
     `folder`: the folder from which relative paths start.
 
     Raises:
-        InputError: one of them cannot be read or is no image; or there are too many.
+        InputError: one of them cannot be read, is too large or is no image; or there are more than
+            `IMAGES_PER_CASE`.
     """
     cells = list(list_images(value, where))
     if len(cells) > IMAGES_PER_CASE:

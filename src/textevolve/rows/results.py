@@ -56,8 +56,8 @@ def _read_member(log: zipfile.ZipFile, member: str, name: str) -> bytes:
 
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:
-    """Return the rows of an Inspect log or of promptfoo's results; None if the document is
-    neither."""
+    """Return the rows of an Inspect log (a list under `samples`), or those of a list under
+    `results`, where promptfoo has its results; None if the document has neither list."""
     if isinstance(document.get("samples"), list) and "eval" in document:
         return list(map(_read_sample, document["samples"]))
     results = document.get("results")

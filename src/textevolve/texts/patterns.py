@@ -87,8 +87,9 @@ def may_be_slow(pattern: str, length: int) -> bool:
 
 
 async def search_apart(search: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function that searches for patterns in a thread pool reserved for searches, so that a
-    slow pattern blocks neither the event loop nor other threads."""
+    """Call a function that searches for patterns, and return its result. It runs in a thread pool
+    that is reserved for searches, so that a slow pattern blocks neither the event loop nor other
+    threads."""
     work = partial(copy_context().run, search, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), work)
 
@@ -107,7 +108,7 @@ def is_found(pattern: re.Pattern[str], text: str) -> bool:
     `search_apart`.
 
     Raises:
-        SlowPatternError: it took longer.
+        SlowPatternError: it took longer, or the process of the search failed.
     """
     text = text[:TEXT_SEARCHED]
     if not may_be_slow(pattern.pattern, len(text)) or not sys.executable:

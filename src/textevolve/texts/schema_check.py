@@ -1,4 +1,5 @@
-"""Checks of JSON by a JSON schema (2020-12), which return every place that violates it.
+"""Checks of JSON by a JSON schema (2020-12), which return the first `MOST_FAULTS` places that
+violate it.
 
 The `jsonschema` package checks; it is loaded when a schema is first read, which takes a fifth of a
 second. Patterns are searched with a time limit, and references are not downloaded. A keyword that
@@ -77,7 +78,12 @@ def check_schema(schema: object, where: str = "the schema") -> None:
 
 
 def find_faults(text: str, schema: Schema) -> list[str]:
-    """Return the violations of the schema in a text that must be JSON; empty if there are none."""
+    """Return the first `MOST_FAULTS` violations of the schema in a text that must be JSON, each as
+    a sentence; empty if there are none. A text that is not JSON has one violation.
+
+    Raises:
+        InputError: the schema refers to a definition that it lacks.
+    """
     body = text.strip()
     try:
         data = json.loads(body)
@@ -92,7 +98,12 @@ def find_faults(text: str, schema: Schema) -> list[str]:
 
 
 def find_data_faults(data: object, schema: Schema) -> list[str]:
-    """Return the places where a value violates the schema; empty if there are none."""
+    """Return the first `MOST_FAULTS` places where a value violates the schema, each as a sentence
+    with the place and the reason; empty if there are none.
+
+    Raises:
+        InputError: the schema refers to a definition that it lacks.
+    """
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 

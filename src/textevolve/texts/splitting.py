@@ -63,8 +63,8 @@ def cut_at_seam(text: str, size: int) -> str:
 
 def excerpt(text: str, most: int, focus: int | None = None) -> str:
     """Return a text of at most `most` characters unchanged. Of a longer one return the beginning
-    and the end, and the part around the position `focus` if that is set; marks state how much is
-    left out."""
+    and the end, and the part around the position `focus` if that is set, together about `most`
+    characters; marks in addition state how much is left out."""
     if len(text) <= most:
         return text
     part = most // 2 if focus is None else most // 4
