@@ -32,10 +32,10 @@ def copied_tables() -> list[Table]:
 
 
 def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
-    """Copy a consistent snapshot of a store; return the number of rows of each table.
+    """Copy a consistent snapshot of a store; return the target's number of rows by table.
 
     Raises:
-        StoreError: the source is in use, or the target is not empty.
+        StoreError: a living process works on a run of the source, or the target is not empty.
     """
     if str(source) == str(target):
         raise StoreError(f"store {source}: cannot be copied into itself")
@@ -80,8 +80,9 @@ def read_rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
 
 
 def finish_copy(connection: Connection) -> None:
-    """Turn copied tables into a complete store: build the search indexes, set the next numbers, and
-    release all leases."""
+    """Turn copied tables into a complete store: build the search indexes, let PostgreSQL's
+    sequences continue after the copied ids, release all leases, and mark running runs as
+    interrupted."""
     for table in (tables.runs, tables.jobs):
         free = {column.name: None for column in table.c if column.name.startswith("lease_")}
         update_where(connection, table, free)
@@ -97,7 +98,8 @@ def finish_copy(connection: Connection) -> None:
 
 
 def index_collection(connection: Connection, collection: Collection) -> None:
-    """Index the memories of a collection that has no index, by their embeddings and texts."""
+    """Index the memories of a collection that has no index, by their embeddings and texts. Erased
+    memories, whose text is empty, are left out."""
     memories, embeddings = tables.memories, tables.embeddings
     lost = bytes(4 * collection.dimension)  # a salvaged store may lack an embedding
     query = (
@@ -114,7 +116,7 @@ def index_collection(connection: Connection, collection: Collection) -> None:
 
 
 def count_rows(connection: Connection) -> dict[str, int]:
-    """Count the rows of each table."""
+    """Return the number of rows of each copied table, by its name."""
     return {
         table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
         for table in copied_tables()

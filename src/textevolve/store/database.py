@@ -21,7 +21,8 @@ def open_database(location: StoreLocation | str, *, patient: bool = False) -> Da
 
     Args:
         location: The path or address.
-        patient: Wait for an unreachable server, as a run does.
+        patient: Wait up to a minute for a PostgreSQL server that cannot be reached, instead of
+            failing at once.
 
     Raises:
         StoreError: the store cannot be used; the message says why and what to do.

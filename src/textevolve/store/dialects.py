@@ -31,7 +31,7 @@ Damage: TypeAlias = Literal["store", "group", "row"]
 (`group`), or only one row, which cannot be stored."""
 
 IMAGES = b"\x01"
-"""The first byte of the body of a case with images: see `documents.IMAGES`."""
+"""The first byte of the stored body of a case with images; other bodies never begin with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ HASH_BYTES = 32
 
 IMAGES = b"\x01"
 """The first byte of the body of a case with images. The number of images follows in five digits,
-then their hashes, 32 bytes each. Each image is stored once, like the texts of messages."""
+then their hashes, 32 bytes each, then the case as JSON. Each image is stored once, like the texts
+of messages."""
 _DIGITS = 5
 
 EXTRA = ("schema", "questions", "forced", "tools")

@@ -54,8 +54,8 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
     tables.labelling_items: ("item",),
     tables.labels: ("label",),
 }
-"""The columns whose texts may contain an erased text. A memory whose text equals an erased one is
-not changed."""
+"""The columns, besides those of calls, whose texts may contain an erased text. The text of a memory
+is not among them: another memory with the same text stays as it is."""
 PLAIN = ("text", "reason", "title", "label")
 """The columns that hold a text; the others hold JSON."""
 
@@ -108,8 +108,8 @@ def _erase(connection: Connection, texts: Sequence[str]) -> None:
 
 def _make_matcher(texts: Sequence[str]) -> Matcher:
     """Return a function that returns whether a text contains the consecutive words of any of these
-    texts. Each of them is only compared where its rarest word occurs, since there may be thousands
-    of texts."""
+    texts; an image's data URL contains none. Each of them is only compared where its rarest word
+    occurs, since there may be thousands of texts."""
     needles = {tuple(_list_words(text)) for text in texts} - {()}
     counts = Counter(word for needle in needles for word in set(needle))
     index: defaultdict[str, list[str]] = defaultdict(list)
@@ -131,7 +131,8 @@ def _list_words(text: str) -> list[str]:
 
 
 def _clean_call(row: Mapping[str, Any], holding: set[bytes], holds: Matcher) -> dict[str, Any]:
-    """Return the changed columns of a call; none if it does not contain a text."""
+    """Return the new columns of a call that contains one of the texts, in a field or in a part
+    whose hash is in `holding`; an empty mapping for other calls."""
     parts, answer, error = split_hashes(row["parts"]), row["response"], row["error"]
     request, response = (_clean(row[name], holds) for name in ("request", "response"))
     cleaned_error = _clean(error, holds, plain=True)
@@ -153,8 +154,8 @@ def _clean_call(row: Mapping[str, Any], holding: set[bytes], holds: Matcher) -> 
 
 
 def _clean(value: Any, holds: Matcher, plain: bool = False) -> Any:
-    """Return a column's value in which a tombstone replaces each string that contains one of the
-    texts."""
+    """Return a column's value in which a tombstone replaces each JSON string that contains one of
+    the texts. `plain`: the column holds a text instead of JSON, and is replaced as a whole."""
     if isinstance(value, bytes):
         keys = image_keys(value)
         head = value[: 6 + 32 * len(keys)] if keys else b""

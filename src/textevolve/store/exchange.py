@@ -70,7 +70,8 @@ def store_all(connection: Connection, namespace: str, resources: Sequence[Export
 def _store_memories(
     connection: Connection, space: str, collection: Collection, each: Exported
 ) -> None:
-    """Add memories under new ids; memories that cite others are added after them."""
+    """Add memories under new ids; memories that cite others are added after those that cite none.
+    Citations of memories that were not added before are left out."""
     ids: dict[str, str] = {}
     plain = [memory for memory in each.memories if not memory.cites]
     for group in (plain, [memory for memory in each.memories if memory.cites]):

@@ -35,7 +35,8 @@ of entities in memories."""
 _STEP = """
     MATCH (a:Memory)-[:Mentions]->(:Entity)<-[:Mentions]-(m:Memory)
     WHERE a.seq IN $reached AND m.collection = $collection RETURN DISTINCT m.seq ORDER BY m.seq"""
-"""The query for the memories that share an entity with the memories reached so far."""
+"""The query for the memories that share an entity with those in `reached`, the memories of the step
+before. Its result may contain memories of earlier steps."""
 
 
 class LadybugGraph:
@@ -80,7 +81,7 @@ class LadybugGraph:
         hops: int,
     ) -> list[int]:
         """Return the numbers (`seq`) of the memories that share entities with the starts, over at
-        most `hops` steps, nearest first."""
+        most `hops` steps, nearest first. The starts and memories outside the scope are left out."""
         with self._lock:
             try:
                 self._fill(connection, collection)
@@ -101,7 +102,8 @@ class LadybugGraph:
         return list(result)
 
     def _fill(self, connection: Connection, collection: Collection) -> None:
-        """Build the graph of the collection's version atomically."""
+        """Build the graph of the collection's version atomically, unless this version is loaded
+        already."""
         parameters = {"id": collection.id}
         loaded_version = self._ask(
             "MATCH (l:Loaded {collection: $id}) RETURN l.version", parameters

@@ -41,9 +41,9 @@ from textevolve.store.tables import namespaces
 JobRunStatus: TypeAlias = Literal[
     "running", "interrupted", "finished", "incomplete", "gated", "failed"
 ]
-"""The outcome of one run of a job. `interrupted`: its scheduler has died, and another one resumes
-it. `incomplete`: it ended, but some records have no score. `gated`: it ended, but a gate (a
-required result) is not met."""
+"""The outcome of one run of a job. `interrupted`: its scheduler has died or released the job before
+the end, and the next scheduler resumes the run. `incomplete`: it ended, but some records have no
+score. `gated`: it ended, but a gate (a required result) is not met."""
 
 JOB = ResourceTable(
     "job", "jobs", tables.jobs, "jo", "add {} study.yaml", "add --replace {} study.yaml"
@@ -140,7 +140,7 @@ def get_job(connection: Connection, namespace: str, name: str) -> StoredJob:
 
 
 def list_jobs(connection: Connection, namespace: str) -> list[StoredJob]:
-    """List the jobs of a namespace by name."""
+    """List the jobs of a namespace, sorted by name."""
     namespace_key, now = namespace_id(connection, namespace), database_time(connection)
     query = _select().where(_jobs.c.namespace_id == namespace_key).order_by(_jobs.c.name)
     return [_read(row, now) for row in connection.execute(query)]
@@ -199,7 +199,7 @@ def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
 
 
 def list_job_runs(connection: Connection, job: StoredJob, limit: int = 20) -> list[StoredJobRun]:
-    """List the executions of a job, the newest first."""
+    """List the `limit` newest executions of a job, the newest first."""
     query = select(_runs).where(_runs.c.job_id == job.id).order_by(_runs.c.id.desc()).limit(limit)
     return [_read_run(row, working=job.working) for row in connection.execute(query)]
 
@@ -208,8 +208,8 @@ def list_job_runs(connection: Connection, job: StoredJob, limit: int = 20) -> li
 
 
 def seconds_to_next(connection: Connection) -> float | None:
-    """Return the seconds until the next job is due, among those that no scheduler works on;
-    negative if one is overdue, None if there is none."""
+    """Return the seconds until the next job is due, among the jobs that are not paused and have no
+    lease; negative if one is overdue, None if no such job is due again."""
     waiting = (_jobs.c.paused.is_(False), _jobs.c.lease_token.is_(None))
     due = connection.execute(select(func.min(_jobs.c.due)).where(*waiting)).scalar_one()
     return None if due is None else due - database_time(connection)
@@ -224,8 +224,8 @@ def list_due_jobs(connection: Connection) -> list[str]:
 
 
 def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim | None:
-    """Claim a job that is due for this process, for `seconds`; None if another process was
-    faster."""
+    """Claim a job for this process, for `seconds`. Return None if the job cannot be claimed any
+    more: it is gone, paused, not due, or claimed by another process."""
     query = _select().where(_jobs.c.id == id).with_for_update(skip_locked=True, of=_jobs)
     row, now = connection.execute(query).one_or_none(), database_time(connection)
     if row is None or row.paused or row.due is None or row.due > now or not _is_free(row, now):

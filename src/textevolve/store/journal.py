@@ -49,7 +49,7 @@ PAGE = 200
 """The number of calls that are read at once."""
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 KeyLookup: TypeAlias = tuple[str, asyncio.Future[tuple[Any, ...] | None]]
-"""A key to look up, and the future that gets the best row stored under it."""
+"""A key to look up, and the future that gets the row of the answer stored under it, or None."""
 
 _ERRORS = """
 SELECT key, error FROM calls WHERE run_id = :run AND error IS NOT NULL ORDER BY id
@@ -167,7 +167,8 @@ class StoreJournal:
                 answer.set_result(best.get(key))
 
     def errors(self) -> dict[str, str]:
-        """Return the latest failure of each key in this run.
+        """Return the message of the latest failure of each call that failed in this run, by its
+        key.
 
         A key may still have an answer, from another attempt.
         """
@@ -209,7 +210,8 @@ def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tu
 
 
 def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
-    """Return the next calls that a run made or reused, oldest first; empty at the end."""
+    """Return the next calls, at most `PAGE`, that a run made or reused, oldest first, from the id
+    `after` on (exclusive); empty at the end."""
     rows = reader.execute(sql(_PAGE), {"run": run_id, "after": after, "n": PAGE}).all()
     calls: list[StoredCall] = []
     for row in rows:
@@ -323,7 +325,7 @@ class StoreLedger:
         return [batch for batch in self.all_open() if batch.model == model]
 
     def all_open(self) -> list[KeptBatch]:
-        """Return the jobs of all models that still lack answers."""
+        """Return the jobs of all models that still lack answers, oldest first."""
         return self._read(lambda connection: open_batches(connection, self._run_id))
 
 

@@ -175,8 +175,8 @@ def add_session(connection: Connection, token: str, key_id: str, expires: float)
 
 
 def find_session(connection: Connection, token: str) -> str | None:
-    """Return the id of the key with which a session was started; None if the session has
-    expired."""
+    """Return the id of the key with which a session was started; None if there is no such session,
+    or it has expired."""
     row = fetch_one(connection, browser_sessions, hash=digest(token))
     return row.key_id if row is not None and row.expires > time.time() else None
 
@@ -186,8 +186,8 @@ def end_session(connection: Connection, token: str) -> None:
 
 
 def digest(text: str) -> bytes:
-    """Return the SHA-256 of a key. No slower hash is needed, since keys are random and cannot be
-    guessed."""
+    """Return the SHA-256 of a key or of a session's token. No slower hash is needed, since both are
+    random and cannot be guessed."""
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
 
 

@@ -126,7 +126,7 @@ def get(connection: Connection, kind: Kind[S, R], namespace: str, name: str) -> 
 def list_all(
     connection: Connection, kind: Kind[S, R], namespace: str = "", span: NameRange = EVERYTHING
 ) -> list[R]:
-    """List the resources of a namespace by name."""
+    """List the resources of a namespace that are in `span`, sorted by name."""
     return [_read(kind, namespace, row) for row in list_rows(connection, kind, namespace, span)]
 
 
@@ -229,10 +229,11 @@ def _first_version(row: Row[Any], spec: Frozen) -> SpecVersion:
 def delete(
     connection: Connection, kind: Kind[S, R], namespace: str, name: str, *, force: bool = False
 ) -> None:
-    """Delete a resource with everything that belongs to it. `force`: even if agents name it.
+    """Delete a resource with everything that belongs to it. `force`: delete a collection even if
+    agents use it.
 
     Raises:
-        NotFoundError: no resource has this name. TakenError: agents name it.
+        NotFoundError: no resource has this name. TakenError: agents use the collection.
     """
     if not force:
         require_unnamed(connection, kind, namespace, name)
@@ -248,7 +249,8 @@ def _delete_row(connection: Connection, kind: Kind[Any, Any], row: Row[Any]) -> 
 def require_unnamed(
     connection: Connection, kind: Kind[Any, Any], namespace: str, name: str
 ) -> None:
-    """Check that no agent uses a collection.
+    """Check that no agent of the namespace uses the resource, which is possible for collections
+    only; other kinds always pass.
 
     Raises:
         TakenError: agents use it.
@@ -270,7 +272,8 @@ def require_unnamed(
 def list_memory_texts(
     connection: Connection, kind: Kind[Any, Any], namespace: str, name: str
 ) -> list[str]:
-    """List the texts of all memories that are deleted with a resource, each once.
+    """List the texts of all memories that are deleted with a namespace or a collection, each once;
+    none for other kinds.
 
     Raises:
         NotFoundError: no resource has this name.

@@ -154,7 +154,8 @@ def _read_item(text: str) -> LabelItem:
 def read_labels(
     connection: Connection, task: str, labeller: str | None = None
 ) -> list[PersonLabel]:
-    """Return the labels of a task, of all labellers or one, by position."""
+    """Return the labels of a task, of all labellers or one, sorted by position, then by
+    labeller."""
     person = {} if labeller is None else {"labeller": labeller}
     rows = fetch_all(connection, labels, "position", "labeller", task_id=task, **person)
     return [

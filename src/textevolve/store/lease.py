@@ -87,7 +87,7 @@ def require(connection: Connection, run_id: str, token: str) -> None:
     """Check that this process still holds the lease of a run.
 
     Raises:
-        BusyError: another process has taken the run; the message names its pid and host.
+        BusyError: another process has taken or removed the run; the message says which, if known.
     """
     row = fetch_one(connection, runs, id=run_id)
     if row is None or row.lease_token != token:
@@ -108,8 +108,8 @@ def _describe_holder(row: Row[Any] | None) -> str:
 
 
 def is_held(connection: Connection, row: Row[Any]) -> bool:
-    """Check whether the process with the lease is still alive; on another machine, by the age of
-    its heartbeat."""
+    """Check whether the process with the lease is still alive; on another machine or in another
+    container, by the age of its heartbeat. False if nobody holds the lease."""
     if row.lease_host is None or row.lease_pid is None:
         return False
     alive = process_lives(row.lease_host, row.lease_pid, row.lease_process)
@@ -134,7 +134,7 @@ def process_lives(host: str, pid: int, process: str | None) -> bool | None:
 
 def process_identity(pid: int) -> str | None:
     """Return a text that identifies a process: boot id, process namespace and start time. Return
-    None if the process is gone or unknown."""
+    None if the process has ended, or if this system has no /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")

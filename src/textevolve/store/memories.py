@@ -180,7 +180,8 @@ class StoredMemories:
 
     @_reads
     def find(self, connection: Connection, ids: Sequence[str]) -> Sequence[MemoryRecord]:
-        """Return the memories with these ids that are there, in no particular order."""
+        """Return the memories with these ids, in no particular order; ids that do not exist in the
+        namespace are left out."""
         return read_memory_records(connection, list(self._find(connection, ids).values()))
 
     @_reads

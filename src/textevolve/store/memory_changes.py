@@ -141,11 +141,13 @@ class Transaction:
     now: float
 
     def apply(self, changes: Sequence[Change], source: ChangeSource | None) -> Applied:
-        """Apply all changes to the collection, as its next version.
+        """Apply all changes to the collection, as its next version; without changes the version
+        stays.
 
         Raises:
             InputError: a memory that a change names does not exist.
-            ConflictError: a memory to supersede or forget is already closed.
+            ConflictError: a memory to supersede or forget is superseded or forgotten already;
+                only an erasure may name such a memory.
         """
         targets = self._find_targets(changes)
         self._check_cited(changes)
@@ -294,7 +296,8 @@ class Transaction:
 
 
 def _list_mentions(memory: NewMemory | MemoryRecord) -> dict[str, dict[str, Any]]:
-    """Return names by the form in which they are compared; names in relations have no position."""
+    """Return the row of each entity that a memory mentions, by the compared form of its name
+    (`entity_of`). The position of an entity that only relations name is None."""
     by_entity: dict[str, dict[str, Any]] = {}
     for position, name in enumerate(memory.entities):
         by_entity.setdefault(entity_of(name), {"position": position, "name": name})
@@ -305,7 +308,8 @@ def _list_mentions(memory: NewMemory | MemoryRecord) -> dict[str, dict[str, Any]
 
 
 def entity_of(name: str) -> str:
-    """Return an entity's name in the form in which names are compared."""
+    """Return an entity's name in the form in which names are compared: NFKC, without differences of
+    case and spaces."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
@@ -339,7 +343,8 @@ def move_collection(
     dimension: int,
     vectors: Mapping[str, Vector],
 ) -> Collection:
-    """Replace the embeddings of all memories of a collection, by id.
+    """Replace the embeddings of all memories of a collection, except erased ones, by `vectors`,
+    which has them by the memories' ids. Return the collection with its new embedder.
 
     Raises:
         InputError: a vector is missing, or does not fit.

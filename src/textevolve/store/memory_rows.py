@@ -134,7 +134,8 @@ def choose_scope(
     moment: float | None = None,
     least_trust: float = 0.0,
 ) -> MemoryScope:
-    """Return the scope of a version, of a past time, or of now.
+    """Return the scope of a version, of a past time, or of now. `moment`: the time at which
+    memories must be valid; None: the time of the version, or now.
 
     Raises:
         InputError: the collection has no such version.
@@ -184,7 +185,7 @@ def in_scope(scope: MemoryScope) -> ColumnElement[bool]:
 
 
 def read_in_scope(connection: Connection, scope: MemoryScope, seqs: Iterable[int]) -> set[int]:
-    """Return the memories that are in the scope."""
+    """Return those of the numbers `seqs` whose memories are in the scope."""
     query = select(memories.c.seq).where(in_scope(scope))
     return {
         seq

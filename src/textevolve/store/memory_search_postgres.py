@@ -93,8 +93,9 @@ def find_near(
 def _is_in_scope(
     seq: ColumnElement[int], scope: MemoryScope, *more: ColumnElement[bool]
 ) -> ColumnElement[bool]:
-    """Return a condition that is checked row by row. Without OFFSET the planner may turn it into a
-    join, which is slow until it knows the sizes of new tables."""
+    """Return the condition that the memory with the number `seq` is in the scope and meets the
+    conditions `more`, checked row by row. Without OFFSET the planner may turn it into a join, which
+    is slow until it knows the sizes of new tables."""
     row = select(memories.c.seq).where(memories.c.seq == seq, in_scope(scope), *more)
     return row.offset(0).correlate_except(memories).exists()
 

@@ -41,7 +41,8 @@ WORDS = "memory_words"
 K1, B = 1.2, 0.75
 """The parameters of BM25."""
 MOST_READ = 500
-"""The number of memories up to which all memories with a word of the query are read."""
+"""The most matches that one search scores at a time: words are taken from the rarest on, while the
+numbers of memories that have them sum up to at most this (but at least one word)."""
 MOST_WORDS = 64
 """The maximum number of different words of a query that are searched for."""
 
@@ -56,7 +57,8 @@ MOST_BYTES = 256 * 2**20
 @dataclass(frozen=True, slots=True)
 class KeptVectors:
     """The cached vectors of a collection in the order of `seqs`: float32, shape (memories,
-    dimension). `updated`: when the collection was last moved to another embedder."""
+    dimension). `updated`: when the collection's row was last changed, as by a move to another
+    embedder; its memories do not change it."""
 
     updated: float
     seqs: npt.NDArray[np.int64]
@@ -83,7 +85,8 @@ def find_near(
 
 
 def _load(connection: Connection, collection: Collection) -> KeptVectors:
-    """Return the vectors of a collection."""
+    """Return the vectors of a collection from the connection's cache, after reading those that it
+    lacks."""
     cache: OrderedDict[str, KeptVectors] = connection.info.setdefault("vectors", OrderedDict())
     query = select(collections.c.updated).where(collections.c.id == collection.id)
     updated = connection.execute(query).scalar_one()

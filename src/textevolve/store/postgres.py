@@ -212,7 +212,7 @@ class PostgresDatabase:
 
     def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
         """Call a function that changes runs; only one thread at a time may do so. Changes of one
-        run are made one after another; without `run_id`, no other process writes at the same
+        run are made one after another; without `run_id`, no other process changes runs at the same
         time."""
 
         def work(connection: Connection) -> T:
@@ -224,7 +224,8 @@ class PostgresDatabase:
             return self._session.transact(_ALONE if run_id is None else _SHARED, work)
 
     def insert(self, fill: Callable[[int], GroupRows]) -> None:
-        """Insert the rows that `fill` returns in one transaction; `fill` may be called again."""
+        """Insert the rows that `fill` returns, from the number of the last sweep, in one
+        transaction; `fill` may be called again."""
 
         def write(connection: Connection) -> None:
             raw = driver_of(connection)
@@ -233,7 +234,8 @@ class PostgresDatabase:
         self._session.transact(_SHARED, write)
 
     def find_answers(self, run_id: str, keys: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        """Return the answers stored under the keys; see `SQLiteDatabase`."""
+        """Return the answers stored under the keys, in rows of the same columns and order as
+        `SQLiteDatabase.find_answers`: of several under one key, the one for this run comes last."""
 
         def attempt(connection: Connection) -> Sequence[tuple[Any, ...]]:
             with driver_of(connection).cursor(binary=True) as cursor:
@@ -243,7 +245,8 @@ class PostgresDatabase:
             return self._finder.run(attempt)
 
     def vacuum(self, *, scrub: bool = False) -> None:
-        """Release free space; with `scrub` all tables are rewritten."""
+        """Make the space of deleted rows reusable; with `scrub` all tables are rewritten, so that
+        no deleted text remains."""
         how = "FULL" if scrub else "ANALYZE"
         names = f"SELECT tablename FROM pg_tables WHERE schemaname = '{SCHEMA}'"
         with explained(self), self.engine.connect() as connection:

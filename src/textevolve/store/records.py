@@ -34,7 +34,8 @@ PACK_FROM = 2_048
 calls, since there are fewer records, and they repeat the names of their fields."""
 
 RecordOrder: TypeAlias = Literal["position", "score", "-score"]
-"""The order of records: by position, by score, or by score in descending order."""
+"""The order of records: by position, by score, or by score in descending order. Records without a
+score come last in both orders by score."""
 
 By: TypeAlias = Literal["key", "case"]
 """What a row of a run's page shows: one record, or all records of a case."""
@@ -75,8 +76,8 @@ class RecordFilter:
 
 @dataclass(frozen=True, slots=True)
 class VariantScore:
-    """The scores of a variant: their mean, and the share of its records that passed; None if there
-    are no scores or verdicts."""
+    """The scores of a variant: their mean, and the share that passed of its records with a verdict;
+    None if there are no scores or verdicts."""
 
     mean: float | None
     passed: float | None
@@ -149,8 +150,8 @@ def read_behind(
     after: Place | None = None,
     limit: int = PAGE,
 ) -> list[StoredRecord]:
-    """Return the next records after a place that match the criteria; it is as fast at the end of a
-    large run as at its beginning."""
+    """Return the next records, at most `limit`, that match the criteria and come after a place
+    (None: from the first one); it is as fast at the end of a large run as at its beginning."""
     query = _ordered(_select(run_id).where(*_conditions(criteria)), order).limit(limit)
     if after is not None:
         query = query.where(_behind(order, after))
@@ -194,7 +195,8 @@ def read_columns(connection: Connection, run_id: str) -> list[StoredRecord]:
 def read_changes(
     connection: Connection, run_id: str, revision: int, limit: int
 ) -> list[StoredRecord]:
-    """Return the records that were stored after a revision, in the order of storing."""
+    """Return the records, at most `limit`, that were stored after a revision, in the order of
+    storing."""
     newer = _select(run_id).where(records.c.revision > revision)
     return _read(connection, newer.order_by(records.c.revision).limit(limit))
 
@@ -308,7 +310,8 @@ def find_rows(
     start: int,
     size: int,
 ) -> list[bytes]:
-    """Return the rows of a page: keys of records, or ids of cases, as stored."""
+    """Return the rows of a page: keys of records, or ids of cases, as stored. In an order by score
+    a case has the place of its lowest score, or of its highest one if the order is descending."""
     query = _select(run_id).where(*_conditions(criteria)).with_only_columns(_COLUMN_OF[by])
     if by == "key":  # without a group, so that the index alone gives the order
         query = _ordered(query, order)

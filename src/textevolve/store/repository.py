@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 def open_store(location: StoreLocation | str, *, patient: bool = False) -> Store:
     """Open the store at a path, where a missing file is created, or at a postgresql:// address.
-    Close it, or use `with`. `patient`: wait for an unreachable server, as an additional process of
-    a run does.
+    Close it, or use `with`. `patient`: wait up to a minute for a PostgreSQL server that is away,
+    instead of failing at once.
 
     Raises:
         StoreError: the store cannot be used; the message says why and what to do.
@@ -195,7 +195,9 @@ class Store:
         return self.database.write(lambda connection: change(connection, *args, **kwargs))
 
     def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
-        """Call a function of a connection that changes runs; see `Writer.run`."""
+        """Call a function of a connection that changes runs, in a transaction of its own on the
+        writer's thread, and return its result once it is durable. `run_id`: the only run that it
+        changes; None: any."""
         return self._writer.run(change, run_id)
 
     # Namespaces and what belongs to them
@@ -227,7 +229,8 @@ class Store:
         return [namespace.spec.name for namespace in self.read(kinds.list_all, kinds.NAMESPACES)]
 
     def claim_due_job(self, seconds: float) -> JobClaim | None:
-        """Claim a job that is due for this process; see `store/jobs.py`."""
+        """Claim the job that is overdue longest for this process, for `seconds`; None if no job is
+        due that another process does not hold."""
         for id in self.read(jobs.list_due_jobs):
             # Two who change the same at once may undo each other again and again; the next look
             # finds what neither of them got.
@@ -338,8 +341,8 @@ class Store:
     # Cases
 
     def add_cases(self, run_id: str, cases: Iterable[Case]) -> int:
-        """Store all cases of a run, which are read lazily; return their number. After a crash it
-        starts over."""
+        """Store all cases of a run, which are read lazily; return their number. Repeated after a
+        crash, it replaces the cases that were stored before."""
         self.change(lambda c: runs.start_cases(c, run_id), run_id)
         count = 0
         for chunk in runs.chunk_cases(run_id, cases):
@@ -358,8 +361,8 @@ class Store:
                 yield case
 
     def find_image(self, key: str) -> str | None:
-        """Return the data URL of an image by its key, to which records refer; None if the store
-        lacks it."""
+        """Return the data URL of an image by its key, the SHA-256 in hexadecimal by which records
+        refer to it; None if the store lacks it."""
         return self.read(runs.find_image, bytes.fromhex(key))
 
     # Records
@@ -370,7 +373,8 @@ class Store:
     count_records = _reads(records.count_records)
 
     def keep_records(self, run_id: str, new_records: Sequence[StoredRecord]) -> None:
-        """Store records of a run; a record replaces an earlier one with its key."""
+        """Store records of a run; a record replaces an earlier one with its key. If any is skipped,
+        a finished run becomes resumable again."""
 
         def change(connection: Connection) -> None:
             records.keep_records(connection, run_id, new_records)

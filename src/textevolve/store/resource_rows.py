@@ -118,7 +118,7 @@ def list_rows(
     namespace: str,
     span: NameRange = EVERYTHING,
 ) -> list[Row[Any]]:
-    """List the rows of a namespace by name."""
+    """List the rows of a namespace that are in `span`, sorted by name."""
     query = _among(kind, connection, namespace)
     if span.after:
         query = query.where(kind.table.c.name > span.after)

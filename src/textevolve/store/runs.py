@@ -152,8 +152,8 @@ def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
 
 
 def get_run(connection: Connection, run_ref: str) -> RunRecord:
-    """Return the run with this id, start of an id, or name; `last` is the newest run with cases,
-    which excludes the calls of servers, chats and memories.
+    """Return the run with this id, name or start of an id, tried in this order; `last` is the
+    newest run with cases, which excludes the calls of servers, chats and memories.
 
     Raises:
         StoreError: there is no such run, or there are several.
@@ -320,7 +320,8 @@ def append_case(connection: Connection, run_id: str, case: Case) -> None:
 
 
 def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[int, Case]]:
-    """Return the next cases from the index `start`; empty at the end."""
+    """Return the next cases from the index `start`, each with its index, at most a page; empty at
+    the end."""
     query = (
         select(cases.c.index, cases.c.id, cases.c.body)
         .where(cases.c.run_id == run_id, cases.c.index >= start)
@@ -382,7 +383,9 @@ AND (run_id = :run OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = calls.run_i
 
 
 def delete_run(connection: Connection, run_id: str) -> Freed:
-    """Remove the run. Raises BusyError while a living process works on it."""
+    """Remove the run with its cases, records and calls, except calls that other runs reuse, and the
+    texts that nothing uses any more. Raises BusyError while a living process works on it, or a
+    batch job of it is open at its provider."""
     row = fetch_one(connection, runs, id=run_id)
     if row is None:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")

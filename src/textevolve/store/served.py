@@ -101,9 +101,10 @@ def list_found(
     choose: Choose,
     limit: int | None,
 ) -> list[tuple[RunRecord, ServedRun | None]]:
-    """Return the newest chosen runs, newest first, with their server's rows. `namespaces`: None:
-    all, and runs without one. `after`: the time and the id of the last run of the previous page.
-    Most criteria are in no column, so runs are read one by one.
+    """Return the newest runs that `choose` accepts, at most `limit` (None: all), newest first, each
+    with its server's row, if any. Runs whose cases are not stored completely yet (drafts) are left
+    out. `namespaces`: None: all, and runs without one. `after`: the time and the id of the last run
+    of the previous page. Most criteria are in no column, so runs are read one by one.
     """
     query = select(runs).where(runs.c.fingerprint.not_like("draft-%"))
     if namespaces is not None:

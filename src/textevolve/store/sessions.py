@@ -86,7 +86,7 @@ class StoredSessions:
     def list(
         self, connection: Connection, *, agent_id: str | None = None, limit: int = 20
     ) -> list[ChatSession]:
-        """List sessions, the most recently continued first."""
+        """List at most `limit` sessions, the most recently continued first."""
         query = self._select(connection, agent_id).limit(limit)
         return [self._session(row) for row in connection.execute(query)]
 
@@ -99,8 +99,8 @@ class StoredSessions:
         agent_id: str | None = None,
         user: str | None = None,
     ) -> ChatSession:
-        """Return a session by its id, the beginning of its id, or `last`; `agent_id` and `user`
-        limit the search to their sessions.
+        """Return a session by its id, the beginning of its id, or `last`; `agent_id` limits the
+        search to the sessions of an agent, and `user`, for `last` only, to those of a user.
 
         Raises:
             InputError: no session matches, or more than one does.

@@ -113,7 +113,8 @@ class SQLiteDatabase:
         return self.write(change)
 
     def insert(self, fill: Callable[[int], GroupRows]) -> None:
-        """Insert the rows that `fill` returns in one transaction."""
+        """Insert the rows that `fill` returns, from the number of the last sweep, in one
+        transaction."""
         with self._writing:
             raw: sqlite3.Connection = driver_of(self._writer)
             raw.execute("BEGIN IMMEDIATE")
@@ -124,10 +125,11 @@ class SQLiteDatabase:
                 _insert_rows(raw, "OR IGNORE INTO reuses (run_id, call_id)", rows.reuses)
 
     def find_answers(self, run_id: str, keys: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        """Return the answers stored under the keys; of several under one key, the best for the run
-        comes last. Each row has the key, the id, the prompt, cached and completion tokens, the
-        cost, the savings, the response, and whether the run made the call or has found it before.
-        It is called before each model call."""
+        """Return the answers stored under the keys; of several under one key, the one for this run
+        comes last: its own first answer, or else the oldest one of another run. Each row has the
+        key, the id, the prompt, cached and completion tokens, the cost, the savings, the response,
+        and whether the run made the call or has found it before. It is called before each model
+        call."""
         values = {"run": run_id, "keys": json.dumps(keys)}
         with self._reading, explained(self):
             return driver_of(self._reader).execute(_FIND, values).fetchall()
@@ -185,8 +187,8 @@ def _insert_statement(target: str, columns: int, count: int) -> str:
 
 
 def connect(path: Path, *, writing: bool) -> Connection:
-    """Open a connection that any thread may use, one at a time. `begin()` takes the write
-    lock."""
+    """Open a connection that any thread may use, one at a time. If it is for `writing`, `begin()`
+    takes the write lock; otherwise it cannot write."""
 
     def create() -> sqlite3.Connection:
         raw = sqlite3.connect(

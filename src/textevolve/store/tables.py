@@ -296,8 +296,8 @@ memories = Table(
     _required("text", Text),
     sqlite_autoincrement=True,
 )
-"""Memories. `added` and `closed`: the versions of the collection that added and closed the memory.
-`cites`: ids, as JSON."""
+"""Memories. `added` and `closed`: the versions of the collection that added the memory, and that
+superseded or forgot it. `cites`: ids, as JSON."""
 
 Index("memories_of_collection", memories.c.collection_id, memories.c.seq)
 Index("memories_superseded_by", memories.c.superseded_by)
@@ -448,8 +448,8 @@ served_runs = Table(
     _required("launch", Text),
 )
 """Runs that a server performs. `wanted`: the state that the run should have, such as running or
-cancelled; when a server starts, it resumes unfinished runs that should run. `launch`: limits and
-name, as JSON."""
+cancelled; when a server starts, it resumes unfinished runs that should run. `launch`: the launch
+options, and the reason why the run must not continue, as JSON."""
 
 jobs = _named(
     "jobs",
@@ -465,8 +465,8 @@ jobs = _named(
     _required("spec", Text),
 )
 """Scheduled jobs. `due`: the next time to run; NULL: never again. `lease_until`: a scheduler that
-does not renew its lease before this time has lost the job. `lease_process`: see `store/lease.py`.
-Times are those of the database's clock."""
+does not renew its lease before this time has lost the job. `lease_process`: identifies the
+scheduler's process even if its pid is used again. Times are those of the database's clock."""
 
 Index("jobs_due", jobs.c.due)
 
@@ -486,7 +486,8 @@ job_runs = Table(
     sqlite_autoincrement=True,
 )
 """The executions of jobs. `run_id`: the run that the execution started; empty before there is one.
-`detail`: why it failed. `cause`: the schedule, or a person."""
+`detail`: details of the outcome, such as why it failed. `cause` and `attempt` are always "schedule"
+and 1."""
 
 Index("job_runs_of_job", job_runs.c.job_id, job_runs.c.id)
 

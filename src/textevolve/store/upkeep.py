@@ -83,9 +83,10 @@ def scrub_store(location: StoreLocation) -> None:
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of a check. `intact`: the number of intact rows of each table; `unreadable`: the
-    number of damaged rows and unreadable places of each table; `incomplete`: the runs that have
-    lost rows; `complaint`: a fault of the file that SQLite reports, or empty."""
+    """The result of a check. `intact`: the number of intact rows of each table, and of `erased
+    calls`; `unreadable`: the number of damaged rows and unreadable places of each table;
+    `incomplete`: the runs that have lost rows; `complaint`: a fault of the file that SQLite
+    reports, or empty."""
 
     intact: dict[str, int]
     unreadable: dict[str, int]
@@ -291,8 +292,8 @@ def _copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool
 
 
 def _interrupt_runs(connection: Connection) -> None:
-    """Mark all runs as interrupted, so they can be resumed; runs that lack cases will read them
-    again."""
+    """Mark finished runs as interrupted, so they can be resumed; runs that lack cases will read
+    them again. Delete the servers' rows of runs that are lost."""
     runs, served, cases = tables.runs, tables.served_runs, tables.cases
     connection.execute(delete(served).where(served.c.run_id.not_in(select(runs.c.id))))
     finished = update(runs).where(runs.c.status == "finished")

@@ -61,8 +61,8 @@ written."""
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """A change with a separate transaction; see `PostgresDatabase.change`. `run_id`: the only run
-    that it changes; None: any. `done`: gets its result."""
+    """A change of runs in a separate transaction. `run_id`: the only run that it changes; None:
+    any. `done`: gets its result."""
 
     change: Callable[[Connection], Any]
     run_id: str | None
@@ -170,7 +170,7 @@ class Writer:
 
     def _take_group(self) -> list[WrittenCall | Reuse | WriteJob | None]:
         """Wait for the next write, and take it with those that wait behind it, up to a group.
-        Return none if no write arrives before the next heartbeat is due."""
+        Return an empty list if no write arrives before the next heartbeat is due."""
         try:
             items = [self._queue.get(timeout=lease.BEAT_SECONDS)]
         except queue.Empty:
@@ -233,7 +233,8 @@ class Writer:
             job.done.set_exception(error)
 
     def _beat(self) -> None:
-        """Renew the leases of this process, and note the lost ones."""
+        """If a heartbeat is due, renew the leases of this process, note the lost ones, and release
+        those that could not be released before."""
         now = time.monotonic()
         if now - self._last_beat < lease.BEAT_SECONDS:
             return
@@ -250,8 +251,8 @@ class Writer:
 def _renew(
     connection: Connection, leases: Mapping[str, str], owed: Collection[str]
 ) -> dict[str, BusyError]:
-    """Renew leases by their runs, and release the `owed` ones; return the lost ones with their new
-    holders."""
+    """Renew leases by their runs, and release the `owed` ones; return an error for each lost one,
+    which names its new holder, by run."""
     for token in owed:
         lease.release(connection, token)
     renewed = lease.renew(connection, list(leases.values()))
