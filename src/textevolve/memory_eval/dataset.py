@@ -142,8 +142,8 @@ class MemoryQuestion:
 
 
 def _read_points(value: Any) -> Any:
-    """Read memory points. A point without an index gets its position; interference has no
-    importance."""
+    """Read memory points. A point without an index gets its position, from 1; interference without
+    an importance gets 0."""
     points = _drop_nulls(value)
     for place, point in _objects(points):
         point.setdefault("index", place + 1)
@@ -182,7 +182,8 @@ class Session:
 
 
 def _read_sessions(value: Any) -> Any:
-    """Read sessions. In a result file a session that is not scored lacks its dialogue."""
+    """Read sessions, and number them from 0. A session that is not scored may lack its dialogue, as
+    in result files, and then has an empty one."""
     sessions = _drop_nulls(value)
     for place, session in _objects(sessions):
         session["index"] = place
@@ -215,7 +216,8 @@ _USER: TypeAdapter[User] = TypeAdapter(Annotated[User, BeforeValidator(_drop_nul
 
 
 def read_users(path: str) -> Iterator[User | Malformed]:
-    """Yield the users of a file in order, lazily; empty lines are skipped.
+    """Yield the users of a file in order, lazily, and a `Malformed` for each line that is no user
+    or repeats an id; empty lines are skipped.
 
     Raises:
         InputError: the file cannot be read, or none of its lines is a user.

@@ -83,7 +83,8 @@ class MemoryEvaluation(Result):
 
     @property
     def complete(self) -> bool:
-        """Check whether everything was judged."""
+        """Check whether all sessions were processed and every judgement was tried (failed ones
+        count), without a limit stopping the evaluation."""
         done = self._sessions == self.scope.sessions and not self.skipped
         return done and self._expected == sum(self.counts.values())
 

@@ -67,7 +67,8 @@ def judge_extraction(user: str, session: Session, extracted: FoundMemories) -> I
 def judge_integrity(
     user: str, session: Session, place: int, point: MemoryPoint, extracted: FoundMemories
 ) -> Subject:
-    """Build the subject for a point among the extracted memories; 0 by rule if there are none."""
+    """Build the subject that asks whether a point is among the extracted memories. If no memory was
+    extracted, its label is 0 by rule."""
     subject = _subject_of("integrity", user, session, place, point)
     if isinstance(extracted, Failure):
         return replace(subject, texts={"expected": point.content}, failure=extracted)
@@ -118,8 +119,8 @@ def judge_answer(
 
 
 def with_answer(subject: Subject, answer: str | Failure | None) -> Subject:
-    """Return a question's subject with its answer, or the failure that prevented it; None if the
-    answer is not given yet."""
+    """Return a question's subject with its answer, or with the failure that prevented the answer.
+    If `answer` is None (there is no answer yet), the subject stays unchanged."""
     if answer is None:
         return subject
     if isinstance(answer, Failure):
@@ -182,8 +183,8 @@ class Survey:
             self.has_answers |= any(q.recorded_answer is not None for q in session.questions)
 
     def planned(self, system: str) -> int:
-        """Return how many judgements there will be, as far as it is known before a system is fed:
-        without those of the memories that it extracts."""
+        """Return how many judgements there will be. Those of the memories that a running system
+        extracts are not included, since their number is unknown; recorded ones are."""
         if system != RECORDED:
             return self.points + self.questions
         memories = self.points + self.extracted if self.has_extracted else self.returned
@@ -204,7 +205,8 @@ class Survey:
 
 
 def read_recorded(user: User, survey: Survey) -> Iterator[PieceToJudge]:
-    """Yield the subjects of a user from recorded outcomes, without calling a system."""
+    """Yield the subjects of a user from recorded outcomes, without calling a system, and after
+    those of each session its times."""
     for session in user.sessions:
         subjects = [] if session.is_generated_qa else list(_read_session(user.id, session, survey))
         yield from subjects
@@ -247,7 +249,8 @@ def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[Us
 
 
 def find_unmeasured(survey: Survey, can: Capabilities | None) -> dict[Task, str]:
-    """Return why each unmeasured task is not measured. `can`: None for recorded results."""
+    """Return the unmeasured tasks, each with the reason. `can`: the features of the system; None
+    for recorded results."""
     if can is None:
         extracts, asks = survey.has_extracted, survey.has_answers
         silent, mute = "no extracted memories are recorded", "no answers are recorded"

@@ -355,5 +355,6 @@ def _write_input(subject: Subject, verdict_kind: str) -> str:
 
 @cache
 def read_statements(verdict_kind: str) -> Mapping[Label, str]:
-    """Return the possible verdicts, each in words. `verdict_kind`: see `case_of`."""
+    """Return the possible labels, each with its verdict in words. `verdict_kind`: a task, or
+    "included"."""
     return yaml.safe_load(_read_file(VERDICTS))[verdict_kind]

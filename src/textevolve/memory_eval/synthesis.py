@@ -223,7 +223,8 @@ class _Life:
         self.points.append(MemoryPoint(place, content, type, source, importance, update, originals))
 
     def _ask(self, index: int, updated: Sequence[int]) -> Iterator[MemoryQuestion]:
-        """Return questions about the facts that hold after the session."""
+        """Yield questions about the facts that hold after the session and, after every second
+        session, one that no statement answers."""
         rng = self.rng
         plain = rng.choice([place for place in self.facts if place not in updated[:1]])
         yield self._question((plain,), "easy", "Basic Fact Recall")

@@ -179,8 +179,8 @@ async def feed(
     user: User, key: str, can: Capabilities, instance: Model
 ) -> AsyncGenerator[PieceToJudge]:
     """Add a user's sessions to a system, and yield each subject to judge as soon as its outcome is
-    known. `instance`: the result of `open_instance`, behind a journal. `can`: the features of the
-    system.
+    known, and after each session its times. A limit ends the user's sessions. `instance`: the
+    result of `open_instance`, behind a journal. `can`: the features of the system.
 
     Raises:
         FatalModelError, SettingsError: no operation of this system can succeed.

@@ -129,7 +129,8 @@ def open_metric(text: str) -> LabelMetric:
 
 
 def needs_label(metric: str) -> bool:
-    """Return whether a metric needs a label; `metric` is its name with options."""
+    """Return whether a built-in metric needs a label; always False for a user's function. `metric`
+    is its name with options."""
     name, _, argument = metric.partition(":")
     if name == "regex":
         return LABEL in argument
@@ -166,8 +167,8 @@ async def grade_output(
     passes: float = PASSES,
     row: Mapping[str, Any] = NO_ROW,
 ) -> EvaluationResult | Failure:
-    """Grade an output as `grade` does, but run slow metrics in a thread, so the event loop is not
-    blocked."""
+    """Score an output with a metric, like `grade`, but in a thread if the metric may be slow
+    (`blocks`) or the output is longer than `GRADED_AT_ONCE`, so the event loop is not blocked."""
     if getattr(metric, "blocks", False):
         return await search_apart(grade, metric, output, label, passes, row)
     if len(output) > GRADED_AT_ONCE:

@@ -122,7 +122,8 @@ def predict_fields(output: str) -> ExampleFields:
 
 
 def read_score(value: Any, passes: float) -> EvaluationResult:
-    """Convert a metric's return value into a result. `passes`: the lowest score that passes.
+    """Convert a metric's return value into a result. `passes`: the lowest score that passes, except
+    that an `EvaluationResult` keeps its own verdict.
 
     Raises:
         InputError: a metric may not return such a value; the message names its type.
@@ -172,8 +173,9 @@ def _number(number: Any, value: Any) -> float:
 
 
 def _shape_of(metric: Callable[..., Any]) -> int | None:
-    """Return the number of arguments to call a metric with; None: all. A negative number means
-    DSPy's signature with that many arguments."""
+    """Return the number of arguments to call a metric with, of output, label and row; None: the
+    metric takes any number and gets all three. A negative number means DSPy's signature with that
+    many arguments."""
     try:
         parameters = list(inspect.signature(metric).parameters.values())
     except (TypeError, ValueError):  # of code that is not Python's

@@ -80,7 +80,9 @@ def open_called(option: str) -> TrajectoryCheck:
 
 def open_sequence(option: str) -> TrajectoryCheck:
     """Return the metric that compares the names of all tool calls with the expected names:
-    `[MODE][:NAME,NAME,...]`."""
+    `[MODE][:NAME,NAME,...]`, by default those in the row's `expected_tools`. Mode `exact` (the
+    default): the same names in the same order; `in-order`: other calls may come between;
+    `any-order`: the score is the share of the expected calls that were made."""
     mode, colon, listed = option.partition(":")
     if mode not in MODES and colon:
         raise InputError(f"metric tool-sequence:{option}: the mode is one of {', '.join(MODES)}")
@@ -136,7 +138,8 @@ def open_arguments(option: str) -> TrajectoryCheck:
 
 
 def _find_faults(calls: Sequence[ToolUse], name: str, schema: Mapping[str, Any]) -> list[str]:
-    """Return for each call of a tool the violations of the schema; empty if there are none."""
+    """Return for each call of a tool a text with its violations of the schema, empty if there are
+    none; a single text if the tool was not called."""
     call_arguments = [call.arguments for call in calls if call.name == name]
     if None in call_arguments:
         raise InputError(f"the arguments of {name} were not recorded")
@@ -175,10 +178,11 @@ def find_errors(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
 
 
 def list_calls(trajectory: Trajectory, column: str = "tool_calls") -> Sequence[ToolUse]:
-    """Return the recorded tool calls of a row.
+    """Return the recorded tool calls of a row, or its expected ones with the column
+    `expected_tools`.
 
     Raises:
-        InputError: no calls are recorded, which is not the same as an empty list.
+        InputError: there is no such list in the row, which is not the same as an empty one.
     """
     if (calls := getattr(trajectory, column)) is None:
         raise InputError(MISSING[column])

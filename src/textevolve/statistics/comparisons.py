@@ -2,7 +2,7 @@
 needed to find it.
 
 Every test but `permutation_p` is paired: an item that either side lacks is left out. The compared
-values are credits in [0, 1], or any other number for each item.
+values are credits (how right a verdict is, from 0 to 1), or any other number for each item.
 """
 
 from __future__ import annotations

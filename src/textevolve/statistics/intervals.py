@@ -128,9 +128,10 @@ def mean_interval(
     seed: int = 0,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Compute an interval of the mean of one value per item, as in `bootstrap_interval`. If values
-    are within `UNIT` and all equal, or if there are fewer than 30 groups and each value is 0, 1 or
-    one half, it is Wilson's interval, with groups as trials."""
+    """Compute an interval of the mean of one value per item, by `bootstrap_interval`. With the
+    bounds `UNIT` (0 to 1) and at least two groups it is instead Wilson's interval, with groups as
+    trials, if all values are equal, or if there are fewer than 30 groups and each value is 0, 1 or
+    one half."""
     array = vector(values)
     present = ~np.isnan(array)
     features = np.stack([np.where(present, array, 0.0), present.astype(np.float64)], axis=1)
@@ -238,7 +239,9 @@ def bootstrap_interval(
 
 
 def resampling_interval(values: Array, level: float = 0.95) -> Interval:
-    """Compute an interval from the values of a statistic under the weights of `draw_weights`."""
+    """Compute an interval from the values of a statistic under the weights of `draw_weights`:
+    percentiles of the values or, with fewer than 30 groups, the jackknife, for which the first
+    value is that of the whole sample."""
     defined = values[~np.isnan(values)]
     if defined.size < values.size * (1 - MOST_UNDEFINED) or np.isnan(values[0]):
         share = 1 - defined.size / values.size

@@ -134,8 +134,9 @@ def read_capabilities(flags: Mapping[str, Any], spec: str) -> Capabilities:
 
 
 def read_memories(answer: Any, source: str) -> tuple[str, ...]:
-    """Return the texts in what a system answered: a list of texts, or of objects with a `memory`,
-    bare or under `results` or `memories`. Empty texts are left out.
+    """Return the texts in what a system answered: a list of texts, or of objects with the text in
+    `memory`, `text`, `content` or `memory_content`, bare or under `results` or `memories`. Empty
+    texts are left out.
 
     Raises:
         AnswerError: the answer has another form; the message begins with `source`.
