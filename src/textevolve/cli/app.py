@@ -76,8 +76,8 @@ class LazyGroup(TyperGroup):
 
 
 def suggest_command(name: str, group: Mapping[str, CommandEntry]) -> str:
-    """Return the commands most similar to an unknown one: those of its group, or else of all
-    groups."""
+    """Return a question that suggests the command of the group most similar to an unknown one, or
+    else up to three commands of all groups; empty if none is similar."""
     paths = list(_paths(COMMANDS, "textevolve"))
     names = {path.rpartition(" ")[2] for path in paths}
     if term := find_term(name, group):

@@ -175,8 +175,8 @@ class Talk:
 
     @contextmanager
     def _first_stops(self) -> Generator[None]:
-        """Make the first Ctrl-C in the `with` block stop only the current answer; a second one ends
-        the chat."""
+        """At a terminal, make the first Ctrl-C in the `with` block stop only the current answer; a
+        second one ends the chat. Through pipes Ctrl-C ends the chat at once."""
         before = signal.getsignal(signal.SIGINT)
         if not self.interactive or before in (signal.SIG_IGN, None):
             yield
@@ -216,8 +216,8 @@ class Talk:
                 say(f"[memories kept: {len(learned.ids)}]")
 
     def finish(self) -> None:
-        """Wait until memories of pending turns are made. If it is interrupted, the next chat makes
-        them."""
+        """Wait until the memories of all answered turns are created. If the wait is interrupted,
+        the next chat creates the missing ones."""
         if self.chat.unlearned and sys.stderr.isatty():
             say("making memories; Ctrl-C leaves that to the next chat")
         self.chat.finish()

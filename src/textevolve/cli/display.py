@@ -50,7 +50,8 @@ class Progress:
     """A listener and context manager that shows the progress of a run.
 
     Unless `note` describes steps, the caller counts every record by `count`. `total`: the number of
-    cases; None if it is not known. `quiet`: nothing is shown before the end.
+    cases; None if it is not known. `quiet`: before the end nothing is shown except steps that
+    `note` describes by a report.
     """
 
     def __init__(
@@ -191,7 +192,8 @@ def describe_wait(event: CallRetried | CallHeld | BatchPolled) -> str:
 
 def open_progress(stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: bool) -> Progress:
     """Open the display of a run. It shows the steps that the study describes, the debate if there
-    is a single case, or a count of records."""
+    is a single case, or a count of records. `quiet`: the lines of steps and the debate are not
+    shown; a count is."""
     if study.note is not no_note:
         display = Progress(note=study.note, quiet=quiet)
     elif study.streams and run.n_cases == 1 and not quiet:

@@ -31,7 +31,8 @@ def fetch_models(names: Iterable[str], run: RunRecord, settings: Settings) -> No
 
 
 def fetch_weights(names: Iterable[str], settings: Settings) -> None:
-    """Download the missing weights of local models, with a progress bar. `names`: any models."""
+    """Download the missing weights of local models, with a progress bar. `names`: any models, of
+    which those that begin with `local/` are local."""
     from textevolve.cli.models import draw_transfer, fetch
 
     local = [name.removeprefix("local/") for name in names if name.startswith("local/")]

@@ -57,8 +57,9 @@ def pull(
 
 @contextmanager
 def draw_transfer() -> Generator[ReportProgress]:
-    """Show a progress bar for `fetch` within the block: bytes, speed, source and time left. Notes
-    stay visible above it."""
+    """Yield a function for `fetch` that reports its progress within the block: at a terminal by a
+    bar with bytes, speed, source and time left. Notes are printed everywhere, and stay visible
+    above the bar."""
     from rich.progress import (
         BarColumn,
         DownloadColumn,

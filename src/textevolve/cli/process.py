@@ -1,9 +1,9 @@
 """The end of a command from outside: by a signal, or by a closed pipe.
 
 SIGTERM, and SIGHUP of a closed terminal, act like Ctrl-C: they interrupt the command, which
-releases its resources and prints how to resume. A second signal ends the process at once. If the
-reader of the output has closed the pipe, as `head` does, the command ends silently. Characters that
-the terminal's encoding lacks are written as escapes.
+releases its resources and prints how to resume. A second SIGTERM or Ctrl-C ends the process at
+once. If the reader of the output has closed the pipe, as `head` does, the command ends silently.
+Characters that the terminal's encoding lacks are written as escapes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ReaderGone(BaseException):
 
 @dataclass
 class ProcessState:
-    """The state of this process: whether the reader of its output has closed the pipe, and whether
-    a signal has terminated it."""
+    """The state of this process. `reader_gone`: the reader of its output has closed the pipe.
+    `terminated`: SIGTERM or SIGHUP, not Ctrl-C, has interrupted the command."""
 
     reader_gone: bool = False
     terminated: bool = False
@@ -89,7 +89,8 @@ def begin() -> Generator[ProcessState]:
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    """Interrupt the command. A further signal ends the process even if the cleanup hangs."""
+    """Interrupt the command. A further SIGINT or SIGTERM ends the process even if the cleanup
+    hangs; a further SIGHUP is ignored."""
     for sign in ENDING:  # a shell whose terminal closes may repeat SIGHUP
         again = sign in (signal.SIGINT, signal.SIGTERM)
         signal.signal(sign, signal.SIG_DFL if again else signal.SIG_IGN)

@@ -169,8 +169,8 @@ def update(call: ResourceCall, *, unset: Unset = None) -> None:
 
 
 def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) -> None:
-    """Add a field with its default value to `changes`; fields of inner specifications are
-    allowed."""
+    """Add a field with its default value to `changes`; fields of inner specifications are allowed,
+    fixed and required ones are refused."""
     places = {n: (changes, f) for n, f in spec.model_fields.items() if n not in fixed}
     for field_name, field in spec.model_fields.items():
         if hasattr(field.annotation, "model_fields"):

@@ -28,8 +28,8 @@ def ending_of(output: str) -> str:
 
 
 def check_outputs(study: AnyStudy, outputs: Sequence[str]) -> None:
-    """Raise InputError for a file with an unknown ending, and SettingsError if the package that
-    writes its format is missing."""
+    """Raise InputError for a file with an unknown ending or one that cannot be written, and
+    SettingsError if the package that writes its format is missing."""
     endings = (*WHOLE, *ROWS, *study.texts)
     for output in outputs:
         if ending_of(output) not in endings:

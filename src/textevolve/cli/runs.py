@@ -223,7 +223,8 @@ def _open(store: str | None) -> Generator[tuple[Settings, Store]]:
 
 
 def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
-    """Return a run with its study.
+    """Return a run with its study. If a client sent the run's files to a server, its files are read
+    from the server's folder from now on.
 
     Raises:
         InputError: the run lacks cases, since it was stopped while they were read. MismatchError:
@@ -309,7 +310,8 @@ def _format_status(run: RunRecord) -> str:
 
 
 def list_records(store: Store, run: RunRecord, matching: RecordFilter) -> Report:
-    """Return a report that lists the matching records, one per line."""
+    """Return a report that lists the first `SHOWN` matching records, one per line, and the number
+    of all."""
     columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
     rows = [
         (

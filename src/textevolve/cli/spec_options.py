@@ -170,7 +170,8 @@ def _format_default(field: FieldInfo) -> str:
 
 
 def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a specification's fields, in which files are replaced by their texts.
+    """Return the values of a specification's fields that were set on the command line, by the names
+    of the fields; file names are replaced by the texts of the files.
 
     Raises:
         InputError: a file cannot be read.
@@ -210,7 +211,8 @@ def _read_pair(name: str, text: str, *, plain: bool) -> tuple[str, Any]:
 
 
 def _read_named(path: str) -> dict[str, str]:
-    """Return the text of a file with its path, since the ending may determine the format."""
+    """Return the text of a file (`text`), its name without the ending (`name`), and its path
+    (`file`), since the ending may determine the format."""
     name = "standard input" if path == "-" else Path(path).stem
     return {"name": name, "text": read_text(path), "file": path}
 

@@ -233,7 +233,8 @@ def telling_warnings() -> Generator[None]:
 def run_study(
     study: AnyStudy, spec: StudySpec, run_options: RunOptions, source: str = "command line"
 ) -> int:
-    """Run a study, or print its estimate with `--dry-run`; return the exit code."""
+    """Run a study on this machine, or on the server of the settings, or print its estimate with
+    `--dry-run`; return the exit code."""
     check_outputs(study, run_options.output or ())
     written = [*(run_options.output or ()), *([run_options.junit] if run_options.junit else [])]
     reject_overwriting(written, files_read(spec))

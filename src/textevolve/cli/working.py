@@ -49,7 +49,9 @@ def execute(
     run_options: RunOptions,
     work: DoesRun = driver.perform,
 ) -> int:
-    """Perform the missing part of a run, show and write its results, and return the exit code."""
+    """Perform the missing part of a run, show and write its results, and return the exit code. If a
+    gate on the judges already fails, nothing is performed. An interrupted run shows and writes its
+    results so far."""
     stored = read_stored(run)
     study = find_study(stored.kind)
     baseline = find_baseline(store, run, run_options.gates, settings)
@@ -141,8 +143,8 @@ def _draw(
     *,
     quiet: bool,
 ) -> Iterator[Any]:
-    """Yield the records of a run as they come, and show the progress meanwhile. `quiet`: nothing is
-    shown before the end."""
+    """Yield the records of a run as they come, and show the progress meanwhile. `quiet`: only a
+    count of records is shown before the end, not steps or a debate."""
     with ExitStack() as stack:
         progress = open_progress(stack, study, run, quiet=quiet)
         work = doing(launch.heard_by(progress))
@@ -155,7 +157,7 @@ def _hand_over(
     study: AnyStudy, store: Store, run: RunRecord, run_options: RunOptions, gated: Gated
 ) -> None:
     """Write the results to files, and then show them; files come first, since the reader of the
-    output may close the pipe."""
+    output may close the pipe. Do nothing if the run has no records."""
     run = store.get_run(run.id)
     records = read_records(store, run)
     if not store.count_records(run.id):

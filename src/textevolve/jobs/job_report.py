@@ -21,7 +21,8 @@ HISTORY = tuple(map(Column, ("due", "state", "started", "ended", "run", "detail"
 
 
 def show_time(when: float | None, zone: ZoneInfo) -> str:
-    """Format a time (seconds since 1970) in a zone, with its offset."""
+    """Format a time (seconds since 1970) to the minute in a time zone, with the short name of the
+    zone; None becomes an empty text."""
     return "" if when is None else f"{datetime.fromtimestamp(when, zone):%Y-%m-%d %H:%M %Z}"
 
 

@@ -115,7 +115,11 @@ def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
 
 def name_from_root(study: AnyStudy, spec: StudySpec) -> StudySpec:
     """Return the specification with absolute paths of the files that it reads, since a scheduler
-    may run in another folder. Texts, and names of data sets on a hub, are not changed."""
+    may run in another folder. Texts, and names of data sets on a hub, are not changed.
+
+    Raises:
+        InputError: the specification reads standard input.
+    """
     changed = dict[str, Any]()
     for name, field in study.spec.model_fields.items():
         value = getattr(spec, name)

@@ -104,8 +104,8 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
 
 async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
     """Run a job that this scheduler has claimed, store its outcome, and return it. Errors of the
-    run are outcomes as well. Return None if the lease was lost. If the task is cancelled, the job
-    is released."""
+    run are outcomes as well. Return None if another scheduler has taken over the job, or if the
+    outcome could not be stored. If the task is cancelled, the job is released."""
     name = f"{claim.job.namespace}/{claim.job.name}"
     work = asyncio.create_task(_attempt(desk, claim))
     lease = asyncio.create_task(_keep_lease(desk, claim))
@@ -166,7 +166,8 @@ async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
 
 async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
     """Return the run for a claimed job, and record it with the job. It is the run of an earlier
-    attempt if that can be resumed, otherwise a new one.
+    attempt at this scheduled time if that can be resumed. Otherwise it is a new run, or, unless the
+    job is `fresh`, the run that the same study with the same rows already has.
 
     Raises:
         TextEvolveError: the study cannot be run. ConflictError: another scheduler has the job now.
@@ -242,8 +243,9 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
 
 
 def judge_outcome(rows: Iterable[Row], gated: Gated, *, known: bool) -> JobOutcome:
-    """Return the outcome of a run by its rows and gates. `known`: the run was finished before, so
-    that no model was called."""
+    """Return the outcome of a run by its rows and gates: `gated` if a gate fails, `incomplete` if a
+    row lacks a score and there are no gates, otherwise `finished`. `known`: the run was finished
+    before, so that no model was called."""
     unscored = [row for row in rows if row.status != "scored"]
     details = [str(gate) for gate in gated.outcomes if not gate.holds]
     status: JobRunStatus = "gated" if details else "finished"

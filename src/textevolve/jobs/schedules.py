@@ -37,7 +37,8 @@ def find_next(spec: JobSpec, after: float) -> float | None:
     none.
 
     Raises:
-        InputError: the schedule cannot be used.
+        InputError: the schedule cannot be used. SettingsError: the package for cron expressions is
+            not installed.
     """
     try:
         from apscheduler.triggers.cron import CronTrigger

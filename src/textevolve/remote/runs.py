@@ -173,9 +173,9 @@ class RemoteServer:
         again: bool = False,
     ) -> AsyncGenerator[Any]:
         """Yield the records of a run as they arrive, until the run ends, and add them to `store`.
-        `detail`: the run as it was at its start. If the server restarts in the meantime, a skipped
-        record is yielded again when it is done; a finished one is yielded only once, unless `again`
-        is set.
+        `detail`: the run as it was at its start. A skipped record is held back until the end, since
+        the server may still finish it, and is yielded only if it stays skipped. A record that the
+        server sends again unchanged is yielded only once, unless `again` is set.
 
         Raises:
             FatalModelError: no call of the run could succeed. StoreError: the run was cancelled,

@@ -75,7 +75,8 @@ def open_tracker(target: str, settings: Settings, *, scores: bool = True) -> Jso
 
 
 async def send_scores(store: Store, run: RunRecord, target: str, settings: Settings) -> str:
-    """Send the scores of a run to their spans, and return a line that says how many.
+    """Send the scores of a run to their spans, and return a line with the number of scores sent,
+    and of those left out because they have no ids of a span.
 
     Raises:
         InputError: the run has no scores of spans. ModelError: not all could be sent.
@@ -160,9 +161,9 @@ async def _send_to_mlflow(
 
 
 async def write_run(store: Store, run: RunRecord, target: str, settings: Settings) -> str:
-    """Write a run to MLflow, and return its address there: parameters, metrics, the report and the
-    records. A run that was written before is updated. The experiment is `textevolve`, or the one
-    that MLflow's own variable names.
+    """Write the parameters, metrics, report and records of a run to MLflow, and return the run's
+    address there. A run that was written before is updated, except for its parameters, which MLflow
+    does not change. The experiment is `textevolve`, or the one that MLflow's own variable names.
 
     Raises:
         ModelError: not all of it was written.

@@ -88,10 +88,12 @@ class AssertionRun:
 
     async def judge(self, texts: Sequence[tuple[Case, Demand]]) -> list[Assertion]:
         """Judge cases, and store each result as soon as it is available. Return the results in the
-        order of the cases; a case without an answer has a Failure.
+        order of the cases; a case whose judge failed, or was not called because of a limit, has a
+        Failure.
 
         Raises:
             InputError: a case or a judge cannot be used. StoreError: a result cannot be stored.
+                Exceptions of the test's own judge pass through.
         """
 
         async def judge_all(opened: SessionRun) -> list[Assertion]:
@@ -155,11 +157,12 @@ class AssertionRun:
 
 
 def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
-    """Return the judge if it reads the reference and context of the case. A default judge (not
-    `is_named`) is replaced by its form that reads the reference.
+    """Return the judge if it reads the context and the reference that the case has. A default judge
+    (not `is_named`) is replaced by its form that reads the reference. Rules and the test's own
+    judges are returned unchecked.
 
     Raises:
-        InputError: the judge ignores one of them.
+        InputError: the judge ignores the context or the reference.
     """
     parsed = parse_evaluator(judge)
     parsed = parsed.judges[0] if parsed.name == HYBRID else parsed

@@ -19,8 +19,8 @@ INPUT, OUTPUT = 200, 600
 
 
 def end_session(session: JudgingSession) -> list[str]:
-    """Finish the run of a session that has ended in all its processes, and return the lines to
-    print about it.
+    """Finish the run of a session that has ended in all its processes, unless a limit skipped some
+    of its texts, and return the lines to print about it.
 
     Raises:
         StoreError: the run cannot be read.
@@ -41,8 +41,8 @@ def end_session(session: JudgingSession) -> list[str]:
 
 
 def describe_failures(assertions: Sequence[Assertion], run: str) -> str:
-    """Describe each text that is not good enough or has no score, after a first line that
-    summarises them."""
+    """Describe the first `SHOWN` texts that are not good enough or have no score. If several texts
+    were judged, a first line counts the failures. The last line names the run."""
     wrong = [assertion for assertion in assertions if assertion.passed is not True]
     lines: list[str] = []
     if len(assertions) > 1:

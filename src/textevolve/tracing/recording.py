@@ -112,8 +112,9 @@ class RecordedSpan:
         here.end()
 
     def begin(self, kind: SpanKind, name: str, facts: Mapping[str, object]) -> RecordedSpan:
-        """Start a span below this one, without making it the current span. A number is appended to
-        its name if a sibling has the same name."""
+        """Start a span below this one, without making it the current span. The name of a step ends
+        in its number in the loop. If a sibling has the same name, ` #2` (and so on) is appended,
+        except directly below the root."""
         shown, operation = KINDS[kind]
         if kind == "model":
             name, about = name_model(name)

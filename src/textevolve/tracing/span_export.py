@@ -77,9 +77,9 @@ def _open_processor(destination: str, collector: str) -> SpanProcessor:
 
 
 class LossReport(logging.Filter):
-    """A log filter that reports the first loss of spans with its cause, instead of one message of
-    the exporter for each loss. The cause includes the body of the collector's response. `places`:
-    the host and port of each collector."""
+    """A log filter that reports the first loss of spans at each collector with its cause, instead
+    of one message of the exporter for each loss. The cause includes the body of the collector's
+    response. `places`: the host and port of each collector."""
 
     def __init__(self) -> None:
         super().__init__()
