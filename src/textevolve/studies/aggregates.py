@@ -31,9 +31,9 @@ NAME_SHOWN = 60
 class Aggregates:
     """The figures of all rows of a run, or of one variant's rows.
 
-    A row counts as scored, failed or skipped. `threshold`: the score in [0, 1] from which a row
-    passes; if it is None, the row's own verdict counts. `counts`: the number of rows by status. A
-    figure that cannot be computed is NaN or None.
+    A row counts as scored, failed or skipped; a scored row without a finite score is ignored.
+    `threshold`: the score in [0, 1] from which a row passes; if it is None, the row's own verdict
+    counts. `counts`: the number of rows by status. A figure that cannot be computed is NaN or None.
     """
 
     threshold: float | None = None
@@ -108,7 +108,8 @@ class Aggregates:
         return self._average(self._scores)
 
     def case_passes(self) -> dict[str, float]:
-        """Return the share of passed records for each case with an id; NaN without a verdict."""
+        """Return the share of passed records for each case with an id; NaN if one of its scored
+        records has no verdict."""
         return self._average(self._passed)
 
     def count_missing(self, rows: Aggregates) -> int:
@@ -239,7 +240,8 @@ PLAIN = ("low", "high", "of", "seed")  # numbers that are no figures by themselv
 
 
 def aggregates_data(by_variant: Mapping[str, Aggregates]) -> dict[str, Any]:
-    """Return the figures of records without a variant, and those of each variant, as data."""
+    """Return the figures as data: those of records without a variant at the top level, those of
+    each variant by its name under `variants`."""
     sums = {
         variant: {
             **figures.counts,

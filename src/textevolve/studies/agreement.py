@@ -64,7 +64,7 @@ class AgreementSpec(RepeatsSpec):
 @dataclass(frozen=True)
 class MeasuredJudges(Result):
     """The verdicts of all judges on labelled items, with their figures of agreement with people.
-    `samples`: how many verdicts each judge gave on the same question, by the judge's name."""
+    `samples`: how often each judge judged the same item in the same order, by the judge's name."""
 
     items: tuple[Item, ...]
     verdicts: tuple[Verdict, ...]
@@ -101,7 +101,8 @@ def sum_up(spec: AgreementSpec, records: Iterable[ItemVerdict]) -> MeasuredJudge
 def measure_judges(
     records: Iterable[ItemVerdict], spec: RepeatsSpec, threshold: float | None = None
 ) -> MeasuredJudges:
-    """Compute the agreement figures of all verdicts. `threshold`: as in `summarise`.
+    """Compute the agreement figures of all verdicts. `threshold`: the score from which a single
+    response passes; None: the judge's own verdict counts.
 
     Raises:
         InputError: there is no record.

@@ -113,8 +113,9 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
 
 
 def _draw_responses(summary: AgreementSummary) -> Table:
-    """Draw the figures of judges on single responses: at the judge's own threshold, and at the
-    threshold at which it agrees best with people."""
+    """Draw the figures of judges on single responses, in two rows for each judge: by its own
+    verdicts (or the threshold of the study), and, cross-validated, at the threshold at which it
+    agrees best with people."""
     percents = [Column(name, "percent", 1) for name in ("accuracy", "precision", "recall")]
     numbers = [Column(name, "number") for name in ("kappa", "alpha", "AUC")]
     columns = [Column("judge"), *percents, *numbers, Column("covered", "percent", 0)]
@@ -217,8 +218,9 @@ def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
 def _draw_disagreements(
     items: Sequence[Item], verdicts: Sequence[Verdict], threshold: float | None
 ) -> Iterator[Matrix]:
-    """Yield the items on which a judge and people differ: those with the lowest credit first; among
-    equals those whose scores are furthest from people's labels."""
+    """Yield the items on which a judge and people differ: those with the lowest mean credit first
+    (1 for the choice of people, a half for a tie); among equals those whose scores are furthest
+    from people's labels."""
     outcomes = gather_outcomes(items, verdicts, threshold)
     failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
     disputed: list[tuple[float, Item]] = []

@@ -18,7 +18,7 @@ DEBATE = "debate"
 @dataclass(frozen=True, slots=True)
 class Annotation:
     """One evaluator's result for a span. `span` and `trace`: its ids, empty if they are unknown.
-    `by_judge`: whether the evaluator is a judge, not a check of a number."""
+    `by_judge`: whether the evaluator is a judge; False for a check in code."""
 
     name: str
     span: str
@@ -28,8 +28,9 @@ class Annotation:
 
 
 def list_annotations(records: Iterable[Any], judges: Sequence[str]) -> Iterator[Annotation]:
-    """Yield an annotation for each score of the records: of a node each evaluator's, of a case the
-    best output's. `judges`: the run's judges, without that of a debate."""
+    """Yield an annotation for each score of the records: of a node the score by each evaluator, of
+    a case only the highest score of its outputs. `judges`: the run's judges; empty for a run of
+    `evaluate` by a debate."""
     for record in records:
         if isinstance(record, JudgedNode):
             item = record.item

@@ -76,7 +76,8 @@ class Assertion:
 
     @property
     def passed(self) -> bool | None:
-        """True if the text reaches its minimum score; None if it was not judged."""
+        """True if the text reaches its minimum score, or, without one, if the judge's own verdict
+        is that it passes; None if it was not judged."""
         if isinstance(self.result, Failure):
             return None
         least = self.demand.min_score

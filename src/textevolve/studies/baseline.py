@@ -41,10 +41,10 @@ LOOKED_AT = 1000
 def find_baseline(
     store: Store, run: RunRecord, gates: Gates, settings: Settings
 ) -> RunRecord | None:
-    """Return the run that the gate `no_worse_than` names, with its records in the store. If several
-    runs of the same kind have the name, the newest counts; the name `last` means the newest run
-    other than this one. Return None without such a gate, if the name is that of a variant, or if
-    there is no `last` run yet.
+    """Return the run that the gate `no_worse_than` names by name or id, with its records in the
+    store. If several runs of the same kind have the name, the newest counts; the name `last` means
+    the newest finished run of the kind other than this one. Return None without such a gate, if the
+    name is that of a variant, or if there is no `last` run yet.
 
     Raises:
         InputError: there is neither a variant nor a run of the same kind and inputs of that name.
@@ -90,9 +90,10 @@ def find_baseline(
 
 
 def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome]:
-    """Check for each judge of a run that it agreed with people often enough in the agreement run
-    that `measured_on` names. A measured judge is the same judge if its text, model, files and
-    threshold are the same. The check precedes the first model call.
+    """Check for each judge of a run that it agreed with people often enough in the newest finished
+    agreement run that `measured_on` names; return an outcome for each judge, none without the gate
+    `min_agreement`. A measured judge is the same judge if its text, model, files, threshold and
+    rubric are the same. The check precedes the first model call.
 
     Raises:
         StoreError: the store cannot be read.
@@ -152,7 +153,7 @@ def _describe(profile: Profile, model: str) -> object:
 
 
 def require_same_cases(store: Store, run: RunRecord, other: RunRecord) -> None:
-    """Raise InputError if a case of one run differs from the case of the same id in the other."""
+    """Raise InputError if the two runs have cases with the same id but different inputs."""
     inputs = {case.id: case.input for case in store.iterate_cases(run.id)}
     for case in store.iterate_cases(other.id):
         if inputs.get(case.id, case.input) != case.input:

@@ -351,8 +351,8 @@ def cases_of(
 
 
 def take(spec: CalibrateSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[Case]:
-    """Return the rows that a Python program passes as cases, or those of the file that the
-    specification names. `objects`: the caller's Python objects by name."""
+    """Return as cases the rows of the file that the specification names, or, without a file, those
+    that a Python program passes (`rows`). `objects`: the caller's Python objects by name."""
     if spec.data:
         return read_cases(spec, objects)
     return cases_of(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
@@ -432,8 +432,8 @@ def _describe_decision(result: CalibrationResult) -> dict[str, object]:
 
 
 def compare_scores(scores: Sequence[float], other_scores: Sequence[float], seed: int = 0) -> Gain:
-    """Return the mean difference over rows that have both scores, with its paired interval; no
-    significance test."""
+    """Return the mean of `scores` minus that of `other_scores` over rows that have both scores,
+    with its paired interval. No significance test is made: `p` is NaN."""
     pairs = [(a, b) for a, b in zip(scores, other_scores, strict=True) if not math.isnan(a + b)]
     none, rows = math.nan, len(scores)
     scored = [sum(not math.isnan(score) for score in side) for side in (scores, other_scores)]

@@ -116,7 +116,8 @@ async def ask_chain(
 
     Raises:
         AnswerError: the outputs cannot be used, or the chain's own code raised an error.
-        BudgetError, ModelError: raised by its models. InputError: an input is missing.
+        BudgetError, ModelError: raised by its models. InputError: an input is missing, or the chain
+            fails in a cost estimate.
     """
     recorder = spent or TraceRecorder(chain.name, "chain")
     context = replace(bench.chain_context(case), sample=sample, improve=improve)

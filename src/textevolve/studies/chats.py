@@ -101,8 +101,9 @@ class ChatRequest:
         instructions: Further instructions of the client, added to the agent's persona.
         recall: Settings of the memory recall that override the agent's, by name.
         schema: The JSON schema of the answer.
-        tools: The tools that the model may call, as JSON; `tool_choice` and `exchange` (the tool
-            calls so far) belong to them, as in `ChatParts`.
+        tools: The tools that the model may call, as JSON; `tool_choice`: "auto", "none", "required"
+            or the tool's name; `exchange`: the tool calls since the last message, and their
+            results.
         seed: A number that makes answers repeatable: an equal request with the same seed gets the
             stored answer.
     """
@@ -128,7 +129,8 @@ class ChatPlan:
     Attributes:
         model: The model that answers, and `reason`: why it was chosen.
         collections: The collections of memories that the agent recalls from.
-        embedders: The models that compute embeddings for these collections.
+        embedders: The models that compute embeddings for these collections, and for the one in
+            which the agent stores memories.
         session: The id of the resumed session; empty for a new one.
         messages: The earlier messages of the conversation.
         persona: The agent's persona, with the user's name and description.
@@ -375,7 +377,8 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
 
 
 def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[DialogueTurn]:
-    """Return the messages and answers up to a position from which memories may be made."""
+    """Return the messages and answers up to and including the position `until`. An exchange counts
+    only if memories of it have been made, or are still to be made."""
     turns: list[DialogueTurn] = []
     for question, answer in pairwise(messages):
         if answer.role == "assistant" and answer.details.learning in ("pending", "done"):

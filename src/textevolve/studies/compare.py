@@ -106,12 +106,13 @@ class VariantSummary:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """The result of a comparison: the figures of each variant, and its difference to the baseline.
+    """The result of a comparison: the figures of each variant, and its score minus the baseline's
+    (`differences`).
 
     Attributes:
         decides: The name of the metric or judge whose score counts.
         rows: The number of rows of data.
-        figures: The figures of each variant that all studies have.
+        figures: The counts, mean score and pass rate of each variant.
         failed: The number of outputs without a score.
         judging: The usage of the judges.
         outputs: All cells, in the order of the rows.
@@ -294,7 +295,8 @@ def _spending(comparison: Comparison) -> Table:
 
 
 def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[MatrixRow]:
-    """Yield a row of the matrix for each sample of each row of data, while the outputs are read."""
+    """Yield a row of the matrix for each sample of each row of data, while the outputs are read;
+    those of the same row and sample must follow each other."""
     for (row, sample), cells in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
         by_variant = {output.variant: output for output in cells}
         first_output = next(iter(by_variant.values()))
@@ -436,8 +438,9 @@ def plan_rows(
     chains: Mapping[str, Chain],
     first_row: int,
 ) -> Iterator[list[Planned]]:
-    """Yield the cells of each row before they are filled, sample by sample. `chains`: the opened
-    chains by name. `first_row`: the position of the first row in the run.
+    """Yield for each row a list of its cells before they are filled, sample by sample; a column of
+    existing outputs has a single sample. `chains`: the opened chains by name. `first_row`: the
+    position of the first row in the run.
 
     Raises:
         InputError: no variant has the name of the baseline.
@@ -602,8 +605,8 @@ def _count_cells(spec: CompareSpec, cases: int) -> int:
 
 
 def _groups(row: Sequence[Planned], *, together: bool) -> Iterator[list[Planned]]:
-    """Yield the cells that are filled together: a single cell, or all cells of a row if its outputs
-    are judged side by side."""
+    """Yield the cells that are filled together: a single cell, or all cells of one sample of a row
+    if its outputs are judged side by side (`together`)."""
     if not together:
         yield from ([planned] for planned in row)
         return

@@ -399,7 +399,8 @@ async def _judge(
 
 
 async def _judge_together(name: str, judge: Evaluator, outputs: Sequence[Output]) -> list[Output]:
-    """Return the outputs; this judge's grade is added to each that exists."""
+    """Return the outputs; this judge's grade is added to each that exists. If only one exists, its
+    grade is a failure, since there is nothing to compare it with."""
     present = [output for output in outputs if output.failure is None]
     if not present:
         return list(outputs)

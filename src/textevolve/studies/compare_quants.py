@@ -64,7 +64,8 @@ class CompareQuantsSpec(CompareSpec):
 
 
 def complete(spec: CompareQuantsSpec, settings: Settings) -> CompareQuantsSpec:
-    """Return the specification with full model names, and with the size of each model file."""
+    """Return the specification with full model names, and with the size of the file of each model
+    on this machine."""
     models = tuple(_full_name(name, settings) for name in (spec.original, *spec.quants))
     sizes: dict[str, int] = {}
     for model in models:

@@ -435,7 +435,7 @@ def judges_of(spec: CompareSpec) -> tuple[str, ...]:
 
 def together_of(spec: CompareSpec) -> tuple[str, ...]:
     """Return the judges that see all outputs of a row at once: debates, and judges that can only
-    compare outputs."""
+    compare outputs; none unless `side_by_side` is set."""
     return tuple(judge for judge in judges_of(spec) if spec.side_by_side and _compares(judge))
 
 
@@ -444,7 +444,8 @@ def _compares(judge: str) -> bool:
 
 
 def decides(spec: CompareSpec) -> str:
-    """Return the metric or judge whose score counts."""
+    """Return the name of the metric or judge whose score counts: the one that `score_by` names,
+    else the first metric, else the first judge."""
     return spec.score_by or next(iter((*spec.metric, *judges_of(spec))))
 
 

@@ -151,7 +151,7 @@ def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComp
     """Compare two stored runs.
 
     Raises:
-        InputError: they have different cases, or share none with a score.
+        InputError: a case has different inputs in the two runs, or they share no case with a score.
     """
     require_same_cases(store, run, other)
     comparison = compare_runs(read_columns(store, run.id), read_columns(store, other.id))

@@ -125,7 +125,8 @@ def turn_row(
 
 def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
     """Join the retrieved passages and tool calls of a conversation's answers. The tool calls are
-    unknown if an answer reports none."""
+    None (unknown) if one of the answers does not report its own. Without any trajectory the result
+    is None."""
     trajectories = [trajectory or Trajectory() for trajectory in turns]
     calls = [trajectory.tool_calls for trajectory in trajectories]
     joined = Trajectory(
@@ -139,7 +140,8 @@ def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
 
 
 def join_grades(grades: Sequence[Grade]) -> Grade:
-    """Return the mean grade of a conversation's turns; it has no score if one of them has none."""
+    """Return the mean grade of a conversation's turns, which passes if all turns pass; it has no
+    score if one of the turns has none."""
     missing = [(n, grade.failure) for n, grade in enumerate(grades, 1) if grade.failure is not None]
     if missing:
         number, failure = min(missing, key=lambda each: each[1].kind != "skipped")

@@ -236,7 +236,7 @@ class Creation(Result):
         deciders: The number of decisions by who decided, such as the model or a rule.
         memories: The number of stored memories.
         failures: The number of failed dialogues by reason.
-        decisions: The first decisions, each with the id of its dialogue.
+        decisions: The first 200 decisions, each with the id of its dialogue.
     """
 
     dialogues: Counter[str] = empty_default(Counter)

@@ -59,7 +59,8 @@ def decided(by: DecidedBy) -> str:
 
 
 def changes(result: DebateResult) -> str:
-    """Describe how the debate changed the agents' winners, in a sentence."""
+    """Describe in a sentence which agents changed their winner during the debate; empty for a
+    single round or a single candidate."""
     if len(result.convergence) < 2 or len(result.case.candidates) < 2 or not result.swings:
         return ""
     changed = [s for s in result.swings if s.changed]

@@ -92,8 +92,9 @@ def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[UserDialogue]:
 def _take_row(
     row: Mapping[str, Any], where: str, number: str, seen: set[str]
 ) -> Iterator[UserDialogue]:
-    """Yield the dialogue of a row, or the dialogues of its sessions. `seen`: the ids of earlier
-    dialogues, which may not be repeated."""
+    """Yield the dialogue of a row, or the dialogues of its sessions. `where`: the row's place for
+    messages; `number`: the id of a row that names none. `seen`: the ids of earlier dialogues, which
+    may not be repeated."""
     id = _first(row, ("id", "uuid", "conversation_id")) or number
     user = _first(row, USERS).strip()
     parts: list[tuple[str, Mapping[str, Any]]] = [(id, row)]
@@ -132,6 +133,7 @@ def _make_turn(message: Mapping[str, Any], time: str) -> DialogueTurn:
 
 
 def _first(row: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Return the value of the first of these fields that holds a text or a number."""
+    """Return the value of the first of these fields that is not empty, as a text; "" if it is
+    neither a text nor a number."""
     value = next((row[name] for name in names if row.get(name)), "")
     return str(value) if isinstance(value, str | int | float) else ""

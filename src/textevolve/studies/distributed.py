@@ -126,7 +126,7 @@ async def spread_cases(
 
     Raises:
         SettingsError: Ray is not installed, or there is no cluster at the address.
-        ClusterError: its nodes keep failing.
+        ClusterError: the nodes of the cluster keep failing.
     """
     driver = _Driver(journal, launch, run.cases)
     began = time.monotonic()

@@ -187,8 +187,8 @@ def _collections(asks: Asks) -> tuple[str, ...]:
 
 
 def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of the judges' files, and the versions of all prompts that the run may
-    use."""
+    """Return two fields of `StoredSpec`: `judges`, the content of the judges' files, and `prompts`,
+    the versions of all prompts that the run may use."""
     of_agents = any(agent["memory"] for agent in described.get("agents", {}).values())
     recalling = memory_prompts() if of_agents or _collections(asks) else {}
     judges = {judge: file for judge in asks.judges if (file := describe_judge(judge))}
@@ -492,7 +492,7 @@ async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerato
     while True:
         with _guard:
             other = _turns.setdefault(key, mine) if ends else _turns.get(key, mine)
-        # A loop that is blocked by who waits here would be waited for for ever.
+        # Waiting for a loop that is blocked by this caller would never end.
         if other is mine or sync.is_blocked(other.loop):
             break
         await asyncio.shield(asyncio.wrap_future(other.done))

@@ -99,7 +99,7 @@ class Evaluations(Result):
         failed_turns: The number of turns of agents that failed.
         candidates: The largest number of candidates of a case.
         decided: The number of cases that each judge of a cascade decided.
-        chosen: The first cases, which the report shows.
+        chosen: The first 1,000 cases, which the report shows.
     """
 
     total: int = 0
@@ -188,7 +188,8 @@ def debates(spec: EvaluateSpec) -> bool:
 
 def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     """Return the specification with the complete profile of its debate, overridden by the
-    parameters and the rubric."""
+    parameters and the rubric. If another judge is named, return it unchanged; raise InputError if
+    its options do not fit."""
     if spec.judge is not None and spec.profile is not None:
         raise InputError("--judge and --profile exclude each other: write --judge debate:PROFILE")
     parameters = explicit_parameters(spec)

@@ -209,7 +209,8 @@ CAN_BE_NONE = (
 
 
 def explicit_parameters(parameters: DebateParameters) -> dict[str, Any]:
-    """Return the parameters that are set, in the form in which a profile has them."""
+    """Return the parameters that are set, as a profile reads them: the text `none` stands for
+    None."""
     every = {name: getattr(parameters, name) for name in DebateParameters.model_fields}
     return {name: value for name, value in every.items() if value is not None}
 

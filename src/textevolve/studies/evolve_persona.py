@@ -166,7 +166,8 @@ async def describe(
 async def run(
     spec: EvolvePersonaSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[EvolutionStep]:
-    """Yield the proposals of each batch of memories, then the new persona."""
+    """Yield the proposals of each batch of memories, then the new persona, unless a limit was
+    reached before all batches were read."""
     list(cases)
     snapshot = PersonaSnapshot.model_validate(bench.described)
     newest = await read_newest(bench, snapshot.collections, spec.newest, spec.min_trust)
@@ -203,7 +204,8 @@ async def _evolve(
     steps: Sequence[EvolutionStep],
     texts: Mapping[str, str],
 ) -> EvolutionStep:
-    """Choose among the proposals, compose the new persona, and store it."""
+    """Choose among the proposals, compose the new persona, and store it unless the run only
+    proposes."""
     meter, before = UsageMeter(bench.model), snapshot.persona
     base = text_to_edit(before, spec)
     step = EvolutionStep(0, len(texts), before=before)
@@ -232,8 +234,8 @@ async def _evolve(
 async def _keep(
     snapshot: PersonaSnapshot, bench: Workbench, text: str, changes: Sequence[PersonaChange]
 ) -> int | None:
-    """Store the new persona as a new version, unless this run stored it before, and return its
-    number.
+    """Store the new persona as a new version, unless this run stored it before, and return the
+    version's number; None in a cost estimate, or in a replay if it was never stored.
 
     Raises:
         ConflictError: the agent's persona has been changed in the meantime.

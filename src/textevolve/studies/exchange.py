@@ -76,8 +76,8 @@ def read_content(path: str, kind: Kind[Any, Any]) -> list[Exported]:
 def take_content(
     lines: Iterator[tuple[str, str]], kind: Kind[Any, Any], path: str
 ) -> list[Exported]:
-    """Convert the lines of an exported file, with their positions. `path`: the file's name for
-    messages."""
+    """Convert the lines of an exported file, each with its position before it, to resources: a
+    namespace first, then users, collections and agents. `path`: the file's name for messages."""
     where, header = next(lines, (path, "{}"))
     head = parse_row(header, where, "line")
     other = KINDS.get(str(head.get("kind")))
@@ -119,8 +119,9 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
 
 
 async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: str | None) -> None:
-    """Store the resources of an exported file in the desk's namespace (or a complete namespace) in
-    one transaction. Texts are embedded first. `name`: another name for the resource.
+    """Store the resources of an exported file in one transaction: in the desk's namespace, or in
+    the namespace that the file holds. Texts are embedded first. `name`: another name for the
+    resource or for that namespace.
 
     Raises:
         InputError: the name is taken. ModelError: a text cannot be embedded.

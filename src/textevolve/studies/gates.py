@@ -157,8 +157,9 @@ def check_gates(
     itself: bool = False,
     judges: Sequence[GateOutcome] = (),
 ) -> list[GateOutcome]:
-    """Return the outcome of each gate. A record without a score counts against a gate, as does a
-    record of the baseline that this run lacks.
+    """Return the outcome of each gate. A record without a score counts against the gate "max
+    failed", as does a case of the baseline that this run lacks; if `max_failed` is not set, none is
+    allowed.
 
     `rows`: the rows of a run, with unique keys. `earlier`: the rows of the run that `no_worse_than`
     names, unless it names a variant. `itself`: whether that run is this one. `judges`: the outcomes
@@ -226,8 +227,9 @@ def _check(
 
 
 def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool) -> _GateFinding:
-    """Check that at most `most` records lack a score. `missing`: the number of rows of the baseline
-    that have no record; `absent`: whether the variant has no records at all."""
+    """Check that at most `most` records (below 1: that share of them) lack a score, and that there
+    is a score at all. `missing`: the number of rows of the baseline that have no record; `absent`:
+    whether the variant has no records at all."""
     share, records, lacking = 0 < most < 1, figures.records + missing, figures.unscored + missing
     allowed = most * records if share else most
     limit = wording.percent(most, 1) if share else f"{most:,g}"

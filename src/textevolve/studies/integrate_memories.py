@@ -58,7 +58,7 @@ from textevolve.wiring import Workbench
 NEAR = 0.7
 """The least cosine similarity at which a new insight is compared with an existing one."""
 MARK = "integrated "
-"""The prefix of the labels that record integrated versions; see `_write_mark`."""
+"""The prefix of the labels that record integrated versions, such as "integrated NAME@VERSION"."""
 
 
 class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):

@@ -49,8 +49,8 @@ judge."""
 ResultRow: TypeAlias = dict[str, Any]
 COMPONENT = "component_"  # the beginning of the column names of component scores in tables
 OF_CASCADES = (DECIDED_BY, "certainty", "first_failed")
-"""The metadata in the result of a cascade, which passes a case from a cheap judge to a better one;
-see `judges.cascade`."""
+"""The metadata in the result of a cascade, which passes a case from a cheap judge to a better
+one."""
 
 
 def write_line(judged: Judged) -> str:
@@ -158,8 +158,8 @@ def _judged_rows(judged: JudgedCase) -> Iterator[ResultRow]:
 
 
 def image_fields(case: Case, candidate: int | None = None) -> ResultRow:
-    """Return the images of a case, and those of a candidate if its number is set, as fields with
-    short names."""
+    """Return the images of a case as the field `images`, and those of the candidate with this index
+    as `candidate_images`, each image by a short reference; a field without images is left out."""
     fields: ResultRow = {"images": list(map(image_reference, case.images))} if case.images else {}
     if candidate is not None and (candidate_fields := _candidate_images(case, candidate)):
         fields["candidate_images"] = candidate_fields["images"]

@@ -65,8 +65,9 @@ def _case(
 
 def _is_allowed(row: Row, gated: Gated, gate: str = "") -> bool:
     """Tell whether a failing record is reported as skipped, since the gates of its variant hold, so
-    that it does not fail the build. `gate`: "max failed" to regard that gate alone, for a record
-    without a score. The records of a baseline have no gates."""
+    that it does not fail the build; never in a run without gates. `gate`: "max failed" to regard
+    that gate alone, for a record without a score; otherwise all other gates count. A variant that
+    is the baseline has no gates, so its records are skipped."""
     of_variant = (outcome for outcome in gated.outcomes if outcome.variant == row.variant)
     relevant = [
         outcome

@@ -178,8 +178,8 @@ async def ask_judges(
 
     `orders`: whether a pair is shown in both orders. `samples`: the number of verdicts of a judge
     on the same question. `equal_tokens`: afterwards cheap judges give further samples until each
-    judge has used about as many tokens, unless a limit skipped some of the first. `views`: as in
-    `stream_verdicts`.
+    judge has used about as many tokens, unless a limit skipped some of the first. `views`: further
+    judges by name, whose verdicts are computed from another judge's evaluation, without calls.
     """
     items = {case.id: item_of(case) for case in cases}
     require_absolute_judges(items.values(), judges)

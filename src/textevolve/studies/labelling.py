@@ -94,8 +94,8 @@ def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
 
 
 def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, list[LabelItem]]:
-    """Return the items to label: each text of the cases, or each pair of texts of a case. Blank
-    texts are left out.
+    """Return the kind of the task, and the items to label: each text of the cases, or each pair of
+    texts of a case. Blank texts are left out.
 
     Raises:
         InputError: there is nothing to label.

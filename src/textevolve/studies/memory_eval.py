@@ -162,7 +162,7 @@ async def describe(
     spec: MemoryEvaluationSpec, settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
     """Return the name of the memory system, which may include its configuration, and its
-    capabilities."""
+    capabilities (not for recorded results), with the models that it and the answers use."""
     described: dict[str, Any] = {}
     if spec.answer_model is not None:
         described["answer_model"], _ = await choose_model(settings, spec.answer_model, asks=False)

@@ -34,8 +34,9 @@ imported. Memories that were closed there are skipped."""
 
 
 def read_memory_rows(path: str) -> Iterator[MemorySpec]:
-    """Read the memories of a file of rows, such as {"text": "...", "importance": 0.7}; `-` reads
-    JSON lines from standard input.
+    """Read the memories of a file of rows, such as {"text": "...", "importance": 0.7}, without
+    those that were closed (superseded or forgotten) where they were exported; `-` reads JSON lines
+    from standard input.
 
     Raises:
         InputError: it cannot be read, or a row is no memory; names the place.
@@ -139,8 +140,8 @@ def draw_memory(memory: MemoryRecord) -> Report:
 
 
 def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
-    """Draw the entities that a collection's memories mention: a row for each, with the entities
-    that are mentioned together with it."""
+    """Draw the entities that a collection's memories mention: a row for each, with up to five of
+    the entities that are mentioned together with it."""
     columns = [Column("entity"), Column("memories", "count"), Column("mentioned together with")]
     rows = [
         (
@@ -158,7 +159,7 @@ def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
 
 
 def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
-    """Draw the memories that mention an entity, with date, source and the other entities."""
+    """Draw the memories that mention an entity, with date, source and all their entities."""
     texts = [
         (
             f"{memory.id}  {write_time(memory.valid_from or memory.created)[:10]}"

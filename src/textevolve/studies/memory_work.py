@@ -94,8 +94,8 @@ async def stream_memories(
 
 def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
     """Return the key of a change that a run makes to a collection. A collection applies a change of
-    the same key only once; the key is the same in every process and every run of the same
-    specification."""
+    the same key only once; the key is the same in every process, and in every run with the same
+    specification, description and default model. `parts` distinguish the changes of a run."""
     identity = [type(spec).__name__, dict(bench.described), identity_of(spec), bench.default_model]
     return hashlib.sha256(to_json([*identity, *parts])).hexdigest()
 

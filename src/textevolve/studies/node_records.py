@@ -71,8 +71,9 @@ def parse_line(name: str, line: str) -> NodeLine:
 
 
 def find_row(record: Record) -> Row:
-    """Return the store columns of a node. Its score is the mean of the scores of all evaluators, or
-    missing if one of them is missing, since a mean of the others would not be comparable. A node
+    """Return the store columns of a node. Its score is the mean of the scores of its evaluators; it
+    is missing if an evaluator failed, since a mean of the others would not be comparable. An
+    evaluator that skipped the node, for instance because it has no output, does not count. A node
     passes if it passes all evaluators."""
     if isinstance(record, UnusedLine):
         return Row(
@@ -103,7 +104,8 @@ def as_case(record: Record | PlacedNode) -> Case | None:
 
 
 def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
-    """Yield the node as a row: the fields of its JSON line, and further columns for tables."""
+    """Yield the node as a row: the fields of its JSON line, and further columns for tables; nothing
+    for an unusable line."""
     if isinstance(record, UnusedLine):
         return
     line = describe_node(record.episode, record.step, record.item)

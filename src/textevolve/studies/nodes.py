@@ -198,7 +198,8 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
 
 
 def _find_unasked(item: HistoryItem, judges: Sequence[str]) -> str:
-    """Return the reason why one of the judges has not judged a node yet; empty if all have."""
+    """Return the reason why one of the judges has not judged a node yet; empty if all have, or if
+    the node failed or lacks an input or output, so that it will not be judged."""
     if item.error is not None:
         return ""
     for judge in judges:

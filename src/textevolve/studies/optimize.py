@@ -170,8 +170,8 @@ def _is_text(column: str) -> bool:
 
 
 def _is_file(task: str) -> bool:
-    """Tell whether a task is the name of a file of tasks: it has the ending of such a file, and
-    contains a space only if the file exists."""
+    """Tell whether a task is the name of a file of tasks, or of a data set of the hub (`hf:...`): a
+    file's name has the ending of such a file, and contains a space only if the file exists."""
     try:
         if task.startswith("hf:"):
             return names_rows(task)

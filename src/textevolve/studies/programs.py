@@ -238,8 +238,8 @@ def open_program(
     answer: str | None = None,
     hidden: tuple[str, ...] = (),
 ) -> OpenedProgram:
-    """Open a program with all its templates; for a chain the template of one step, named by `step`,
-    or its only one.
+    """Open a program with all its templates; a chain with only the template of `step` if that is
+    set. `answer`: the name of the value that is scored; a chain does not use it.
 
     `text`: the initial templates (several as `read_prompts` takes them); empty: those of the
     program itself. `hidden`: columns that the program does not receive.
@@ -329,7 +329,7 @@ ProgramRun: TypeAlias = Callable[
 
 def run_function(function: Any, name: str, texts: Mapping[str, str]) -> ProgramRun:
     """Return a function that calls the user's function with prompts and a row, or with the row
-    alone if the function holds a `PromptSet`.
+    alone if it needs only one argument; such a function holds a `PromptSet` of its own.
 
     Raises:
         InputError: the function has other parameters.

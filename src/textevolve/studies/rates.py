@@ -67,8 +67,8 @@ class RatesSpec(StudySpec):
 
 
 def read_cases(spec: RatesSpec) -> Iterator[Case]:
-    """Yield a case for each text, with the judge's verdict, and people's for labelled texts. The
-    parameters of the first case hold facts about all texts."""
+    """Yield first a case whose parameters hold facts about all texts, then a case for each text,
+    with the judge's verdict, and people's for labelled texts."""
     field, verdicts = _read_judged(spec)
     labelled, moved = list[tuple[float | None, float]](), set[TextKey]()
     rows = list(read_rows(spec.labelled, "row", _is_column))
@@ -104,8 +104,8 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
 
 
 def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
-    """Return the name of the field with the judge's verdicts, and the verdicts by id, or by
-    position for rows without an id."""
+    """Return the name of the field with the judge's verdicts, and the verdicts by id (or position,
+    for rows without an id) and number of the candidate."""
     verdicts: dict[TextKey, float | None] = {}
     field = spec.field
     for where, row in read_rows(spec.judged, "row", _is_column):

@@ -187,6 +187,6 @@ def write_records(study: AnyStudy, records: Records, target: IO[bytes], ending: 
 
 
 def json_line(data: Any) -> bytes:
-    """Write data as one line of JSON; a missing figure is null."""
+    """Return data as one line of JSON in UTF-8; a missing figure is null."""
     text = json.dumps(plain(data), ensure_ascii=False)
     return (text + "\n").encode("utf-8", "backslashreplace")

@@ -58,8 +58,8 @@ def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report
 def draw_one(
     kind: Kind[Any, Any], described: Mapping[str, Any], versions: Sequence[SpecVersion]
 ) -> Report:
-    """Draw all fields of a resource, and what changed in each version. `described`: the result of
-    `describe`."""
+    """Draw all fields of a resource, and what changed from each version to the next; `versions`
+    begins with the oldest. `described`: the result of `describe`."""
     data = _flatten(described)
     facts = {
         name.replace("_", " "): _write(value)
@@ -75,7 +75,8 @@ def draw_one(
 
 
 def draw_difference(earlier: SpecVersion, later: SpecVersion) -> list[Block]:
-    """Draw the differences between two versions, field by field."""
+    """Draw the differences between two versions, field by field; a field that only one of them has
+    is left out."""
     title = f"From version {earlier.version} to version {later.version}"
     title += f", {later.source}" if later.source else ""
     before, after = _flatten(earlier.spec), _flatten(later.spec)

@@ -89,9 +89,9 @@ def draw_results(
     place: str = "",
 ) -> list[Block]:
     """Return the variants with their intervals, the records to look at first, and the outputs of
-    the case on which the two best variants differ most. `place`: the address of the pages of cases,
-    to which links append a case's number; if it is empty, links lead to rows of the matrix in the
-    same report."""
+    the case on which the baseline and the best other variant differ most. There is nothing to draw
+    for a single record. `place`: the address of the pages of cases, to which links append a case's
+    number; if it is empty, links lead to rows of the matrix in the same report."""
     blocks = draw_aggregates(figures, find_threshold(study, spec))
     if not blocks:
         return []
@@ -111,8 +111,8 @@ def draw_results(
 
 
 def _find_first(store: Store, run_id: str) -> Iterator[StoredRecord]:
-    """Yield the records to look at first: those without a score, then those with the lowest scores
-    below 1."""
+    """Yield the records to look at first: at most five that failed, then at most five with the
+    lowest scores below 1."""
     failed = RecordFilter(statuses=("failed",))
     keys = store.read(records.find_rows, run_id, failed, "key", "position", 0, FIRST)
     keys += store.read(records.find_rows, run_id, RecordFilter(below=1.0), "key", "score", 0, FIRST)

@@ -53,7 +53,7 @@ class ListedRun:
         result: The pass rate of the best variant, or its mean score if records have no verdicts.
         results: The same figure of each variant.
         change: The change of the best variant's figure since the earlier run.
-        earlier: The id of the previous run of the same study; empty if there is none.
+        earlier: The id of the previous finished run of the same study; empty if there is none.
         tags: The labels that users gave the run.
     """
 
@@ -71,8 +71,8 @@ class ListedRun:
 def list_studies(
     store: Store, visible_runs: Sequence[RunRecord], every: Sequence[RunRecord]
 ) -> list[ListedRun]:
-    """Describe the visible runs, each compared with the previous run of its study. `every`: all
-    runs, newest first, among which previous ones are searched."""
+    """Describe the visible runs, each compared with the previous finished run of its study.
+    `every`: all runs, newest first, among which previous ones are searched."""
     earlier = {run.id: _find_earlier(run, every) for run in visible_runs}
     ids = {run.id for run in (*visible_runs, *filter(None, earlier.values()))}
     standings = store.read(records.count_standing, sorted(ids))
@@ -126,7 +126,8 @@ def _find_earlier(run: RunRecord, every: Sequence[RunRecord]) -> RunRecord | Non
 
 
 def find_history(run: RunRecord, every: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the finished runs of the same study, newest first."""
+    """Return the finished runs of `every` that belong to the study of this run, which may be one of
+    them, in the order of `every` (newest first); none for a run without a data set."""
     key = study_key(run)
     return [
         other for other in every if key and other.status == "finished" and study_key(other) == key

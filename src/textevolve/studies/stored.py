@@ -96,8 +96,8 @@ class StoredSpec(BaseModel):
 
     @property
     def world(self) -> dict[str, Any]:
-        """The description of the run if it records versions of collections, so that a resumed run
-        reads the same versions; otherwise empty."""
+        """The description of the run. It always has `collections`, so that a resumed run reads the
+        recorded versions of its collections of memories; empty if none are recorded."""
         return {"collections": {}, **self.described}
 
     def identity(self, study: AnyStudy) -> dict[str, Any]:
@@ -151,7 +151,8 @@ FLUSH_RECORDS = 200  # the number of waiting records that are written at once
 
 class RecordKeeper:
     """A buffer of records, which are written to the store in groups. If the process is killed, no
-    answers of models are lost, since the journal has them already."""
+    answers of models are lost, since the journal has them already. `skipped`: the keys of the
+    records that are still skipped."""
 
     def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
         self._study, self._store, self._run_id = study, store, run_id

@@ -174,14 +174,16 @@ def last_record(_spec: Any, records: Iterable[R]) -> R:
 def row_of(
     key: str, position: int, failure: Failure | None, case: str = "", score: float | None = None
 ) -> Row:
-    """Return the store columns of a record: scored, or failed with the failure's reason."""
+    """Return the store columns of a record: scored, or failed or skipped with the failure's
+    reason."""
     if failure is None:
         return Row(key, position, case, score)
     return Row(key, position, case, score, failure.kind, failure.reason)
 
 
 def row_status(ending: str) -> RecordStatus:
-    """Return the status of a loop's record. `ending`: the reason why the loop ended."""
+    """Return the status of a loop's record. `ending`: the word for how the loop ended: skipped for
+    "budget", failed for "failed", scored for any other."""
     return "skipped" if ending == "budget" else "failed" if ending == "failed" else "scored"
 
 
@@ -240,16 +242,16 @@ class Study(Generic[S, R, T]):
         streams: Whether each record is a result by itself, and is shown as it comes.
         complete: Returns the specification with values from files and settings filled in. It is
             stored with the run, so that a resumed run uses the same values.
-        line: Writes a record as a line of JSON, for .jsonl files and standard output. None: its
-            table rows, or its encoding.
+        line: Writes a record as a line of JSON, for .jsonl files and standard output. None: files
+            have the record's table rows, and standard output has its encoding.
         describe: Describes further inputs that the run depends on.
         variants: Returns the values that `Row.variant` may have, from the specification and the
             model.
         aggregates: Whether mean and pass rate of all records are added to the
             report; False if the report has them, or if they would mean nothing.
-        independent: Whether it allows cases to be run one by one (each by a call of
-            `run` with `Workbench.first` as its position), so that they may be spread over machines.
-            Steps of a case then send no events.
+        independent: Whether the study allows cases to be run one by one (each by a call of `run`
+            with `Workbench.first` as its position), so that they may be spread over machines. Steps
+            of a case then send no events.
         take: Converts objects of a Python program, such as rows or texts, to cases. The mapping has
             the program's objects by name.
         rows: Converts records to rows of a matrix with these variants; records of the same case

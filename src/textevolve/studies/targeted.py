@@ -120,8 +120,9 @@ async def ask_target(model: Model, target: Target, request: Request) -> TargetAn
 
 
 async def answer_case(model: Model, target: Target, version: str, case: Case) -> Case:
-    """Return the case with the target's answer as its candidate, and the retrieved passages as its
-    context; raises the errors of `ask_target`."""
+    """Return the case with the target's answer as its candidate, and the retrieved passages, if
+    there are any, as its context. It raises InputError if the case has a candidate already, and the
+    errors of `ask_target`."""
     if case.candidates:
         raise InputError(
             "the row has an output, but the target gives the outputs: leave the column out, or"
