@@ -29,7 +29,8 @@ class Criterion:
 
 
 def read_criteria(rubric: str) -> tuple[str, ...]:
-    """Read the criteria of a rubric, one per line, without list markers."""
+    """Read the criteria of a rubric, one per line, without list markers, empty lines and repeated
+    lines."""
     sign = r"^\s*(?:[-*\u2022]|\d+[.)])\s+"
     lines = (re.sub(sign, "", line).strip() for line in rubric.splitlines())
     return tuple(dict.fromkeys(line for line in lines if line))

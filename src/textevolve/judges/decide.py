@@ -47,8 +47,8 @@ class Decide(ModelJudge):
     criterion.
 
     The criteria are the lines of the rubric, or `DECIDED` without a rubric. Each answer gives a
-    share in [0, 1] (`Answer.share`); the score is computed from the mean of the log-odds of these
-    shares.
+    share in [0, 1]: P(yes), or how far up the levels the answer is expected to be. The score is
+    computed from the mean of the log-odds of these shares.
     """
 
     async def judge(self, context: JudgeContext) -> Judgement:
@@ -93,8 +93,8 @@ class DecideChoice(ModelJudge):
 
 def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
     """Make the question that lets a model choose between all candidates of a case. A candidate is
-    an option name, or a name with its meaning, such as `refund: Money back`; long texts and
-    repeated names become options numbered from 1."""
+    an option name, or a name with its meaning, such as `refund: Money back`. If any name is long or
+    repeated, all candidates become options numbered from 1."""
     wording = f"Which option does best what this rubric asks?\n{rubric}\n" if rubric else WHICH
     labelled = [text.partition(": ") for text in candidates]
     names = {name for name, _, _ in labelled}

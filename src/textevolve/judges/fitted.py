@@ -29,7 +29,8 @@ from textevolve.llm.choice_logprobs import probability
 from textevolve.statistics.resampling import Array
 
 SignalValues: TypeAlias = Sequence[float | Failure]
-"""The values of one signal (a judge whose scores are weighted) for each candidate."""
+"""The value of one signal (a judge whose scores are weighted) for each candidate, in order; a
+failure where it has none."""
 
 
 @dataclass(frozen=True)

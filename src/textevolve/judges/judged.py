@@ -27,8 +27,8 @@ class JudgedCase(Shown):
 
     @property
     def failure(self) -> Failure | None:
-        """Return the first reason why a candidate has no score, skipped ones first; None if all
-        have one."""
+        """Return the first failure of a candidate without a score, those that a limit prevented
+        (`skipped`) before others; None if all candidates have a score."""
         failures = [entry for entry in self.result if isinstance(entry, Failure)]
         return min(failures, key=lambda failure: failure.kind != "skipped", default=None)
 

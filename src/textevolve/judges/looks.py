@@ -25,7 +25,7 @@ class LookJudge(PlainJudge):
     """A judge that scores each text by its number of words: words / (words + `USUAL`).
 
     Raises:
-        InputError: there is no look of this name.
+        InputError: `look` is not `length`, the only name there is.
     """
 
     title = f"{LOOK}:{LENGTH}"

@@ -158,7 +158,8 @@ def _slopes(logs: Array, wins: Array, prior: float) -> tuple[Array, Array]:
 
 
 def mean_wins(logs: Array) -> Array:
-    """Return each candidate's expected share of wins against the others, in [0, 1]."""
+    """Return each candidate's expected share of wins against the others, in [0, 1]. `logs`: the
+    log-strengths, as `bradley_terry` returns them."""
     chances = logistic(logs[:, None] - logs[None, :])
     np.fill_diagonal(chances, 0.0)
     return np.asarray(chances.sum(axis=1) / (len(logs) - 1))

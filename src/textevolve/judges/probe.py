@@ -48,7 +48,8 @@ class Probe(ModelJudge):
     each question and candidate, or, with a decision model, one request for each candidate.
 
     score = P(yes) / (P(yes) + P(no)), from the log-odds averaged over the questions. With the
-    option `examples` only the first question is asked, after six answered examples.
+    option `examples` only the first question is asked, after six answered examples. With a rubric
+    there is one question: whether the response does all that the rubric asks.
     """
 
     questions: tuple[str, ...] = QUESTIONS
@@ -63,10 +64,10 @@ class Probe(ModelJudge):
 
 @dataclass(frozen=True)
 class Checklist(ModelJudge):
-    """A judge that has two to five criteria written for the input, and then asks for each candidate
-    whether it meets each of them. `model` writes the criteria; `decider`, if there is one, answers
-    the questions. `shipped`: the name of the rubric that replaces the written criteria if the user
-    gives none; empty: none."""
+    """A judge that has at most `MOST_CRITERIA` criteria written for the input, and then asks for
+    each candidate whether it meets each of them. The lines of a rubric replace the written
+    criteria. `model` writes the criteria; `decider`, if there is one, answers the questions.
+    `shipped`: the name of the shipped rubric that is used if the user gives none; empty: none."""
 
     shipped: ClassVar[str] = ""
 

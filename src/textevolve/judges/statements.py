@@ -118,9 +118,10 @@ CHECKS: Mapping[str, StatementCheck] = {
 @dataclass(frozen=True)
 class StatementJudge(ModelJudge):
     """A judge that runs one of `CHECKS`. For each candidate it makes a call that lists the
-    statements, and a call of one token for each statement, or, with a decision model, one request
-    for all. Questions that depend on the reference alone are asked once for all candidates.
-    `decider`: the model that judges the statements, if `model` only lists them."""
+    statements (passages of a context and texts of one sentence need none), and a call of one token
+    for each statement, or, with a decision model, one request for all. Questions that depend on the
+    reference alone are asked once for all candidates. `decider`: the model that judges the
+    statements, if `model` only lists them."""
 
     check: StatementCheck = field(kw_only=True)
 

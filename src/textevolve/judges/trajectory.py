@@ -20,7 +20,8 @@ MOST_SHOWN = 4000
 
 @dataclass(frozen=True)
 class TrajectoryJudge(Checklist):
-    """A checklist over the whole trajectory instead of the answer alone."""
+    """A checklist over the whole trajectory instead of the answer alone. The criteria are the
+    user's rubric, otherwise the shipped rubric `trajectory`."""
 
     shipped: ClassVar[str] = TRAJECTORY
 
@@ -28,7 +29,9 @@ class TrajectoryJudge(Checklist):
         """Judge each candidate as the final answer of the case's trajectory.
 
         Raises:
-            InputError: no calls are recorded. Otherwise as `ModelJudge`.
+            InputError: no calls are recorded, or the case or the options cannot be used.
+                FatalModelError, CapabilityError: no call can succeed, or the endpoint gives no
+                log-probabilities.
         """
         trajectory = case.trajectory or Trajectory()
         texts = tuple(write_trajectory(trajectory, answer) for answer in case.candidates)
@@ -36,8 +39,8 @@ class TrajectoryJudge(Checklist):
 
 
 def write_trajectory(trajectory: Trajectory, answer: str) -> str:
-    """Write each call with its result on a line of JSON, which no result can break, then the final
-    answer.
+    """Write each call with its result on a line of JSON, which no result can break, then the errors
+    of other steps, and the final answer. A call is cut at `MOST_SHOWN` characters.
 
     Raises:
         InputError: no calls are recorded.
