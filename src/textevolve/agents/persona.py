@@ -146,7 +146,8 @@ def find_edit_fault(
 
 
 def alike(sentence: str, other: str) -> bool:
-    """Check whether two sentences have nearly the same words and the same numbers."""
+    """Return whether two sentences have nearly the same characters, apart from case and white
+    space, and the same numbers in the same order."""
     left_words, right_words = (" ".join(text.casefold().split()) for text in (sentence, other))
     if re.findall(r"\d+", left_words) != re.findall(r"\d+", right_words):
         return False
@@ -157,7 +158,8 @@ def compose_persona(
     text: str, changes: Sequence[PersonaChange], most_tokens: int
 ) -> ComposedPersona:
     """Apply the changes in their order. A change is rejected if it edits a changed sentence, if
-    more than half of the sentences would change, or if the persona would be too long."""
+    more than half of the sentences would change, or if the persona would have more than
+    `most_tokens` tokens, and more than it has now."""
     sentences = split_persona(text)
     most = max(most_tokens, count_tokens(text.strip()))
     accepted, refused = list[PersonaChange](), list[RefusedChange]()
@@ -233,7 +235,7 @@ class Proposals:
 def batch_memories(
     memories: Sequence[MemoryRecord], plan: PersonaPlan
 ) -> list[tuple[MemoryRecord, ...]]:
-    """Split memories into batches that fit into a prompt."""
+    """Split memories, in their order, into batches of at most `plan.budget` tokens."""
     remaining, batches = list(memories), list[tuple[MemoryRecord, ...]]()
     while remaining:
         number = count_fitting([one.text for one in remaining], plan.budget)
@@ -364,8 +366,9 @@ async def choose_changes(
     proposed: Sequence[PersonaChange],
     plan: PersonaPlan,
 ) -> Proposals:
-    """Choose the most important proposals, merged with their duplicates. If there are many, the
-    model chooses within groups first and then among the chosen ones.
+    """Choose the most important proposals, at most `plan.changes`, merged with their duplicates. A
+    single proposal is chosen without a call. If there are many, the model chooses within groups
+    first and then among the chosen ones.
 
     Raises:
         AnswerError: no usable answer came.

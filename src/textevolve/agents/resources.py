@@ -154,7 +154,8 @@ class SpecVersion:
 
 
 def split_name(name: str, namespace: str) -> tuple[str, str]:
-    """Split NAMESPACE/NAME; a bare name belongs to `namespace`.
+    """Split NAMESPACE/NAME, and return the namespace and the name; a bare name belongs to
+    `namespace`.
 
     Raises:
         InputError: the name has more than one slash, or an empty part.

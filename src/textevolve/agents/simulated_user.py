@@ -66,8 +66,9 @@ class _Move(BaseModel):
 async def write_message(
     user: SimulatedUser, model: Model, chat: Chat, sample: int, *, persists: bool
 ) -> tuple[str, ConversationEnd]:
-    """Return the user's next message, or how the conversation ended. `persists`: the user continues
-    to the greatest number of turns, for an estimate of the cost.
+    """Return the user's next message with an empty ending, or an empty message with the ending.
+    `persists`: the user neither reaches the goal nor gives up, so only the limit of turns ends the
+    conversation, for an estimate of the cost.
 
     Raises:
         AnswerError: the model's answer has no usable message.

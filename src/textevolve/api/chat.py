@@ -51,7 +51,10 @@ class OpenChat(StaysOpen):
         return self.chat.recalled
 
     def say(self, text: str) -> ChatAnswer:
-        """Send a message, wait for the answer, and return it. Raises as `AgentChat.say`."""
+        """Send a message, wait for the answer, and return it. The message is stored first, so that
+        it can be sent again after an error. Raises InputError if the text is blank or an answer is
+        being written, ConflictError if another client has continued the session, and ModelError or
+        BudgetError if there is no answer."""
         (last,) = deque(self.stream(text), maxlen=1)
         assert isinstance(last, ChatAnswer)
         return last
@@ -72,7 +75,8 @@ class OpenChat(StaysOpen):
         return self.resource.current.unlearned if self.resource.current else 0
 
     def learned(self) -> list[Learned]:
-        """Return the memories made since the last call, by turn."""
+        """Return, for each turn from which memories have been made since the last call, the ids of
+        the new memories, or the error that prevented them."""
         return self.resource.current.learned() if self.resource.current else []
 
     def finish(self) -> None:

@@ -75,8 +75,9 @@ class Client(Opener):
         return load_opened().keep_chat(self, agent, options)
 
     def namespace(self, name: str | None = None, *, create: bool = False) -> Namespace:
-        """Return a namespace, by default the one of the settings. `create`: create it if it does
-        not exist.
+        """Return a namespace, by default the one of the settings, which is created if it does not
+        exist. It opens at its first use, which may raise the errors below. `create`: create any
+        other namespace, too.
 
         Raises:
             InputError: there is no such namespace. StoreError: the store cannot be used.

@@ -91,8 +91,8 @@ class AsyncMemories:
         self, query: str, *, as_of: str | float | None = None, **settings: Any
     ) -> Recalled:
         """Find memories relevant to a text, best first, each with the components of its score.
-        `as_of`: search the memories that were valid at this time. `settings`: fields of
-        `RecallSettings`, such as limit or min_score."""
+        `as_of`: search the memories that were valid at this time; None: those valid now.
+        `settings`: fields of `RecallSettings`, such as limit or min_score."""
         fields: dict[str, Any] = {**settings, "collections": (self.name,)}
         wanted = RecallSettings(**fields)
         return await recall_memories(

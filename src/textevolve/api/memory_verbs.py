@@ -118,8 +118,9 @@ class MemoryVerbs(Opener):
         seed: int | None = None,
         name: str = "",
     ) -> Integration:
-        """Draw insights from an agent's memories once enough new importance has gathered
-        (reflection). `agent`: NAME or NAMESPACE/NAME."""
+        """Draw insights from an agent's memories (reflection) if the importance of its new memories
+        adds up to `threshold`, or with `always` if there is any new memory. `agent`: NAME or
+        NAMESPACE/NAME."""
         return await self._run_kind(
             "integrate-memories",
             name,

@@ -43,7 +43,8 @@ class Objects:
 
     def name(self, value: Any) -> Any:
         """Register an object, and return its name for specifications. A text, a mapping (the fields
-        of a target) and None are returned unchanged."""
+        of a target) and None are returned unchanged; a judge such as `Debate(rounds=2)` becomes its
+        spec as a text."""
         if value is None or isinstance(value, str | Mapping):
             return cast("Any", value)
         if isinstance(value, JudgeOptions):

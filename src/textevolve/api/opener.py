@@ -71,7 +71,10 @@ class Opener(ClientOptions):
         missing: float | None = None,
         model: str | None = None,
     ) -> Metric:
-        """Return a judge as a metric for DSPy, GEPA and plain Python; see `Metric`. A judge given
+        """Return a judge as a metric for DSPy, GEPA and plain Python. `input`, `output`: the field
+        of an example and of a prediction that has the text, or a function that returns it; None:
+        all fields. `threshold`: the score from which a text passes; None: the judge's own.
+        `missing`: the score of a text that could not be judged; None: raise an error. A judge given
         by its spec stays open until the metric or the client is closed.
 
         Raises:

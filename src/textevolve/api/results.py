@@ -82,7 +82,8 @@ class CaseResult(Result):
 
 
 def attach_run(result: T, run: RunRecord, records: Sequence[Any]) -> T:
-    """Give a result its run, and what it computes from the run's records; return the result."""
+    """Give a result the id of its run, and the functions that compute its table and its figures
+    from the run's records; return the result."""
     if isinstance(result, Result):
         vars(result).update(
             run=run.id,

@@ -110,9 +110,10 @@ class AsyncClient(MemoryVerbs):
 
         `profile`: the agents, components and rules of the debate. `agents`: stored agents that
         replace the profile's, each NAMESPACE/NAME or NAME. `rounds`, `weights` and `threshold`
-        override the profile; `judge=Debate(...)` takes its other parameters. `images`: the images
-        of the input, each a path, bytes or a data URL. `candidate_images`: one image, or a list,
-        for each candidate; without texts the images are the candidates.
+        override the profile; `judge=Debate(...)` takes its other parameters. `recall`: a function
+        that recalls the agents' memories. `images`: the images of the input, each a path, bytes or
+        a data URL. `candidate_images`: one image, or a list, for each candidate; without texts the
+        images are the candidates.
         """
         objects = Objects()
         debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
@@ -160,8 +161,8 @@ class AsyncClient(MemoryVerbs):
 
         Cases are read lazily, once. A case that cannot be judged becomes a result with the reason,
         and the others are judged. Parameters of a case override the run's. `target`: your
-        application, which answers the inputs, as in `compare`. `map`: new names of columns, with
-        their old names.
+        application, which answers the inputs, as in `compare`. `map`: the old names of renamed
+        columns, by their new names.
         """
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise InputError("cases must be a list or another iterable of cases, not None")
@@ -311,7 +312,7 @@ class AsyncClient(MemoryVerbs):
         name: str = "",
     ) -> Optimization:
         """Write a text for a task, and improve it until a judge's score reaches the threshold or
-        stops rising; return the best version.
+        stops rising. Return all attempts; `.output` of the result is the best one.
 
         `judge`: a judge's spec such as `probe+rules`, or any `Evaluator`, such as `Rules`.
         `generator`: a `Generator` that replaces the model. `model`: a model's spec, or a chain
@@ -357,7 +358,9 @@ class AsyncClient(MemoryVerbs):
         seed: int | None = None,
         name: str = "",
     ) -> Innovated:
-        """Refine an input by a judge's feedback on its outputs, as long as their scores rise."""
+        """Refine an input by a judge's feedback on the model's outputs for it, as long as their
+        scores rise. The best refined input is accepted only if newly drawn outputs are
+        significantly better too, unless `fresh` is 0."""
         objects = Objects()
         return await self._run_kind(
             "innovate",
@@ -624,8 +627,8 @@ class AsyncClient(MemoryVerbs):
     async def namespace(
         self, name: str | None = None, *, create: bool = False
     ) -> AsyncGenerator[AsyncNamespace]:
-        """Open a namespace, by default the one of the settings. `create`: create it if it does not
-        exist.
+        """Open a namespace, by default the one of the settings, which is created if it does not
+        exist. `create`: create any other namespace, too.
 
         Raises:
             InputError: there is no such namespace.

@@ -74,7 +74,7 @@ class Metric:
         """Return score and feedback as a `dspy.Prediction`, as `dspy.GEPA` expects of a metric.
 
         Raises:
-            As `metric(...)`.
+            AnswerError, BudgetError, InputError: as when the metric is called.
         """
         result = self.measure(example, pred)
         dspy: Any = import_module("dspy")
@@ -84,7 +84,7 @@ class Metric:
         """Return the complete evaluation result of a text.
 
         Raises:
-            As `metric(...)`.
+            AnswerError, BudgetError, InputError: as when the metric is called.
         """
         return sync.run(self.ameasure(example, pred))
 
