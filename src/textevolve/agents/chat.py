@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TypeAlias
 
 from textevolve.agents.session import (
@@ -37,7 +36,7 @@ from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, ToolCall
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.streaming import AnswerPiece, ask_streaming
-from textevolve.llm.template import Template, load_template
+from textevolve.llm.template import load_template
 from textevolve.llm.token_count import count_tokens
 from textevolve.memory.recall import Memory, Recalled
 from textevolve.spans import NO_SPAN, Span, span
@@ -135,7 +134,7 @@ class ChatPrompt:
         latest = self.history[-1]
         texts = [entry.text for entry in (*self.history, *self.memories, *self.exchange)]
         nonce = draw_nonce([*texts, self.persona.user_description], 0)
-        rules = _template().render(
+        rules = load_template("textevolve.agents", "chat").render(
             persona=self.persona.text.strip(),
             user=self.persona.user,
             known=quote(_clean(self.persona.user_description, nonce))
@@ -175,12 +174,6 @@ def _format_memory(memory: Memory, nonce: str) -> str:
     )
     where = f" ({', '.join(details)})" if details else ""
     return _clean(" ".join(memory.text.split()) + where, nonce)
-
-
-@cache
-def _template() -> Template:
-    variables = ("persona", "user", "known", "today", "remembers")
-    return load_template("textevolve.agents", "chat", variables)
 
 
 def count_omitted(sizes: Sequence[int], budget: int) -> int:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, create_model
@@ -291,18 +291,13 @@ def _choice_of(number: int) -> type[_Choice]:
     return create_model(f"Choice{number}", __base__=_Choice, chosen=(listed, ...))
 
 
-@cache
-def _prompt(name: str, *variables: str) -> Template:
-    return load_template("textevolve.agents", name, variables)
-
-
 def _changes_prompt(*, rewrite: bool) -> Template:
     name = "persona_new" if rewrite else "persona_changes"
-    return _prompt(name, "persona", "memories", "number")
+    return load_template("textevolve.agents", name)
 
 
 def _choice_prompt() -> Template:
-    return _prompt("persona_choice", "persona", "changes", "number")
+    return load_template("textevolve.agents", "persona_choice")
 
 
 def prompts_version(*, rewrite: bool) -> dict[str, str]:

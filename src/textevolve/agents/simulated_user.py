@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal, TypeAlias
 
 from pydantic import BaseModel
@@ -53,9 +52,8 @@ _ENDINGS: Mapping[str, ConversationEnd] = {
 }
 
 
-@cache
 def user_prompt() -> Template:
-    return load_template("textevolve.agents", "simulated_user", ("persona", "goal", "stop"))
+    return load_template("textevolve.agents", "simulated_user")
 
 
 class _Move(BaseModel):

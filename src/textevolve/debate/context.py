@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 
 from textevolve.debate.profile import STORED_READOUTS, Agent, Profile
 from textevolve.evaluation import Case, empty_default
@@ -20,29 +20,27 @@ from textevolve.llm.model import Message, Model
 from textevolve.llm.template import Template, load_template
 from textevolve.memory.cue import Recall
 
-_VARIABLES = {
-    "rules": ("components", "readout", "rules", "words"),
-    "case": ("nonce", "input", "responses"),
-    "spoken": ("round", "agent", "argument", "scores"),
-    "summarised": ("round", "summary"),
-    "request": ("memories", "agent", "persona", "round", "rounds", "today", "labels"),
-    "probe": ("label", "response", "agent", "question"),
-    "alone_rules": ("rules",),
-    "alone": ("input", "response"),
-    "alone_question": ("agent", "persona", "question"),
-    "decide_rules": ("rules",),
-    "decide": ("memories", "agent", "persona", "today"),
-    "summary": (),
-    "memory_rules": (),
-    "memory": ("source", "trust", "text"),
-    "memory_alone": ("agent", "memories", "rules"),
-}
-"""The variables of each prompt's template, by the prompt's name."""
+_PROMPTS = (
+    "rules",
+    "case",
+    "spoken",
+    "summarised",
+    "request",
+    "probe",
+    "alone_rules",
+    "alone",
+    "alone_question",
+    "decide_rules",
+    "decide",
+    "summary",
+    "memory_rules",
+    "memory",
+    "memory_alone",
+)
 
 
-@cache
 def prompt(name: str) -> Template:
-    return load_template("textevolve.debate", name, _VARIABLES[name])
+    return load_template("textevolve.debate", name)
 
 
 def prompts_version(*, decides: bool = False) -> dict[str, str]:
@@ -50,12 +48,12 @@ def prompts_version(*, decides: bool = False) -> dict[str, str]:
     show memories (`memory_prompts`); a run with other versions is another run. `decides`: include
     the prompts of the readout `decide`."""
     left_out = ("memory",) if decides else ("memory", "decide")
-    return {name: prompt(name).version for name in _VARIABLES if not name.startswith(left_out)}
+    return {name: prompt(name).version for name in _PROMPTS if not name.startswith(left_out)}
 
 
 def memory_prompts() -> dict[str, str]:
     """Return the versions of the prompts that show an agent's memories by the prompts' names."""
-    return {name: prompt(name).version for name in _VARIABLES if name.startswith("memory")}
+    return {name: prompt(name).version for name in _PROMPTS if name.startswith("memory")}
 
 
 @dataclass(frozen=True)

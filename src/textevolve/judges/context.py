@@ -49,21 +49,20 @@ from textevolve.spec import Frozen
 P = TypeVar("P")
 T = TypeVar("T")
 
-_VARIABLES = {
-    "rules": ("rules", "quoted"),
-    "state": (),
-    "one": ("instruction", "reference", "response"),
-    "question": ("question",),
-    "two": ("instruction", "reference", "first", "second", "question"),
-    "pair": ("instruction", "reference", "first", "second"),
-    "answer": ("instruction",),
-    "criteria": ("instruction", "most"),
-    "backward": ("response",),
-    "statement_rules": (),
-    "statements": ("instruction", "text", "most"),
-    "material": ("material",),
-}
-"""The variables of each prompt's template, by the prompt's name."""
+_PROMPTS = (
+    "rules",
+    "state",
+    "one",
+    "question",
+    "two",
+    "pair",
+    "answer",
+    "criteria",
+    "backward",
+    "statement_rules",
+    "statements",
+    "material",
+)
 
 
 @cache
@@ -98,15 +97,14 @@ def _examples() -> tuple[tuple[str, str], ...]:
     )
 
 
-@cache
 def prompt(name: str) -> Template:
-    return load_template("textevolve.judges", name, _VARIABLES[name])
+    return load_template("textevolve.judges", name)
 
 
 def prompts_version() -> dict[str, str]:
     """Return the version of each prompt by name; a run with other versions is another
     measurement."""
-    versions = {f"judges.{name}": prompt(name).version for name in _VARIABLES}
+    versions = {f"judges.{name}": prompt(name).version for name in _PROMPTS}
     turns = "".join(turn.text for turn in example_turns(""))
     return {**versions, "judges.examples": text_hash(turns)[:12]}
 

@@ -8,13 +8,12 @@ a text, where no candidate can write. Prompts without images are unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 
 from textevolve.evaluation import Case
 from textevolve.images import IMAGE_TOKENS
 from textevolve.llm.fence import fence, quote
 from textevolve.llm.model import Message, Request
-from textevolve.llm.template import Template, load_template
+from textevolve.llm.template import load_template
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN
 
 
@@ -30,14 +29,13 @@ def prompt_tokens(request: Request) -> int:
     return -(-length // CHARACTERS_A_TOKEN) + image_tokens(request)
 
 
-@cache
-def _rules() -> Template:
-    return load_template("textevolve.llm", "images", ())
-
-
 def image_rules(case: Case) -> tuple[str, ...]:
     """Return the system message's part on how to read images; empty if the case has no images."""
-    return (_rules().render(),) if case.images or any(case.candidate_images) else ()
+    return (
+        (load_template("textevolve.llm", "images").render(),)
+        if case.images or any(case.candidate_images)
+        else ()
+    )
 
 
 def images_of(case: Case, candidates: Iterable[int]) -> tuple[str, ...]:

@@ -343,15 +343,9 @@ CONCURRENCY = 16
 """The number of questions about one state that are asked at a time, after the first one has filled
 the endpoint's prompt cache."""
 
-_VARIABLES = {
-    "decide_rules": (),
-    "decide": ("instructions", "options", "unit", "answers"),
-}
 
-
-@cache
 def _prompt(name: str) -> Template:
-    return load_template("textevolve.llm", name, _VARIABLES[name])
+    return load_template("textevolve.llm", name)
 
 
 class Deciding:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import NamedTuple
 
 from textevolve.engine.local import stream
@@ -337,13 +336,8 @@ def _words(size: int) -> int:
     return max(1, int(WORDS_A_TOKEN * size / CHARACTERS_A_TOKEN))
 
 
-_PROMPTS = {
-    "compress": ("instruction", "nonce"),
-    "compress_now": ("words",),
-    "compress_again": ("counted", "words"),
-}
+_PROMPTS = ("compress", "compress_now", "compress_again")
 
 
-@cache
 def _prompt(name: str) -> Template:
-    return load_template("textevolve.llm", name, _PROMPTS[name])
+    return load_template("textevolve.llm", name)

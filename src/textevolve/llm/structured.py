@@ -63,9 +63,8 @@ class UnusableAnswer(AnswerError):
         self.responses = responses
 
 
-@lru_cache(maxsize=1)
 def repair_template() -> Template:
-    return load_template("textevolve.llm", "repair", ("error", "shorten"))
+    return load_template("textevolve.llm", "repair")
 
 
 @lru_cache(maxsize=512)

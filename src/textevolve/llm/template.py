@@ -1,4 +1,5 @@
-"""Prompt templates: text files in the `prompts` folders of packages, checked when they are loaded.
+"""Prompt templates: text files in the `prompts` folders of packages. Values are checked when
+they are filled in.
 
 They use Jinja's syntax. A value that is filled in is never read as a template.
 """
@@ -6,9 +7,8 @@ They use Jinja's syntax. A value that is filled in is never read as a template.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ class Template:
         return "".join(compiled.root_render_func(context))
 
 
-@lru_cache(maxsize=1)
+@cache
 def _environment() -> jinja2.Environment:
     import jinja2
 
@@ -55,24 +55,13 @@ def _environment() -> jinja2.Environment:
     )
 
 
-def make_template(name: str, source: str, variables: Iterable[str]) -> Template:
-    """Compile a template from its source text; `variables`: the names of all its variables.
-
-    Raises:
-        ValueError: the text uses other variables.
-    """
+@cache
+def load_template(package: str, name: str) -> Template:
+    """Load the template in `<package>/prompts/<name>.md`."""
     from jinja2 import meta
 
-    environment = _environment()
-    used = frozenset(meta.find_undeclared_variables(environment.parse(source)))
-    promised = frozenset(variables)
-    if used != promised:
-        raise ValueError(f"template {name} uses {sorted(used)}, but is given {sorted(promised)}")
-    version = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return Template(name, version, promised, environment.from_string(source))
-
-
-def load_template(package: str, name: str, variables: Iterable[str]) -> Template:
-    """Load the template in `<package>/prompts/<name>.md`."""
     source = (resources.files(package) / "prompts" / f"{name}.md").read_text(encoding="utf-8")
-    return make_template(name, source, variables)
+    environment = _environment()
+    variables = frozenset(meta.find_undeclared_variables(environment.parse(source)))
+    version = hashlib.sha256(source.encode()).hexdigest()[:12]
+    return Template(name, version, variables, environment.from_string(source))

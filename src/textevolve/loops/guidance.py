@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from textevolve.engine.local import gather_bounded
@@ -20,7 +19,7 @@ from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import Template, load_template
+from textevolve.llm.template import load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import within_time
 from textevolve.spans import step_span
@@ -93,11 +92,6 @@ class Guided:
     reason: str = ""
     usage: Usage = Usage()
     seconds: float = 0.0
-
-
-@cache
-def _template() -> Template:
-    return load_template("textevolve.loops", "guide", ("question", "transcript"))
 
 
 @dataclass
@@ -220,7 +214,8 @@ def guided_prompt(question: str, transcript: str, seed: int) -> str:
     """Return a prompt with the question and, in a fence, the transcript of a discussion to reason
     with."""
     nonce = draw_nonce((question, transcript), seed)
-    return _template().render(question=question, transcript=fenced("discussion", transcript, nonce))
+    template = load_template("textevolve.loops", "guide")
+    return template.render(question=question, transcript=fenced("discussion", transcript, nonce))
 
 
 async def _answer(work: _Work, prompt: str) -> Answer:

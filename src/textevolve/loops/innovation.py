@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import zip_longest
 from statistics import fmean
 
@@ -36,7 +35,7 @@ from textevolve.llm.fence import draw_nonce, fenced, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import Template, load_template
+from textevolve.llm.template import load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import (
     Attempt,
@@ -268,11 +267,6 @@ class _Refined(BaseModel):
     input: str = Field(min_length=1)
 
 
-@cache
-def _template() -> Template:
-    return load_template("textevolve.loops", "innovate", ("original", "current", "feedback"))
-
-
 @dataclass
 class _Work:
     """The state of one innovation: its context and the inputs so far."""
@@ -391,7 +385,7 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
     remarks = gather_remarks(best.samples)
     nonce = draw_nonce((work.input, best.output, *remarks), work.plan.seed)
     numbered = "\n".join(f"{n}. {text}" for n, text in enumerate(remarks, 1))
-    request_text = _template().render(
+    request_text = load_template("textevolve.loops", "innovate").render(
         original=fenced("person", work.input, nonce),
         current="" if best.output == work.input else fenced("input", best.output, nonce),
         feedback=fenced("remarks", numbered or "(none: make the input as clear as can be)", nonce),

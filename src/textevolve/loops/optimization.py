@@ -17,7 +17,6 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from statistics import pvariance
 from time import perf_counter
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -184,13 +183,8 @@ MOST_TOKENS = 2000
 """The default maximum number of tokens of an attempt."""
 
 
-@cache
 def _prompt(name: str) -> Template:
-    variables = {
-        "generate": ("task",),
-        "revise": ("task", "previous", "feedback"),
-    }
-    return load_template("textevolve.loops", name, variables[name])
+    return load_template("textevolve.loops", name)
 
 
 class ModelGenerator:

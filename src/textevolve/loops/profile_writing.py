@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Any
 
 import yaml
@@ -28,7 +27,7 @@ from textevolve.events import Listener, StepStarted
 from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import Template, load_template
+from textevolve.llm.template import load_template
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.spans import loop_span, step_span
 from textevolve.spec import Frozen, option
@@ -95,11 +94,6 @@ class WrittenProfile:
     seconds: float = 0.0
 
 
-@cache
-def _prompt() -> Template:
-    return load_template("textevolve.loops", "profile", ("agents", "subject"))
-
-
 async def write_profile(
     model: Model,
     subject: str,
@@ -147,7 +141,9 @@ def ask_draft(subject: str, plan: ProfilePlan) -> Request:
     """Return the request that asks a model to draft the profile of a debate. `subject`: a
     description of what the debate judges."""
     nonce = draw_nonce((subject,), plan.seed)
-    text = _prompt().render(agents=plan.agents, subject=fenced("subject", subject, nonce))
+    text = load_template("textevolve.loops", "profile").render(
+        agents=plan.agents, subject=fenced("subject", subject, nonce)
+    )
     return Request(
         messages=(Message("user", (text,)),),
         temperature=0.0,

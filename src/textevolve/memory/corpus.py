@@ -323,7 +323,7 @@ def transition_key(
 
 
 def voice_prompt() -> Template:
-    return memory_prompt("voice", "role", "persona", "source", "passage")
+    return memory_prompt("voice")
 
 
 async def voice_chunk(

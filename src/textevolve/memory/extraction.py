@@ -213,9 +213,8 @@ def _bounded(most: int, entities: bool) -> type[_Facts]:
     return create_model("Facts", __base__=_Facts, facts=(kind, Field(max_length=most)))
 
 
-@cache
 def extraction_prompt() -> Template:
-    return load_template("textevolve.memory", "extract", ("who", "focus", "entities"))
+    return load_template("textevolve.memory", "extract")
 
 
 async def extract_points(

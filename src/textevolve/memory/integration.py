@@ -161,11 +161,11 @@ def prompts_version() -> dict[str, str]:
 
 
 def _questions_prompt() -> Template:
-    return memory_prompt("integration_questions", "memories", "number")
+    return memory_prompt("integration_questions")
 
 
 def _insights_prompt() -> Template:
-    return memory_prompt("integration_insights", "memories", "question", "number")
+    return memory_prompt("integration_insights")
 
 
 async def find_questions(

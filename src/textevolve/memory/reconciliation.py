@@ -76,14 +76,12 @@ class _Combined(BaseModel):
     text: str
 
 
-@cache
 def compare_prompt() -> Template:
-    return load_template("textevolve.memory", "compare", ())
+    return load_template("textevolve.memory", "compare")
 
 
-@cache
 def combine_prompt() -> Template:
-    return load_template("textevolve.memory", "combine", ("replaces",))
+    return load_template("textevolve.memory", "combine")
 
 
 async def compare_notes(

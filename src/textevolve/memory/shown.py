@@ -4,7 +4,6 @@ cannot imitate."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -18,10 +17,9 @@ from textevolve.llm.token_count import count_tokens
 A = TypeVar("A", bound=BaseModel)
 
 
-@cache
-def memory_prompt(name: str, *variables: str) -> Template:
+def memory_prompt(name: str) -> Template:
     """Load a prompt of this package."""
-    return load_template("textevolve.memory", name, variables)
+    return load_template("textevolve.memory", name)
 
 
 def number_texts(texts: Iterable[str], name: str, nonce: str) -> str:

@@ -133,24 +133,17 @@ ANSWERS: Mapping[Task, type[_Answer]] = {
 }
 """The type of a structured answer for each task."""
 
-_VARIABLES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(TASKS, ()),
-    "marks": (),
-    "request": ("task",),
-    "choose": ("rules", "code", "material", "asked"),
-    "answer": ("memories", "question"),
-}
+_PROMPTS = (*TASKS, "marks", "request", "choose", "answer")
 
 
-@cache
 def prompt(name: str) -> Template:
-    return load_template("textevolve.memory_eval", name, _VARIABLES[name])
+    return load_template("textevolve.memory_eval", name)
 
 
 def prompts_version() -> dict[str, str]:
     """Return a hash of each prompt that judges a memory system, by the prompt's name; a run with
     another prompt is another measurement."""
-    versions = {f"memory_eval.{name}": prompt(name).version for name in _VARIABLES}
+    versions = {f"memory_eval.{name}": prompt(name).version for name in _PROMPTS}
     return {**versions, "memory_eval.verdicts": text_hash(_read_file(VERDICTS))[:12]}
 
 

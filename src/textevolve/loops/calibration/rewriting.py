@@ -35,14 +35,6 @@ from textevolve.loops.calibration.trial_runner import Example, Templates, TrialO
 from textevolve.loops.placeholders import find_fault, find_placeholders
 from textevolve.texts.splitting import excerpt
 
-_VARIABLES = {
-    "calibrate_instructions": ("placeholders", "template", "examples", "most"),
-    "calibrate_successor": ("template", "instructions", "placeholders"),
-    "calibrate_again": ("fault",),
-    "calibrate_reflection": ("placeholders", "template", "examples", "most"),
-    "calibrate_program": ("about", "templates", "part", "examples", "most"),
-}
-"""The variables of each prompt's template, by the prompt's name."""
 ANSWER_SHOWN = 1500
 """The maximum number of characters of an unusable answer that are shown to its writer again."""
 SHOWN = 12_000
@@ -87,9 +79,8 @@ EXAMPLE = (
 _NO_BRACES = str.maketrans("{}", "()")
 
 
-@cache
 def prompt(name: str) -> Template:
-    return load_template("textevolve.loops", name, _VARIABLES[name])
+    return load_template("textevolve.loops", name)
 
 
 @dataclass(frozen=True, slots=True)
