@@ -135,7 +135,7 @@ class ConflictError(StoreError):
 
 
 def public_message(error: Exception) -> str:
-    """Return the message of an error for clients of a server: it does not name the address of the
-    store."""
+    """Return the message of an error for clients of a server: the error's own message, or, for a
+    `StoreAwayError`, one that does not name the address of the store."""
     away = isinstance(error, StoreAwayError)
     return "the store cannot be used now; try again later" if away else str(error)

@@ -200,8 +200,8 @@ def failure_of(error: Exception) -> Failure:
 
 
 def error_of(failure: Failure) -> BudgetError | AnswerError:
-    """Convert a failure into the error of a result that was asked for: the reverse of
-    `failure_of`."""
+    """Convert a failure into an error to raise where a result is needed: BudgetError for `skipped`,
+    AnswerError for `failed`."""
     return (BudgetError if failure.kind == "skipped" else AnswerError)(failure.reason)
 
 
@@ -267,8 +267,9 @@ def read_parts(result: Any) -> tuple[Any, str]:
 
 
 def check_result(value: Any) -> EvaluationResult | Failure:
-    """Convert the result of any judge for one text into an `EvaluationResult`. Return a failure if
-    the value is no result, or if its score cannot be used."""
+    """Convert the result of any judge for one text into an `EvaluationResult`. A result without a
+    verdict of its own, such as a number, passes if its score is `PASSES` or more. Return a failure
+    if the value is a `Failure` or no result, or if its score cannot be used."""
     if isinstance(value, Failure):
         return replace(value, reason=mend_text(value.reason))
     reason = ""

@@ -6,26 +6,31 @@
     jury:general                  the same agents judge independently, in one round
     single                        one neutral agent states its scores once
     escalation:general            a jury; then a debate, if the jury's winner is uncertain
-    pairwise, probe, checklist    see `textevolve.judges`
+    pairwise                      which of two candidates is better, asked in both orders
+    probe                         the probability of yes to questions about a candidate
+    checklist                     yes / no questions that a model writes for the input
     decide                        typed questions, one for each criterion, in one request;
                                   decide+pairwise: which of two candidates is better;
                                   decide+choice: which of all candidates is the right one
     instruction-likelihood        the likelihood of the instruction given the response
     reference                     `probe` with the case's reference answer, or the judge's own
-    faithfulness, answer-relevance, context-recall, context-precision
-                                  judge each statement: see `textevolve.judges.statements`
+    faithfulness                  the share of a text's statements that the context supports
+    answer-relevance              the share of a text's statements that help to answer
+    context-recall                the share of the reference's statements that are in the context
+    context-precision             whether the passages of use for the answer stand first in the
+                                  context (average precision)
     trajectory                    a checklist over an agent's steps and its answer as a whole
     embedding@MODEL               similarity of a text's embedding to the reference's
     metric:NAME                   a metric of `textevolve.metrics`, which calls no model; the text
                                   after the colon is its name
-    look:length                   the length of a text; see `textevolve.judges.looks`
-    rules:FILE                    rules of a file; see `textevolve.loops.rules`
+    look:length                   the number of words, a baseline for other judges
+    rules:FILE                    rules of a file, such as lengths and patterns; no model is called
     hybrid:FILE:JUDGE             rules first, then a judge
-    cascade:BELOW:FIRST,SECOND    two judges, the second if the first is uncertain:
-                                  see `textevolve.judges.cascade`
+    cascade:BELOW:FIRST,SECOND    two judges: the second judges if the first fails, or if its
+                                  certainty is less than BELOW
     python:NAME                   an evaluator of the user's program
-    FILE.judge                    judges fitted to labels, see `textevolve.judges.fitted_file`; the
-                                  whole text is the file's path
+    FILE.judge                    a weighted mix of judges, fitted to labels by people; the whole
+                                  text is the file's path
 
 Each judge is an entry of `KINDS`. The option `rubric=FILE` replaces the shipped question, criteria
 or components of a judge that takes a rubric. `NAME=VALUE` sets a parameter of the profile
@@ -385,7 +390,8 @@ def is_swayed(text: str) -> bool:
 
 
 def reads_decisions(text: str) -> bool:
-    """Return whether a judge's text names a debate with the readout `decide`."""
+    """Return whether a judge's text names a debate with the readout `decide`, in which a model
+    scores by answering a typed question about each candidate and component."""
     spec = parse_evaluator(text)
     spec = spec.judges[0] if spec.name == HYBRID else spec
     return spec.is_debate and read_profile(spec).readout == "decide"
@@ -418,7 +424,8 @@ def check_absolute(text: str) -> None:
 
 
 def describe_judge(text: str) -> Mapping[str, Any]:
-    """Return the content of the files that a judge's text names, as JSON. It is part of the
+    """Return what a judge's text refers to (its profile, rubric, rules, metric or fit, also of the
+    judges that it calls), as a JSON-ready mapping; empty if it refers to nothing. It is part of the
     identity of a run."""
     spec = parse_evaluator(text)
     return spec.kind.describe(spec)

@@ -147,8 +147,8 @@ _PLAIN = {"%root": "/", "%up": ".."}
 
 
 def matching_files(pattern: str) -> list[str]:
-    """Return the names of the files within reach of this context that match a pattern, as `glob`
-    would."""
+    """Return the names of the files that match a pattern, as `glob` would. In a confined context
+    these are only files that were sent with the study."""
     reach = _reach.get()
     if reach is None:
         return glob.glob(pattern, recursive=True)

@@ -1,8 +1,9 @@
 """The settings, read once at the entry points (command line, Python API, server) and passed down.
 
 Later sources override earlier ones: defaults, the user's `config.toml`, `textevolve.toml` in the
-working folder, environment variables (`TEXTEVOLVE_MODEL`, `TEXTEVOLVE_STORE`, ...), and the
-caller's values. Keys are not settings: see `textevolve.llm.providers`.
+working folder (or, instead of both files, the file that `TEXTEVOLVE_CONFIG` names), environment
+variables (`TEXTEVOLVE_MODEL`, `TEXTEVOLVE_STORE`, ...), and the caller's values. Keys are not
+settings: `textevolve.llm.providers` finds them.
 """
 
 from __future__ import annotations
@@ -215,7 +216,8 @@ def store_location(location: str | StoreLocation) -> StoreLocation:
 
 
 def folder_beside(location: StoreLocation) -> Path:
-    """Return the folder on this machine for files that belong to a store but are not in it."""
+    """Return the folder on this machine for files that belong to a store but are not in it: the
+    folder of an SQLite file, or the user's data folder for a PostgreSQL database."""
     if isinstance(location, Path):
         return location.parent
     return user_data_path("textevolve")
@@ -308,8 +310,8 @@ def today() -> str:
 
 
 def settings_files() -> tuple[Path, ...]:
-    """Return the paths of possible settings files; later ones override earlier ones, and they need
-    not exist."""
+    """Return the paths of possible settings files, which need not exist; later ones override
+    earlier ones. If `TEXTEVOLVE_CONFIG` names a file, it is the only one."""
     path = os.environ.get("TEXTEVOLVE_CONFIG")
     if path:
         return (Path(path),)
@@ -335,8 +337,9 @@ def read_settings(**overrides: Any) -> Settings:
 
 
 def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
-    """Read the current settings, and return the source of each setting that was set. `overrides`
-    win unless they are None.
+    """Read the current settings, and return them with the source of each setting that was set, by
+    its name. A later source replaces a setting; of a mapping it replaces only the keys that it
+    sets. `overrides` win unless they are None.
 
     Raises:
         SettingsError: a file cannot be read, or a value is not allowed; names the source.

@@ -141,8 +141,9 @@ class Setting:
     """The facts of a run on which its workbench depends. `models`: all models that the run may
     call. `today`: the date in prompts, as YYYY-MM-DD. `objects`: the user's Python objects by their
     names in the specification. `time_limit`: in seconds; None: no limit. `run`: the name of the run
-    for external systems. `described`: the result of `Study.describe`. `ordered`: whether records
-    come in the order of the cases, instead of the order in which they are finished."""
+    for external systems. `described`: further inputs that the run depends on, such as the versions
+    of its agents and memory collections. `ordered`: whether records come in the order of the cases,
+    instead of the order in which they are finished."""
 
     default_model: str
     models: tuple[str, ...]
@@ -238,7 +239,8 @@ class Workbench(Setting):
 
     def keep(self, model: Model) -> Model:
         """Wrap a model of the study itself, such as a memory system, so that the journal stores its
-        answers. In a replay the journal answers instead."""
+        answers. In a replay the journal answers instead; in a cost estimate the model is returned
+        unchanged."""
         if self.mode == "live":
             return Journaled(model, self.journal, self.listener)
         return self.model_of(model.name) if self.mode == "replay" else model

@@ -240,8 +240,9 @@ class Columns:
         return f"columns: {', '.join(roles)}{unread}"
 
     def tell(self, *, reference: bool) -> None:
-        """Log the role of each column, unless all columns have the names of their roles, and warn
-        of unread or doubtful columns. `reference`: whether the judge reads a reference."""
+        """Log the role of each column, unless all columns are read under the names of their roles.
+        Warn of columns that nothing reads, of references that the judge ignores, and of ids that
+        several cases have. `reference`: whether the judge reads a reference."""
         log = logging.getLogger("textevolve")
         if self.unread:
             message = f"nothing reads these fields of the cases: {list_names(self.unread)}"

@@ -27,8 +27,9 @@ _MILLISECONDS = 1e11
 
 
 def parse_time(text: str) -> float | None:
-    """Parse a date, a date with a time, or a Unix time in seconds or milliseconds. Return seconds
-    since 1970; None if the text is none of these. A time without a zone is UTC."""
+    """Parse a date, a date with a time, or a Unix time of 9 to 14 digits: milliseconds from
+    `_MILLISECONDS` on, otherwise seconds. Return seconds since 1970; None if the text is none of
+    these. A time without a zone is UTC."""
     words = " ".join(text.split())
     if re.fullmatch(r"\d{9,14}(\.\d{1,9})?", words):
         number = float(words)

@@ -14,6 +14,7 @@ def split_words(text: str) -> list[str]:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text, or its lines, with their closing punctuation."""
+    """Return the sentences of a text with their closing punctuation; a line break also ends a
+    sentence. Pieces without a word are left out."""
     pieces = re.split(r"(?<=[.!?…])\s+|\s*\n\s*", text.strip())
     return [piece for piece in pieces if _WORD.search(piece)]

@@ -30,7 +30,8 @@ _THOUGHTS = "The moon pulls at the sea. But the sun does, too. Wait, once more. 
 
 class Fault(StrEnum):
     """A way in which an endpoint misbehaves, with the answer that shows it. Faults in `CONTENT`
-    answer 200 with an unusable text; faults of streams do not affect answers without streaming."""
+    answer 200 with a text that is not the requested JSON alone, or has numbers out of range; faults
+    of streams do not affect answers without streaming."""
 
     answer: Answer
 
