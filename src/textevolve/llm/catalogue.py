@@ -155,7 +155,8 @@ def locate(name: str, folder: Path) -> Located:
 
 
 def embedder_of(spec: str) -> Weights | None:
-    """Return the entry of a model's spec such as `local/minilm`, if it is an embedder."""
+    """Return the catalogue's entry of a spec such as `local/minilm` if the model is an embedder;
+    None for any other spec."""
     provider, _, name = spec.strip().partition("/")
     entry = _find_entry(name) if provider == PROVIDER else None
     return entry if entry is not None and entry.embeds else None

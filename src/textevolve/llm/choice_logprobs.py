@@ -54,7 +54,8 @@ def read_labels(token: TokenLogprobs, labels: Sequence[str]) -> list[float]:
     """Return the log-probability of each label at the position of a token.
 
     Spellings ("Yes", " yes", "YES.") are added up. A label that is not among the alternatives is
-    given the probability of the last one listed, which bounds it from above.
+    given the lowest probability listed, at most 0.001, which bounds it from above. The result is in
+    the order of `labels` and not normalised.
 
     Raises:
         AnswerError: no label is among the alternatives.

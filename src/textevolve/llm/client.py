@@ -81,10 +81,10 @@ LEFT_OUT = {
 class OpenAIClient:
     """A `Model` behind one endpoint. Use it in `async with`, or call `aclose` at the end.
 
-    Without a price the cost of a call is unknown, except on loopback without a key, where it is 0.
-    Each call raises `UnavailableError` (worth another try), `AccessError`, `CapabilityError`,
-    `TooLongError`, `RejectedError`, or `AnswerError` if the answer is larger than `largest_answer`
-    MiB.
+    Without a price the cost of a call is unknown unless the endpoint reports it; on loopback
+    without a key it is 0. Each call raises `UnavailableError` (worth another try), `AccessError`,
+    `CapabilityError`, `TooLongError`, `RejectedError`, or `AnswerError` if the answer is larger
+    than `largest_answer` MiB.
 
     Args:
         name: The spec that identifies the model everywhere.
@@ -95,7 +95,8 @@ class OpenAIClient:
         chats: False for a model that only answers typed questions.
         decision_price: The price of decisions, if it differs from the price of chats.
         prompt_cache: How shared beginnings of prompts are marked for the endpoint's cache.
-        headers: Additional headers, as in `Http`.
+        headers: Additional headers of each request; their values count as secrets, except short
+            ones from the settings.
         reports_cost: Whether to use the cost that LiteLLM's proxy reports for a call.
     """
 
@@ -251,8 +252,8 @@ class OpenAIClient:
         request: Request,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Stop sending the field that the endpoint refused; raise the refusal if the request needs
-        the field."""
+        """Stop sending the field that the endpoint refused, and warn once if that changes answers.
+        Raise the refusal if it names no field that can be left out; log-probabilities cannot."""
         sent = {*sent, MARK_FIELD} if self._prompt_cache == "breakpoints" else sent
         field = refused_field(status, refusal, sent)
         if field is None:
@@ -443,8 +444,9 @@ def connect(
     watched: bool = False,
     price_of: Callable[[Endpoint], Price | None] = find_price,
 ) -> OpenAIClient:
-    """Return the client of a resolved endpoint, without sending anything. `watched`: see
-    `OpenAIClient`."""
+    """Return the client of a resolved endpoint, without sending anything. `watched`: the endpoint
+    is llama.cpp's server in this process, whose calls may take any time while it makes progress.
+    `price_of`: returns the price of chats."""
     effort = endpoint.reasoning_effort
     return OpenAIClient(
         endpoint.base_url,
@@ -511,7 +513,8 @@ def can_force(tokens: list[Token], text: str) -> bool:
 
 
 def token_grammar(tokens: list[Token]) -> tuple[str, int]:
-    """Return the grammar that allows only these tokens, and their largest number.
+    """Return the grammar that allows only these tokens, and the most tokens that the answer can
+    have.
 
     A token without a whole character cannot be in a grammar; such a character is written as itself,
     and the model chooses its tokens.

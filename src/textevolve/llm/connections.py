@@ -1,9 +1,9 @@
 """HTTP connections to one host: keys, proxies, time limits, and limits for the size of answers.
 
-No other module opens connections, so keys are written into headers here alone. `JsonService` is a
-client of any service that exchanges JSON, such as a memory system. `Relay` forwards clients'
-requests to an endpoint, with only the model's name and the key replaced, so all features of the
-endpoint (tools, schemas, images) work.
+All calls of endpoints and services go through this module, so their keys are written into headers
+here alone. `JsonService` is a client of any service that exchanges JSON, such as a memory system.
+`Relay` forwards clients' requests to an endpoint, with only the model's name and the key replaced,
+so all features of the endpoint (tools, schemas, images) work.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ LONG_VALUE = 16
 
 
 class Http:
-    """The HTTP connections to one host. Only this class writes a key into a header, and it removes
-    keys from answers."""
+    """The HTTP connections to one host. Only this class writes an endpoint's key into a header, and
+    it removes keys from answers."""
 
     def __init__(
         self,
@@ -159,8 +159,8 @@ class Http:
     async def read(
         self, answer: aiohttp.ClientResponse, hears: Callable[[bytes], None] | None
     ) -> bytes:
-        """Read the body, with its size counted after unpacking. A refusal that is too large is
-        cut."""
+        """Read the body, with its size counted after unpacking. A refusal that is too large is cut;
+        any other answer that is too large raises `AnswerError`."""
         content = answer.content
         if hears is None:  # nearly always all of it is there with the first part
             first_part = await content.readany()
@@ -241,8 +241,9 @@ class Http:
         )
 
     def without_key(self, raw: bytes) -> bytes:
-        """Replace the key in an answer's body, so that an endpoint that repeats it does not bring
-        it into the journal."""
+        """Replace the key and secret headers in an answer's body, so that an endpoint that repeats
+        them does not bring them into the journal. Secrets shorter than `REAL_KEY` characters
+        stay."""
         for secret in self.secrets:
             if len(secret) >= REAL_KEY and secret.encode() in raw:
                 raw = raw.replace(secret.encode(), b"[key]")
@@ -471,7 +472,8 @@ class Relay:
 
 class UsageReader:
     """A reader that finds a call's usage in the bytes of the answer while they are forwarded.
-    `price`: as in `usage_of`."""
+    `body`: the request. `price`: for the cost, if the endpoint does not report it; None: the cost
+    is unknown then."""
 
     def __init__(self, body: Mapping[str, Any], price: Price | None) -> None:
         self._body, self._price = body, price

@@ -91,8 +91,8 @@ def most_characters(endpoint: Endpoint) -> int | None:
 
 
 def _described(question: Question, words: tuple[str, str]) -> dict[str, str]:
-    """Return the descriptions of a predicate's two outcomes by the protocol's words for no and yes,
-    in this order."""
+    """Return the descriptions of a predicate's two outcomes by `words`, the protocol's words for no
+    and yes in this order; an outcome without a description is left out."""
     pairs = zip(words, question.options, strict=True)
     return {word: option.description for word, option in pairs if option.description}
 
@@ -164,8 +164,9 @@ def decision_body(
 
 
 def read_answers(answers: dict[str, Any] | list[Any], questions: Sequence[Question]) -> str:
-    """Return the text of a response (`dump_answers`): a row for each answered question, and the
-    failures of the others. The endpoint's own confidence is ignored."""
+    """Return the text of a response (`dump_answers`): the probabilities of each answered question,
+    and the reasons of unusable answers. A question that the endpoint left out is in neither. The
+    endpoint's own confidence is ignored."""
     by_name = _by_name(answers, questions)
     rows: dict[str, _Row] = {}
     failed: dict[str, str] = {}
@@ -181,7 +182,8 @@ def read_answers(answers: dict[str, Any] | list[Any], questions: Sequence[Questi
 def _by_name(
     answers: dict[str, Any] | list[Any], questions: Sequence[Question]
 ) -> Mapping[str, Any]:
-    """Return answers by name; answers in a list without names are in the order of the questions."""
+    """Return answers by name. Answers in a list without names are in the order of the questions if
+    there is one for each; otherwise they are ignored."""
     if isinstance(answers, dict):
         return answers
     in_order = len(answers) == len(questions)
@@ -399,8 +401,9 @@ def let_decide(model_of: Callable[[str], Model], settings: Settings) -> Callable
 
 
 def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
-    """Return the request with the state cut to `most` characters, half of them from each end, and
-    the number of omitted ones."""
+    """Return the request with a state that fits into `most` characters together with the longest
+    question, and the number of characters left out of its middle. At least `SHORTEST_STATE`
+    characters stay."""
     (state,) = request.messages
     if most is None:
         return request, 0
@@ -442,8 +445,8 @@ class Showing:
 
 
 async def emulate(model: Model, request: Request) -> Response:
-    """Answer a request with questions by chat calls. A question whose answers are unreadable has a
-    failure instead.
+    """Answer a request with questions by chat calls. A question has a failure instead of an answer
+    if the answer to any of its showings is unreadable.
 
     Each way of showing a question is a call: answers to several questions in one object were tried,
     and a small model's answers copied each other ("2", "2", "2", ...).
@@ -529,6 +532,6 @@ def _chat(request: Request, showing: Showing) -> Request:
 
 
 def _average(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Return the normalised distribution whose log-probabilities are the means of those
-    of several."""
+    """Return the normalised geometric mean of several distributions, each a row of
+    log-probabilities by option."""
     return softmax([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])

@@ -160,9 +160,9 @@ async def decide(
     """Ask a model all questions about one state in one request, and return the decision.
 
     `state` may be split into parts, which are joined. Parts at the beginning that other requests
-    share are stored once by the journal and cached by servers. The model comes from a workbench,
-    which emulates decisions for endpoints that only chat. `images`: data URLs that belong to the
-    state; a model with its own decision endpoint accepts none.
+    share are stored once by the journal and cached by servers. A model of a run
+    (`wiring.Workbench.model_of`) emulates decisions if its endpoint only chats. `images`: data URLs
+    that belong to the state; a model with its own decision endpoint accepts none.
 
     Raises:
         InputError: there is no question, or two have the same name.

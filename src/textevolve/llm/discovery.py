@@ -1,7 +1,8 @@
 """Choose a model if the user names none, and test the capabilities of an endpoint.
 
-The order of choice: the configured model, a provider whose key is in the environment, a server that
-answers on this machine, local weights. The reason is returned for the user.
+The order of choice: the configured model, a provider with a default model whose key is in the
+environment, a server on this machine that lists a chat model, local weights. The reason is returned
+for the user.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ async def discover_model(settings: Settings, environ: Mapping[str, str] | None =
 
 
 async def _ask_servers(providers: Mapping[str, Provider]) -> list[tuple[str, list[str]]]:
-    """Ask the usual servers on this machine for their models, all at the same time."""
+    """Ask the usual servers on this machine for their models, all at the same time; return the name
+    of each server with its models, none if it does not answer."""
     from textevolve.llm.client import OpenAIClient
 
     async def ask(name: str) -> tuple[str, list[str]]:

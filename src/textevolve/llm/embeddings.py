@@ -20,8 +20,9 @@ class _Answer(BaseModel):
 
 
 async def embed(model: Model, text: str) -> list[float]:
-    """Return a model's embedding of a text. Some models read only the beginning of a long text; if
-    known, the response in the journal says so (see `minilm`).
+    """Return a model's embedding of a text, without white space at its ends. Some models read only
+    the beginning of a long text, which the result does not show; for `local/minilm` the response in
+    the journal then has the finish reason "length".
 
     Raises:
         AnswerError: the answer is not a vector. ModelError: there is no answer.

@@ -3,10 +3,9 @@ prompt.
 
 The marks around a text contain a random code (nonce) that occurs in none of the texts, so a
 candidate cannot close its own fence. A quotation needs no closing: every line of it begins with a
-sign. Control tokens of chat formats inside a text are broken up, since many servers would read them
-as a change of speaker: those of all formats in `chat_formats.catalogue`, and, if the model's format
-is known, all of its markers, including plain words such as `USER:`. Attempts to forge a mark are
-counted and shown with the result.
+sign. Control tokens of the formats in `chat_formats.catalogue` inside a text are broken up, since
+many servers would read them as a change of speaker; markers that are plain words, such as `USER:`,
+stay. Attempts to forge a mark are counted and shown with the result.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ def literal_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def sanitize(text: str, nonce: str) -> tuple[str, int]:
-    """Return the text with forged marks broken up by an invisible character, and their number. Time
-    is linear in the text."""
+    """Return the text with forged marks, control tokens of chat formats and the nonce itself broken
+    up by an invisible character, and the number of these places. Time is linear in the text."""
     text, count = _FORGED.subn(_break_up, text)
     # A model can be talked into repeating the nonce that it saw; candidates cannot know it.
     if nonce.lower() not in text.lower():  # nearly always, and a pattern costs more than this

@@ -121,7 +121,7 @@ def read_header(path: Path) -> GgufHeader:
     """Read a model's properties from its file's header; cached while the file is unchanged.
 
     Raises:
-        SettingsError: the file cannot be opened, see `open_gguf`.
+        SettingsError: the package gguf or the file is missing, or the file is damaged or not GGUF.
     """
     changed = path.stat().st_mtime_ns if path.is_file() else 0
     return _read_header(path, changed)
@@ -153,11 +153,12 @@ def _read_header(path: Path, _changed: int) -> GgufHeader:
 
 
 def read_tokenizer(path: Path) -> tuple[str, str | None, str | None]:
-    """Return the chat template, the BOS token and the EOS token. The whole header is read, which
-    takes some seconds for a large vocabulary.
+    """Return the chat template, the BOS token and the EOS token; a token that the file does not
+    name is None. The whole header is read, which takes some seconds for a large vocabulary.
 
     Raises:
-        SettingsError: the file has no chat template, or cannot be opened, see `open_gguf`.
+        SettingsError: the file has no chat template, is missing or damaged, or the package gguf is
+            missing.
     """
     reader = open_gguf(path)
     template = read_field(reader, "tokenizer.chat_template")

@@ -2,9 +2,9 @@
 
 `Limited` is a model with one queue. A call starts if the number of calls in flight allows it (this
 limit grows additively, and is halved by a 429) and no rate limit delays it. Rate limits of the
-settings are token buckets; if an endpoint's headers report too little left, all calls wait for the
-reported reset. In a `Pool` each call tries every endpoint (member) at most once, and failing
-members are excluded for a while; retries wrap the whole pool.
+settings are token buckets; if an endpoint's headers report too little left for the calls in flight,
+new calls wait for the reported reset. In a `Pool` each call tries every endpoint (member) at most
+once, and failing members are excluded for a while; retries wrap the whole pool.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Limited:
         most: The highest limit; None: `start`.
         buckets: Rate limits that calls wait for, which may be shared with other models.
         whose: The endpoint's name in messages.
-        patience: The most seconds that a call may wait; a longer wait raises `UnavailableError`.
+        patience: The most seconds that rate limits may delay a call; if the expected delay is
+            longer, the call raises `UnavailableError` at once. Waiting for calls in flight has no
+            limit.
     """
 
     def __init__(
@@ -147,8 +149,8 @@ class Limited:
             bucket.take(asyncio.get_running_loop().time(), tokens)
 
     def _settle(self, used: int, estimated: float) -> None:
-        """Correct the token buckets by the difference between the actual and the estimated tokens
-        of a call."""
+        """Take from the token buckets the tokens that a call used beyond its estimate, or give back
+        those that it did not use."""
         self._last_tokens = used
         for bucket in self.buckets:
             if bucket.kind == "tokens" and used:
@@ -386,7 +388,8 @@ class Member:
 
     @property
     def down(self) -> bool:
-        """Return whether the member is excluded after failures, or is on trial."""
+        """Return whether the member is excluded after failures, or is being tested again after
+        that."""
         return self._until is not None
 
     def pause_left(self, now: float) -> float:
@@ -427,9 +430,9 @@ class Pool:
     """A model that distributes calls over several endpoints, each with its own limits.
 
     A call goes to the member with the fewest calls for its weight. Calls whose prompts begin alike
-    stay with one member while it is healthy, to use its prefix cache. If a member fails, the next
-    one is tried within the same call; a member that answers 429 is skipped until the time that it
-    names. `Response.member` names the member that answered.
+    stay with one member, to use its prefix cache, while that member is healthy and no rate limit
+    delays it. If a member fails, the next one is tried within the same call; a member that answers
+    429 is skipped until the time that it names. `Response.member` names the member that answered.
     """
 
     def __init__(self, name: str, members: Sequence[Member], listener: Listener = silence) -> None:

@@ -161,7 +161,7 @@ def _import_engine(name: str) -> ModuleType:
 
 def _choose_context(weights: Path, local: Local) -> int:
     """Return the context of a slot in tokens: that of the settings, or the model's trained context
-    if the default is larger."""
+    if the default setting is larger. A larger context that the user set is a SettingsError."""
     trained = read_header(weights).trained_context
     if trained is None or local.context <= trained:
         return local.context
@@ -229,8 +229,9 @@ def _await_first_answer(shared: _Shared) -> None:
 
 
 def _plan_memory(weights: Path, slots: int, context: int) -> int:
-    """Return the bytes for the prompt cache: the memory left after weights, KV cache and
-    buffers."""
+    """Return the bytes for the prompt cache: half of the memory left after weights, KV cache and
+    buffers, within fixed bounds. Raise a SettingsError if weights, KV cache and buffers need more
+    memory than is available."""
     cache = read_header(weights).cache_bytes_per_token * slots * context
     size = weights.stat().st_size
     needed = size + cache + int(REARRANGED_SHARE * size) + BUFFERS

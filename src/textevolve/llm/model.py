@@ -58,13 +58,16 @@ class Request:
 
     Attributes:
         messages: The conversation to answer.
-        schema: The JSON schema, as text, that the answer must follow.
+        schema: The JSON schema, as text, that the answer must follow; not sent to an endpoint that
+            refuses it.
         max_tokens: The most tokens of the answer.
         sample: A number that distinguishes calls that are otherwise equal.
         top_logprobs: The number of alternatives to return for each token; 0: no log-probabilities.
         embeds: Request the embedding of the last message; the response's text is then a JSON object
             with the vector, `{"embedding": [...]}`.
-        questions: Typed questions about the last message, as JSON; see `textevolve.llm.decisions`.
+        questions: Typed questions (yes or no, a choice, a level) about the last message, as JSON of
+            `decisions.dump_questions`; the response's text is then JSON with a probability for each
+            option.
         forced: The text that the answer must be, to read the log-probabilities of its tokens. An
             endpoint that cannot force tokens is sent `schema`, which allows only this text; the
             answer then follows the schema.
@@ -155,8 +158,9 @@ _cached_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def describe(request: Request) -> dict[str, Any]:
-    """Return the request as JSON-ready data, with the schema and the parts of messages as
-    hashes."""
+    """Return the request as JSON-ready data for its key. Schema, parts and images of messages,
+    questions, forced text and tools are hashes; `embeds` and the fields after it are left out if
+    unset, so that stored keys stay valid."""
     return {
         "messages": [_describe_message(message) for message in request.messages],
         "schema": request.schema and text_hash(request.schema),

@@ -60,7 +60,8 @@ async def open_model(
     limits: dict[str, tuple[RateBucket, ...]] | None = None,
 ) -> Limited | Pool:
     """Open the model of a spec within its limits, or all members of a pool, each within its own.
-    `limits`: the limits per minute by provider, which all models of the provider share."""
+    `limits`: the buckets of the limits per minute by provider, to which missing ones are added, so
+    that all models of a provider share them; a member of a pool with limits of its own does not."""
     endpoint, shared = resolve(spec, settings), {} if limits is None else limits
     if not endpoint.members:
         return await _open_limited(

@@ -59,9 +59,10 @@ REPORTED = "as the endpoint says"
 
 
 def find_price(endpoint: Endpoint, decides: bool = False) -> Price | None:
-    """Return the price of an endpoint's calls; None if it is unknown. Servers on this machine
-    without a key are free. `decides`: return the price of decisions, which is also the price of a
-    model that does not chat."""
+    """Return the price of an endpoint's calls; None if it is unknown. A price in the settings comes
+    first; servers on this machine without a key are free; a pool has the highest prices of its
+    members. `decides`: return the price of decisions, which is also the price of a model that does
+    not chat."""
     if endpoint.price is not None:
         return endpoint.price
     if endpoint.members:
@@ -73,7 +74,8 @@ def find_price(endpoint: Endpoint, decides: bool = False) -> Price | None:
 
 
 def _dearest(prices: Sequence[Price | None]) -> Price | None:
-    """Return the highest price in a pool; the actual cost follows from the member that answered."""
+    """Return the highest price of input and of output in a pool, or None if the price of any member
+    is unknown; the actual cost follows from the member that answered."""
     known_prices = [price for price in prices if price is not None]
     if len(known_prices) < len(prices):
         return None
@@ -83,7 +85,8 @@ def _dearest(prices: Sequence[Price | None]) -> Price | None:
 
 
 def describe_price_source(endpoint: Endpoint) -> str | None:
-    """Return the source and date of an endpoint's prices; None if it has none."""
+    """Return the source of an endpoint's prices, with the version of a price list; None if calls
+    are free or no price is known."""
     if endpoint.members:
         sources = [describe_price_source(member) for member in endpoint.members]
         return "; ".join(dict.fromkeys(source for source in sources if source)) or None
@@ -98,8 +101,8 @@ def describe_price_source(endpoint: Endpoint) -> str | None:
 
 
 def _list_of(base_url: str, lists: Mapping[str, str]) -> str | None:
-    """Find the price list by address, so a provider whose address the settings change has no
-    price."""
+    """Return the name of the price list for an address, so a provider whose address the settings
+    change has no price list (None)."""
     for name, listed in lists.items():
         if normalise_url(PROVIDERS[name].base_url) == base_url:
             return listed
@@ -136,7 +139,7 @@ def _listed(listed: str | None, model: str, decides: bool) -> Price | None:
 
 def _read(listed_price: ModelPrice, decides: bool) -> Price | None:
     """Return the price of texts, without the surcharge that some models have for long prompts; None
-    if the list lacks a part of a chat's price."""
+    if the list lacks the price of input, or that of output, which is 0 for decisions."""
     parts: dict[str, Any] = {
         "input": listed_price.input_mtok,
         "output": 0 if decides else listed_price.output_mtok,
@@ -173,11 +176,11 @@ KnownCount = Annotated[Annotated[int, Field(strict=True, ge=0, lt=2**53)] | None
 
 
 def read_loosely(parse: Callable[[bytes], Read], body: bytes) -> Read:
-    """Parse a body with `parse`. If that fails, drop the bytes that are not valid text, and parse
-    it once more.
+    """Parse a body with `parse`. If that fails, replace the bytes that are not valid text by
+    U+FFFD, and parse it once more.
 
     Raises:
-        ValueError: the body is invalid even without these bytes.
+        ValueError: the body is invalid even with these bytes replaced.
     """
     try:
         return parse(body)
@@ -243,9 +246,10 @@ def usage_of(
     timings: ReportedTimings | None = None,
     estimate: tuple[int, int] = (0, 0),
 ) -> Usage:
-    """Convert reported usage. A cost is known only if the endpoint reports it or all of its parts.
-    `estimate`: tokens of prompt and answer by their texts, used if none are reported; their cost
-    stays unknown."""
+    """Convert reported usage. The cost is the one that the endpoint reports; otherwise it is
+    computed from `price` and the reported tokens; otherwise it is None. `estimate`: tokens of
+    prompt and answer by their texts, used if none are reported; their cost is None unless calls are
+    free."""
     counts = reported or ReportedUsage()
     details = counts.prompt_tokens_details
     cached = details.cached_tokens if details else None

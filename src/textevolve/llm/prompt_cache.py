@@ -35,7 +35,8 @@ def prefix_key(request: Request) -> str | None:
 
 
 def _split(request: Request) -> tuple[tuple[Message, ...], Message | None]:
-    """Return the system messages, and the first message after them that has a text."""
+    """Return the system messages at the beginning, and the message after them; None if there is
+    none or it has no text."""
     count = next(
         (n for n, message in enumerate(request.messages) if message.role != "system"),
         len(request.messages),
@@ -86,7 +87,8 @@ def add_hints(
 
 
 def _mark(content: Any, message: Message, marked: Collection[int]) -> list[dict[str, Any]]:
-    """Return the parts of a message one by one, with cache marks; images stay before the text."""
+    """Return the content of a message for the endpoint: its images, and its text, which is split
+    after each marked part, where the cache mark is."""
     sent = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
     pictures = [part for part in sent if part["type"] != "text"]
     texts = list[dict[str, Any]]()

@@ -163,8 +163,8 @@ def known_providers(settings: Settings) -> dict[str, Provider]:
 
 
 def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
-    """Return the endpoint of `spec`, with its key. `asks`: whether it will be called; without
-    calls, for example to read prices, it needs no key.
+    """Return the endpoint of `spec`, with its key. `asks`: whether the endpoint will be called; if
+    not, for example to read prices, a missing key is no error.
 
     Raises:
         SettingsError: the provider is unknown, the model is not named, or a key is missing.
@@ -263,7 +263,8 @@ def _member(pool: str, spec: str, settings: Settings, asks: bool) -> Endpoint:
 
 
 def _decider(provider: Provider, model: str) -> dict[str, Any]:
-    """Return a model's fields for decisions; empty if it only chats."""
+    """Return the endpoint's fields for decisions, copied from the provider; empty, for the
+    defaults, if the provider names its decision models and this is none of them."""
     if provider.deciders and not model.startswith(provider.deciders):
         return {}
     return {name: getattr(provider, name) for name in ("decisions", "chats", "context")}
@@ -333,10 +334,12 @@ def _price(spec: str, model: str, settings: Settings, free: bool) -> Price | Non
 
 
 def normalise_url(address: str) -> str:
-    """Return the base URL of the API: `http://host:8000` and `http://host:8000/v1/` give the same.
+    """Return the base URL of the API: `http://host:8000`, `http://host:8000/v1/` and
+    `http://host:8000/v1/chat/completions` give the same.
 
     Raises:
-        SettingsError: the address is not http(s), or it contains a user name or password.
+        SettingsError: the address contains a user name or password. InputError: it is not an
+            http(s) address.
     """
     parts = _split(address)
     if parts.username is not None or parts.password is not None:

@@ -146,7 +146,7 @@ def quantize_file(
     process is killed; then a file `NAME.NUMBER.part` stays, which nothing else reads.
 
     Raises:
-        InputError: there is no such type, or the new file exists already.
+        InputError: there is no such type, or the new file exists already and `force` is not set.
         SettingsError: the source cannot be read, or a package is missing.
         FatalModelError: the disk is full, or cannot be written.
     """
@@ -179,7 +179,8 @@ def quantize_file(
 
 
 def check_target(source: Path, into: Path, *, force: bool) -> None:
-    """Raise an InputError if `into` cannot be written: it exists already, or is the source."""
+    """Raise an InputError if `into` cannot be written: it is the source, exists already (unless
+    `force` is set), or its folder is missing."""
     if into.exists() and into.samefile(source):
         raise InputError(f"{into}: is the source itself; name another folder with --output")
     if into.exists() and not force:
@@ -272,8 +273,8 @@ def is_kept(tensor: Any) -> bool:
 
 
 def choose_types(metadata: Lookup, tensors: Sequence[Any], file_type: str) -> dict[str, str | None]:
-    """Choose the new type of each tensor, by its name; None: the tensor keeps its type. `tensors`
-    have a name and a shape that starts with the length of a row."""
+    """Return the new type of each tensor by the tensor's name; None: the tensor keeps its type.
+    `tensors` have a name and a shape that starts with the length of a row."""
     main = FILE_TYPES[file_type]
     layers = metadata(f"{metadata('general.architecture') or ''}.block_count") or 1
     is_tied = all(tensor.name != "output.weight" for tensor in tensors)

@@ -1,7 +1,8 @@
 """Separate a model's reasoning from its answer.
 
 Most endpoints return the reasoning in a field of its own; some leave it in the text, between tags
-at the beginning. How much a model reasons is set in `wire`.
+at the beginning. How much a model reasons is a setting of its provider (`reasoning_effort`), which
+`client` sends.
 """
 
 from __future__ import annotations

@@ -97,6 +97,7 @@ class EventStream:
 
     Args:
         name: The model's name, for errors.
+        progress: Receives the text of the answer, without reasoning at its beginning.
         without_key: Removes keys from a text of the endpoint.
     """
 

@@ -187,8 +187,8 @@ def _call_function(callee: Callee) -> TargetCall:
 
 
 def _match_arguments(callee: Callee, body: Any) -> Any:
-    """Return the fields of the body that a function's parameters name, or else the whole body for
-    its first parameter."""
+    """Return the fields of the body that a function's parameters name, if all required ones are
+    there; otherwise the whole body for its first parameter. A Runnable takes the body as it is."""
     needed = callee.takes or callee.may_take[:1]
     if callee.kind == "runnable" or not needed:
         return body

@@ -280,7 +280,8 @@ def fetch_file(
     progress: ReportProgress = no_report,
     stop: threading.Event | None = None,
 ) -> Path:
-    """Fetch one file, which need not be in the catalogue; see `fetch`."""
+    """Return the path of a file in `folder`, which need not be in the catalogue. It is downloaded
+    if it is missing, and its hash is checked; the parameters and errors are those of `fetch`."""
     path = folder / weights.file
     if _is_checked(path, weights):
         return path

@@ -82,8 +82,8 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 
 def _readable(value: object, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Validate log-probabilities. If they are invalid, return a mark, to distinguish them from
-    missing ones."""
+    """Validate log-probabilities. If they are invalid, return `UNREADABLE`, to distinguish them
+    from missing ones (None)."""
     try:
         return validate(value)
     except ValidationError:
@@ -231,8 +231,9 @@ class ModelList(BaseModel):
 
 
 def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) -> Completion:
-    """Join the chunks of a stream into a completion; `clean` is applied to its whole text. An error
-    in one chunk is the error of the stream."""
+    """Join the chunks of a stream into a completion. `clean`: removes keys from a text; it is
+    applied to the whole answer, reasoning and refusal, and not to tool calls. The first chunk with
+    an error makes the completion that error alone."""
     for chunk in chunks:
         if chunk.error:
             return Completion(error=chunk.error)
@@ -282,8 +283,8 @@ def _thoughts_of(message: _Message) -> str:
 def as_response(
     completion: Completion, seconds: float, price: Price | None, prompt: int = 0
 ) -> Response:
-    """Return the response in a completion that has a choice. `prompt`: about how many tokens the
-    prompt has.
+    """Return the response in a completion that has a choice. `prompt`: the estimated tokens of the
+    prompt, used if the endpoint reports none.
 
     An answer that the model declined to give is an empty text with the finish reason "refusal".
     """
@@ -311,7 +312,8 @@ def as_response(
 
 
 def as_vector(embeddings: Embeddings, seconds: float, price: Price | None, prompt: int) -> Response:
-    """Return the response with the embedding of one text. `prompt`: as in `as_response`."""
+    """Return the response with the embedding of one text. `prompt`: the estimated tokens of the
+    text, used if the endpoint reports none."""
     (vector,) = embeddings.data
     usage = (embeddings.usage or ReportedUsage()).model_copy(update={"completion_tokens": 0})
     text = dump_vector(vector.embedding)
@@ -319,7 +321,8 @@ def as_vector(embeddings: Embeddings, seconds: float, price: Price | None, promp
 
 
 def dump_vector(vector: Sequence[float], **more: Any) -> str:
-    """Return the text of a response with an embedding, with digits for 32-bit numbers."""
+    """Return the text of a response with an embedding, rounded to 7 digits (32-bit numbers have no
+    more). `more`: further fields of the JSON object."""
     return json.dumps({"embedding": [float(f"{part:.7g}") for part in vector], **more})
 
 

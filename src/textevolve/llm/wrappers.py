@@ -56,12 +56,13 @@ counts as absent."""
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """A model that retries calls that raised `UnavailableError`, as long as the waits between the
-    attempts add up to less than `deadline` seconds.
+    """A model that retries calls that raised `UnavailableError`, up to `retries.attempts` attempts,
+    and as long as the waits between them add up to less than `deadline` seconds.
 
     The final error has the number of attempts in `attempts`. It is an `AccessError`, which ends the
-    run, if none of the first `UNCONNECTED` calls could connect. `calls`: the number of calls that
-    the server "answered", in any way, and of calls that ended "unconnected".
+    run, if none of the first `UNCONNECTED` calls could connect. `calls`: the number of attempts
+    that the server "answered", also by a refusal that is worth a retry, and of calls that ended
+    "unconnected".
     """
 
     model: Model
@@ -127,7 +128,8 @@ class Retrying:
 
 class Journaled:
     """A model that answers from the journal if it can; otherwise it calls the wrapped model, and
-    stores the outcome before returning it.
+    stores the outcome, an answer or an error, before returning it. Stored errors do not answer
+    calls: an equal call is sent again.
 
     Equal requests at the same time are sent once. Calls that were cancelled or stopped by a budget
     are not stored.
@@ -443,7 +445,7 @@ def replay_models(
 
 class _Replayed:
     """A model that repeats the stored answers and failures of the model with this name, and makes
-    no calls."""
+    no calls. A request that the journal lacks raises `BudgetError`."""
 
     def __init__(
         self, name: str, journal: Journal, errors: Callable[[], Mapping[str, str]]
