@@ -132,7 +132,8 @@ def write_asked(key: str, body: Mapping[str, Any]) -> bytes:
 
 def read_line(line: bytes) -> AnsweredLine | None:
     """Read a line of a job's results; None if the line is invalid. A request that failed without an
-    answer gets the HTTP status that its error names."""
+    answer gets the HTTP status that its error names; otherwise 0 if the job expired or was
+    cancelled before, 400 if the request was invalid, and 500 for other errors."""
     try:
         result = _mapping(json.loads(line))
     except (ValueError, RecursionError):
@@ -186,7 +187,8 @@ def read_remote(value: Any) -> RemoteBatch | None:
 
 
 def _name(value: object) -> str:
-    """Return an identifier that is safe in a URL path; empty if the value is none."""
+    """Return the value if it is an identifier that is safe in a URL path; otherwise an empty
+    text."""
     return value if isinstance(value, str) and _ID.fullmatch(value) else ""
 
 
@@ -311,8 +313,8 @@ class Submissions:
         raise failed
 
     async def find_again(self, job: Job) -> bool:
-        """Find a job of an earlier process at the endpoint; return False if the endpoint has no
-        such job."""
+        """Find a job that was stored without an id at the endpoint, and store its id; return False
+        if the endpoint has no such job. A job with an id counts as found."""
         if not job.batch.id:
             remote = await self.persist(partial(self._look_for, job.batch), TRIES)
             if remote is None:
@@ -321,8 +323,8 @@ class Submissions:
         return True
 
     async def _look_for(self, batch: KeptBatch) -> RemoteBatch | None:
-        """Find the job with this mark or this input file among the endpoint's latest
-        hundred jobs."""
+        """Find the job with this mark or this input file among the endpoint's latest hundred jobs;
+        None if it is not there, or if no file was uploaded for it."""
         if not batch.file:
             return None
         listed = _mapping(await self._exchange("GET", "/batches?limit=100")).get("data")
@@ -332,8 +334,8 @@ class Submissions:
         return None
 
     async def poll(self, job: Job) -> RemoteBatch:
-        """Poll a job until it ends, and return its final state; a ModelError if it cannot
-        be read."""
+        """Poll a job until it ends, and return its final state; raise a ModelError if the job
+        cannot be read."""
         wait, most = self.options.poll
         while True:
             remote = await self.persist(partial(self._look, job), None)
@@ -425,8 +427,8 @@ class Submissions:
         raise self._http.failure(status, read_refusal(raw), answered)
 
     async def persist(self, action: Callable[[], Awaitable[T]], tries: int | None) -> T:
-        """Repeat an action while its error is worth a retry. `tries`: the most attempts; None: no
-        limit."""
+        """Repeat an action while it raises `UnavailableError`; return its result. `tries`: the most
+        attempts; None: no limit."""
         wait, most = self.options.poll
         attempt = 0
         while True:
@@ -582,7 +584,8 @@ class Gatherer:
             self._fail(job, error)
 
     async def _collect(self, job: Job, remote: RemoteBatch) -> None:
-        """Distribute the answers of a job; calls without an answer go into the next job.
+        """Distribute the answers of a job. Calls without an answer go into the next job; if the job
+        of this process was cancelled at the provider, they fail with `BudgetError`.
 
         Raises:
             QueueFullError: the job was never started, and is to be submitted later.
@@ -679,8 +682,8 @@ class Gatherer:
                 call.fail(error)
 
     async def _close_collected(self) -> None:
-        """Close the jobs whose answers are all in the journal. Other jobs stay open, and their
-        results are read again when the run is resumed."""
+        """Close the collected jobs whose successful answers are all in the journal. Other jobs stay
+        open, and their results are read again when the run is resumed."""
         for job in list(self._collected):
             answered = [key for key, line in job.lines.items() if line.status == 200]
             for start in range(0, len(answered), LOOKED_UP):

@@ -28,7 +28,7 @@ JobState: TypeAlias = Literal["prepared", "submitted", "cancelled", "collected",
 
 `prepared`: the endpoint may have it or not. `submitted`: the endpoint has it. `cancelled`: the user
 cancelled it; answers that it gave before can still be read. `collected`: all of its answers are in
-the journal. `void`: the endpoint never accepted it.
+the journal. `void`: the endpoint never accepted it, or rejected it as a whole.
 """
 
 OPEN_STATES: tuple[JobState, ...] = ("prepared", "submitted", "cancelled")
@@ -90,7 +90,8 @@ def check_takes_batches(models: Sequence[str], settings: Settings) -> None:
 
 
 def batch_price(endpoint: Endpoint) -> Price | None:
-    """Return the price of calls in batch jobs; None if it is not known."""
+    """Return the price of calls in batch jobs; None if the plain price or the discount is not
+    known. Free calls stay free."""
     price, discount = find_price(endpoint), endpoint.batch_discount
     if price is None or not (price.input or price.output or price.cached_input):
         return price

@@ -146,7 +146,8 @@ def _take_module(module: Any) -> Callee:
 
 
 def _module_inputs(module: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Return the arguments of a module's signature, or of its `forward` if it has none."""
+    """Return the names of the required and of the optional arguments of a module, by its signature
+    or else by its `forward`; the required ones are None if they are unknown."""
     signature = getattr(module, "signature", None)
     if signature is None and hasattr(module, "predict"):  # as a ChainOfThought has it
         signature = getattr(module.predict, "signature", None)
@@ -161,7 +162,8 @@ def _module_inputs(module: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]
 
 
 def hash_source(value: Any) -> str:
-    """Hash a function's or class's source; without source, its bytecode or its name."""
+    """Return a hash of a function's or class's source; without source, of its bytecode or its
+    name."""
     try:
         return _hash(inspect.getsource(inspect.unwrap(getattr(value, "func", value))))
     except (OSError, TypeError):
@@ -181,7 +183,8 @@ def _without_addresses(text: str) -> str:
 
 
 def _signature_of(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Return the required and the optional arguments of a function; None if they are unknown."""
+    """Return the names of the required and of the optional arguments of a function. The required
+    ones are None if they are unknown, as with `**kwargs`."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

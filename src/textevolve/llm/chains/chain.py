@@ -245,7 +245,8 @@ class Chain:
 
     @property
     def may_ask(self) -> bool:
-        """Return whether the chain calls user code, which might call the model of the run."""
+        """Return whether the chain or an inner one calls user code, which might call the model of
+        the run."""
         return any(not isinstance(callee, Chain) or callee.may_ask for callee in _called_by(self))
 
     def describe(self) -> dict[str, Any]:
@@ -260,7 +261,7 @@ class Chain:
 
     @property
     def version(self) -> str:
-        """Return a hash of the description."""
+        """Return a hash of `describe`, which changes whenever the chain changes."""
         described = json.dumps(self.describe(), sort_keys=True)
         return hashlib.sha256(described.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -373,7 +374,8 @@ def _typed(names: NamesGiven) -> dict[str, Any]:
 
 
 def _take_outputs(expected: Mapping[str, Any], produced: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs with their types.
+    """Return the names of the outputs with their types; an output without a type has that of the
+    value.
 
     Raises:
         InputError: there is no output, or no step produces it.
@@ -387,9 +389,10 @@ def _take_outputs(expected: Mapping[str, Any], produced: Mapping[str, Any]) -> d
 
 
 def _check(name: str, kind: Any, value: Any) -> Any:
-    """Return the value, converted to its type.
+    """Return the value, converted to its type if it has another one. Without a type any value is
+    allowed.
 
-    Raises ValueError if the value has another type.
+    Raises ValueError if the value cannot be converted.
     """
     if kind is None or kind is Any or (isinstance(kind, type) and isinstance(value, kind)):
         return value

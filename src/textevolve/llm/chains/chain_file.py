@@ -39,7 +39,8 @@ def load_chain(name: str, folder: Path = Path()) -> Chain:
     """Load the chain in a YAML file, or at `MODULE:NAME` or `FILE.py:NAME`.
 
     Raises:
-        InputError: the file or module does not exist, or has no chain; the message names the line.
+        InputError: the file or module does not exist, or has no chain; the message names the line
+            of a YAML file.
     """
     if name.lower().endswith(ENDINGS):
         return _read_file(folder / name, name)
@@ -195,7 +196,8 @@ def _read_types(written: _Typed) -> Any:
 
 
 def _read_type(name: str, kind: Any) -> Any:
-    """Return the type that a name stands for, or the choice that a list of values stands for."""
+    """Return the type that a name such as `text` or `list of number` stands for, or the choice (a
+    Literal) that a list of values stands for."""
     if isinstance(kind, list) and kind:
         return Literal[tuple(cast("list[Any]", kind))]  # pyright: ignore[reportReturnType]
     text = str(cast(object, kind))

@@ -150,8 +150,8 @@ class StepScope:
             current_scope.reset(token)
 
     def model_of(self, spec: str | None) -> Model:
-        """Return the model of a spec; None: the chain's default model. The step's usage includes
-        its calls."""
+        """Return the model of a spec; None: the chain's default model. Calls of the returned model
+        count in the step's usage."""
         name = spec or self.model
         if not name:
             raise InputError(
@@ -267,6 +267,7 @@ def trying_prompts(texts: Mapping[str, str]) -> Generator[PromptTrial]:
 
 
 def note_use(name: str, prompt: str, output: str) -> None:
-    """Record a filled-in prompt and its output, for the optimiser that tries prompts."""
+    """Record a filled-in prompt and its output, for the optimiser that tries prompts. Outside of
+    `trying_prompts` nothing is recorded."""
     if (trying := current_trial.get()) is not None:
         trying.uses.append(PromptUse(name, prompt, output))

@@ -205,8 +205,8 @@ ChainStep: TypeAlias = ModelStep | CallStep
 def check_names(
     steps: Iterable[ChainStep], inputs: dict[str, Any], *, is_open: bool
 ) -> dict[str, Any]:
-    """Return the values that steps produce, with their types. `is_open`: a value that no step
-    produces becomes an input.
+    """Return the names of the values that steps produce, with their types. `is_open`: a value that
+    no earlier step produces is added to `inputs`; otherwise it is an error.
 
     Raises:
         InputError: a step uses a value that does not exist, or produces one that does.
@@ -233,7 +233,7 @@ def check_names(
 
 
 async def run_steps(steps: Iterable[ChainStep], values: dict[str, Any], scope: StepScope) -> None:
-    """Run one step after another, and add their results to the values."""
+    """Run one step after another, and add their results to `values`, which is changed."""
     for step in steps:
         with scope.enter(step.name, step.kind) as inner:
             values.update(mend_texts({step.into: await step.run(values, inner)}))

@@ -91,7 +91,7 @@ def _read(message: Mapping[str, Any], place: int) -> dict[str, Any]:
 
 
 def make_message(role: str, text: str, thought: str = "") -> dict[str, Any]:
-    """Return a message of the protocol with only the fields that hold something."""
+    """Return a message of the protocol; the field for reasoning is left out if it is empty."""
     return {"role": role, "content": text} | ({"reasoning_content": thought} if thought else {})
 
 
@@ -126,7 +126,8 @@ def _loose(markers: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def find_marker(text: str, markers: tuple[str, ...]) -> str | None:
-    """Return the first of the markers that occurs in a text; None if there is none."""
+    """Return the marker that occurs first in a text, the longest one at that place; None if there
+    is none."""
     match = literal_pattern(markers).search(text) if markers else None
     return match[0] if match else None
 
@@ -151,7 +152,7 @@ def guard(text: str, markers: tuple[str, ...], place: int) -> str:
     """Break up the format's markers in the text of a message.
 
     Raises:
-        InputError: a marker is a single character, so it cannot be broken up.
+        InputError: a marker in the text is a single character, so it cannot be broken up.
     """
     for marker in markers:
         if len(marker) == 1 and marker in text:

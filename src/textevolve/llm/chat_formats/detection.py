@@ -74,7 +74,8 @@ class TemplateCheck:
 
 
 def check_chat_template(model: ModelTemplate) -> TemplateCheck:
-    """Find the formats that a template matches by rendering a few short conversations.
+    """Render a few short conversations by a template, and return the known formats that it matches
+    and whether it writes the system message.
 
     Raises:
         InputError: the template cannot be rendered at all.
@@ -90,8 +91,8 @@ def check_chat_template(model: ModelTemplate) -> TemplateCheck:
 
 
 def match_formats(render: Render, bos_token: str | None) -> tuple[FormatMatch, ...]:
-    """Return the known formats that render any conversation like the template, the best match
-    first."""
+    """Return the known formats that render at least one test conversation like the template, the
+    best match first."""
     texts = [_without(_ask(render, talk, asks), bos_token) for talk, asks in CONVERSATIONS]
     matches: list[FormatMatch] = []
     for name, format in CHAT_FORMATS.items():
