@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from textevolve.debate import tensor as t
+from textevolve.errors import InputError
 
 SCORES = st.floats(0, 10, allow_nan=False, width=32)
 
@@ -268,3 +269,19 @@ def test_a_missing_turn_leaves_the_certainty_to_the_others(case):
 def test_a_temperature_near_zero_gives_all_to_the_highest_without_a_warning():
     assert t.softmax(np.array([5.0, 6.0, np.nan]), 1e-320)[:2].tolist() == [0.0, 1.0]
     assert t.softmax(np.array([5.0, 5.0]), 5e-324).tolist() == [0.5, 0.5]
+
+
+def test_a_labelled_tensor_is_read_by_names_and_numbers():
+    values = np.arange(16.0).reshape(2, 2, 2, 2)
+    labelled = t.LabelledTensor(values, ("Ann", "Bob"), ("a", "b"), ("clear", "true"))
+    assert labelled.at(round=1, agent="Bob", candidate=0, component="true") == 13.0
+    assert labelled.at(agent=-2).tolist() == values[:, 0].tolist()
+    for picks in ({"agent": 2}, {"agent": -3}, {"candidate": "c"}, {"round": 2}):
+        with pytest.raises(InputError, match="there are: "):
+            labelled.at(**picks)
+    copied = np.array(labelled)
+    copied[:] = -1.0
+    assert labelled.values[0, 0, 0, 1] == 1.0
+    assert t.softmax(np.array([0.0, 1.0])) == pytest.approx(
+        [1 / (1 + math.e), math.e / (1 + math.e)]
+    )
