@@ -40,6 +40,10 @@ class Shown:
         ways = _ways.get(type(self))
         return None if ways is None else ways[0](self)
 
+    def _rows(self) -> TableRows:  # results of runs have one of their own (`attach_run`)
+        ways = _ways.get(type(self))
+        return () if ways is None else ways[1](self)
+
     def to_frame(self) -> Any:
         """Return the result as a data frame of pandas, or of polars if pandas is not installed. The
         columns are those of the CSV file.
@@ -47,8 +51,7 @@ class Shown:
         Raises:
             SettingsError: neither package is installed.
         """
-        ways = _ways.get(type(self))
-        rows = [] if ways is None else [dict(row) for row in ways[1](self)]
+        rows = [dict(row) for row in self._rows()]
         for name, options in FRAMES.items():
             try:
                 return import_module(name).DataFrame(rows, **options)
