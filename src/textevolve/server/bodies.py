@@ -25,8 +25,8 @@ LARGER: Mapping[str, int] = {
 """The most bytes of a body by the beginning of the path, for requests that contain files, memories
 or images. They apply to callers who may run studies; others have `LARGEST_BODY`."""
 READ_AWAY = 8
-"""How often the size limit a too large body is still received and dropped, before the connection is
-closed while the client is sending."""
+"""The multiple of the size limit up to which a too large body is received and dropped; beyond it,
+the connection is closed although the client is still sending."""
 AsgiScope: TypeAlias = MutableMapping[str, Any]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]

@@ -94,7 +94,8 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
     (DNS rebinding).
 
     Raises:
-        ApiError: 403, the name does not belong to this server.
+        ApiError: 403, the name does not belong to this server, or a proxy forwards the request
+            although the server requires no key.
     """
     host = headers.get("host", b"").decode("latin-1").lower()
     if not needs_key and any(name in headers for name in PROXIED):
@@ -122,10 +123,11 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
 
 
 def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
-    """Check that a request does not come from a page of another site.
+    """Check that a request does not come from a page of another site. Links from elsewhere to pages
+    are allowed, since they change nothing.
 
     Raises:
-        ApiError: 403, the request comes from another site.
+        ApiError: 403, the request comes from another site, or sends a form without naming its page.
     """
     site = headers.get("sec-fetch-site", b"")
     origin = headers.get("origin", b"").decode("latin-1").lower()

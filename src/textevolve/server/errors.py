@@ -137,8 +137,9 @@ def respond_error(path: str, error: ApiError) -> Response:
 
 
 def respond_invalid(path: str, error: RequestValidationError) -> Response:
-    """Return the response for an invalid body: each fault with its field, but without the invalid
-    value, which may be long or private."""
+    """Return the response for an invalid body: for System One the first `ERRORS_SHOWN` faults, for
+    other APIs the first one. A fault names its field, but not the invalid value, which may be long
+    or private."""
     if path != SYSTEM_ONE:
         return respond_error(path, invalid_error(error))
     faults = [_describe_fault(fault) for fault in error.errors()[:ERRORS_SHOWN]]

@@ -124,7 +124,8 @@ class Identities:
         return await self._look_up(stored_keys.find_key, text) if text.startswith(PREFIX) else None
 
     async def find_by_id(self, id: str) -> Caller | None:
-        """Return the caller with the key of this id; None if the key is no longer valid."""
+        """Return the caller with the key of this id; None if the key is no longer valid. For the
+        key of --key-env, and for this machine, which needs no key, it is `THIS_MACHINE`."""
         if id in (THIS_MACHINE.key, OPERATOR.key):
             return THIS_MACHINE
         return await self._look_up(stored_keys.find_key_by_id, id)
@@ -139,7 +140,7 @@ class Identities:
 
     async def begin_session(self, text: str) -> str | None:
         """Begin a session with a key and return the session's token; None if the key is invalid.
-        The session ends when its key does."""
+        The session ends when its key does, and after `SESSION_SECONDS` at the latest."""
         caller = await self.find_by_key(text)
         if caller is None:
             return None
@@ -195,8 +196,8 @@ async def find_sender(
     identities: Identities, key: str, token: str, *, needed: bool
 ) -> Sender | None:
     """Find the sender by the key of the request, or by the session's token; None if there is
-    neither. If no key is `needed`, values without the prefix of our keys are ignored, since clients
-    of OpenAI's API always send a key.
+    neither, or the session has ended. If no key is `needed`, values without the prefix of our keys
+    are ignored, since clients of OpenAI's API always send a key.
 
     Raises:
         ApiError: 401, the key is invalid or revoked.

@@ -44,7 +44,8 @@ log = logging.getLogger("textevolve.server")
 
 @asynccontextmanager
 async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
-    """Run jobs when they are due, unless the server was started with --no-jobs."""
+    """Run jobs when they are due, unless the server was started with --no-jobs or only shows
+    pages."""
     if not (server.options.jobs and server.options.serves):
         yield
         return

@@ -94,7 +94,7 @@ class UsageLimits:
 
     async def check_tokens(self, caller: Caller, namespace: str = "") -> None:
         """Check the token limits before models are called. `namespace`: the namespace to charge; by
-        default the caller's only one.
+        default the only one that the caller may use, and none if it may use several.
 
         Raises:
             ApiError: 429, the tokens of the key's minute or of the namespace's day are used up.
@@ -118,7 +118,8 @@ class UsageLimits:
             )
 
     def note_tokens(self, caller: Caller, tokens: int, namespace: str = "") -> None:
-        """Charge the tokens that models read and wrote for a caller."""
+        """Charge the tokens that models read and wrote for a caller to its key, and to the
+        namespace as in `check_tokens`."""
         allowed = caller.limits.tokens_per_minute
         if allowed is not None:
             _bucket(self._tokens, caller.key, allowed).level -= tokens
@@ -147,7 +148,8 @@ class UsageLimits:
             self._streams[caller.key] -= 1
 
     async def flush(self) -> None:
-        """Write the usage since the last flush to the database."""
+        """Write the usage since the last flush to the database. If that fails, the tokens are
+        counted again in the next flush."""
         spent, used = self._spent, self._used
         if not spent and not used:
             return

@@ -101,7 +101,8 @@ def find_client_key(options: ServerOptions) -> str | None:
     """Return the key from the environment variable of --key-env; None without --key-env.
 
     Raises:
-        SettingsError: the variable is empty, or its value is short enough to be guessed.
+        SettingsError: the variable is empty, or other machines can reach the server and its value
+            is short enough to be guessed.
     """
     if options.key_env is None:
         return None

@@ -83,14 +83,16 @@ def read_state(state: object) -> ReadState:
 
 
 def _read_chat(chat: Chat) -> ReadState | None:
-    """Read the last reply of the assistant, and the messages before it; None if there is none."""
+    """Read the assistant's reply at the end of a chat as the output, and the messages before it as
+    the input; None if the chat does not end with a reply to other messages."""
     if len(chat) < 2 or chat[-1].speaker != ASSISTANT:
         return None
     return ReadState(write_chat((chat[-1],)), write_chat(chat[:-1]))
 
 
 def _read_fields(fields: Mapping[str, Any]) -> ReadState | None:
-    """Read a case from its fields; None if they have no single output."""
+    """Read a case from its fields; None if they have neither a single output nor a chat that ends
+    with a reply."""
     inner = fields.get(WRAPPER)
     if isinstance(inner, Mapping):
         outer = {name: value for name, value in fields.items() if name != WRAPPER}
@@ -212,8 +214,8 @@ class DecidingJudge:
 
     A predicate is answered with the judge's score as P(yes). A score question is answered with the
     judge's score, spread over the two nearest levels so that the expected level equals the score. A
-    choice is answered by judging the options as candidates: the probabilities are the softmax of
-    their log-odds.
+    choice is answered by judging the options as candidates, always by the judge's own rubric: the
+    probabilities are the softmax of their log-odds.
 
     Attributes:
         open: Returns the judge for a rubric; an empty text means the judge's own rubric.
@@ -273,8 +275,8 @@ class DecidingJudge:
 
 def describe_question(question: Question) -> str:
     """Format a question with the descriptions of its options as a rubric: in one line, since some
-    judges read each line as a criterion, with levels in brackets as in
-    `textevolve.judges.criteria`."""
+    judges read each line as a criterion, with the levels of a score question in brackets, separated
+    by |."""
     text = " ".join(question.instructions.split())
     if is_rubric_name(text):  # which would stand for a shipped rubric
         text = f"This holds: {text}"

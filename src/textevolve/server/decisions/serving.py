@@ -50,7 +50,7 @@ answers to it."""
 MOST_IN_FLIGHT = 256
 """The most requests that are answered at a time; the next one is answered with 429."""
 RUBRICS_KEPT = 256
-"""The most judges that stay open, each for one judge's name with one question as its rubric."""
+"""The most rubrics (questions) for each of which one served judge stays open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,8 @@ class Serving:
         """Answer questions about a state with the model or judge of this name.
 
         Raises:
-            ApiError: the name is not served, or no question could be answered.
+            ApiError: the name is not served, too many requests are in flight, the time limit has
+                passed, or no call can succeed. A single question without an answer is a `Failure`.
         """
         with self.place(), spending() as spent:
             try:
@@ -132,7 +133,8 @@ class Serving:
             ) from None
 
     def find(self, name: str) -> Decider | None:
-        """Return the model or the judge that is served by this name."""
+        """Return the model or the judge that is served by this name or alias; None if there is
+        none."""
         return self.deciders.get(self.aliases.get(name, name))
 
     @contextmanager
@@ -171,7 +173,8 @@ def check_answered(answered: Answered) -> None:
 
 
 def failure_error(failure: Failure, spent: RequestSpending) -> ApiError:
-    """Return the error for a request whose answers all failed; `failure` is the first one."""
+    """Return the error for a request whose answers all failed: that of the first failed call if one
+    is known, otherwise that of `failure`, the first answer."""
     if spent.causes:
         return as_api_error(spent.causes[0])
     if failure.kind == "skipped":

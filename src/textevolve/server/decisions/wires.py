@@ -55,7 +55,7 @@ def _bounded(value: float) -> float:
 def describe_answered(answered: Answered) -> dict[str, Any]:
     """Return the facts of an answer that the API has no fields for: whether the answers were
     derived from a chat model, how much of the state was left out, and how many calls the journal
-    answered."""
+    answered. Facts that are false or 0 are left out."""
     facts: dict[str, Any] = {
         "x_emulated": answered.decision.emulated,
         "x_state_cut": answered.decision.cut,

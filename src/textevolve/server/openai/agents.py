@@ -53,10 +53,10 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
 async def answer_as_agent(
     server: ServerState, name: str, body: ServedRequest, note: NoteTokens
 ) -> AnswerPieces:
-    """Answer a chat completion as an agent.
+    """Return the pieces of an agent's answer to a chat completion.
 
     Raises:
-        ApiError: the request is invalid.
+        ApiError: the request is invalid, or names a session that does not exist.
     """
     request, chat = read_chat_request(name, body), None
     session = request.options.session

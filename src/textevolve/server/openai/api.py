@@ -86,7 +86,8 @@ async def _charge(server: ServerState, caller: Caller, namespace: str = "") -> N
 
 
 async def list_names(server: ServerState, caller: Caller) -> list[str]:
-    """List the names that this caller may use: models and judges, then agents, each once."""
+    """List the names that this caller may use, each once: models, judges and their aliases, then
+    agents, each as NAMESPACE/AGENT and as NAMESPACE:AGENT."""
 
     def look_up() -> list[str]:
         seen = server.resources.namespace_names()

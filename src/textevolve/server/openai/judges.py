@@ -75,7 +75,7 @@ def _read_object(fields: Mapping[str, Any]) -> Case:
 
 def _read_exchange(turns: Sequence[Mapping[str, str]]) -> tuple[Case, str]:
     """Return the case in a conversation: the assistant's last reply as the output, with the
-    messages before it. The user's messages after it are the rubric. Without a reply, the last
+    messages before it. The messages after that reply are the rubric. Without a reply, the last
     message is judged as a whole."""
     replies = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
     if not replies:
@@ -93,7 +93,7 @@ def _as_case(state: ReadState) -> Case:
 async def answer_as_judge(
     serving: Serving, judge: DecidingJudge, request: ServedRequest, note: NoteTokens
 ) -> AsyncGenerator[str | AnswerEnd]:
-    """Yield the judge's results as one piece.
+    """Yield the judge's results as one piece of JSON, then the end of the answer.
 
     Raises:
         ApiError: the request is invalid, or no candidate could be judged.

@@ -180,6 +180,6 @@ def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) 
 
 
 def write_schema(request: ServedRequest) -> str | None:
-    """Return the JSON schema of the answer."""
+    """Return the JSON schema that the answer must follow; None if the request has none."""
     schema = request.response_format and request.response_format.asked
     return json.dumps(schema) if schema else None

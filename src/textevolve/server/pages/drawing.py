@@ -138,7 +138,7 @@ def draw_report(blocks: Iterable[Block]) -> Markup:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Read the fields of a form, each once.
+    """Read the fields of a form by their names; of a repeated field, the last value.
 
     Raises:
         ApiError: the body is not a form.

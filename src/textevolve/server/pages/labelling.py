@@ -163,7 +163,8 @@ def _open(request: Request, caller: Caller, id: str) -> Desk:
 
 
 def _labeller_of(request: Request, caller: Caller) -> str:
-    """Return the name of the caller's key, or the name in the cookie, or nothing."""
+    """Return the name of the caller's key, or without a key the name in the cookie; an empty text
+    if there is none or it is invalid."""
     name = caller.name if caller.key else unquote(request.cookies.get(COOKIE, ""))
     try:
         return check_labeller(name)

@@ -52,8 +52,8 @@ def _go_to(path: str) -> Response:
 
 
 def _local_path(path: str) -> str:
-    """Return the path if it is one of this server, so a link to our page cannot redirect to another
-    site."""
+    """Return the path if it is one of this server except the login page, otherwise `/runs`, so a
+    link to our page cannot redirect to another site."""
     plain = path.startswith("/") and path.isascii() and path.isprintable()
     if not plain or "\\" in path or path.startswith(("//", "/login")):
         return "/runs"

@@ -113,8 +113,9 @@ class RunResults:
 
 
 def read_results(store: Store, opened: OpenedRun) -> RunResults:
-    """Read the results of a run so far. If the records of its kind are cells of a matrix, the
-    results are computed from columns of the store, otherwise from a report."""
+    """Read the results of a run so far. If the records of its kind are cells of a matrix, and there
+    are several, the results are computed from columns of the store, otherwise from a report. The
+    results are empty if there are no readable records."""
     study, run = opened.study, opened.run
     if study is None or not opened.standing.total:
         return RunResults("", ())
@@ -327,7 +328,9 @@ class CallsPage:
 
 def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()) -> CallsPage:
     """Read the next calls of a run, or of one case: the calls whose prompts contain its input. If
-    the input is too short to be distinctive, all calls of the run are read."""
+    the input is too short to be distinctive, no prompt contains it, or the run has more than
+    `MOST_SEARCHED_CALLS` calls, all calls of the run are listed. `after`: the id of the last call
+    of the previous page."""
     texts = [text.strip() for text in inputs]
     long = bool(texts) and all(len(text) >= LEAST_INPUT for text in texts)
     of_case = store.find_calls(run_id, texts[0], MOST_SEARCHED_CALLS) if long else None
@@ -428,8 +431,8 @@ def show_comparison(
     a: str = "",
     b: str = "",
 ) -> Response:
-    """Compare the runs `a` and `b`. The form of the list sends them as two values of `run`
-    instead."""
+    """Compare the runs `a` and `b`. The form of the list sends them as two values of `run` instead,
+    the newer one, `b`, first."""
     if run and len(run) != 2:
         raise InputError(f"choose two runs to compare; {len(run)} are chosen")
     if run:

@@ -96,7 +96,8 @@ async def read_submitted(
 
 
 def _standing(server: ServerState, caller: Caller) -> dict[str, Any]:
-    """Return the caller's rights, which are stored with the run."""
+    """Return the caller's rights, which are stored with the run. `namespaces`: those that the
+    caller sees; None: all. `trusted`: whether it is this machine and the server requires no key."""
     open_here = server.options.key_env is None and is_here(server.options.host)
     seen = None if caller.namespaces is None else sorted(caller.namespaces)
     return {"namespaces": seen, "trusted": open_here and caller == THIS_MACHINE}
@@ -117,7 +118,8 @@ def read_part(part: object) -> RunPart:
 
 
 def choose_namespace(server: ServerState, caller: Caller, requested: str | None) -> str:
-    """Return the requested namespace, or the one of the settings, or the caller's only one.
+    """Return the requested namespace; by default the one of the settings if the caller may see it,
+    otherwise the caller's only one.
 
     Raises:
         ApiError: the caller may not see the namespace, or must name one of several.
@@ -135,7 +137,7 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
 
 async def begin(server: ServerState, submission: SubmittedStudy) -> tuple[RunRecord, int]:
     """Store a study as a run and start it. Return the run with the status of the answer: 201 if the
-    run is new, 202 if it is running already, 200 if it is finished.
+    run is new, 202 if it existed and is running or now resumed, 200 if it is finished.
 
     Raises:
         InputError: a judge or a file is invalid. SettingsError: a model is not available.

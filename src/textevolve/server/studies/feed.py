@@ -50,7 +50,7 @@ class Feed:
 
     Attributes:
         store: The storage of the runs.
-        status_of: Returns the status of a run, see `Runner.status_of`.
+        status_of: Returns the status of a run and the reason for it, which may be empty.
         ending: An event that ends all streams when the server shuts down.
     """
 
@@ -59,8 +59,9 @@ class Feed:
     ending: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def watch(self, run_id: str, after: int = 0) -> AsyncGenerator[bytes]:
-        """Yield the events of a run after a revision, until the run or the server ends. The final
-        status comes after all records."""
+        """Yield the events of a run after a revision, until the run or the server ends or the store
+        cannot be read: new records, and the status and the progress when they have changed. The
+        final status comes after all records."""
         last: dict[str, bytes] = {}
         sum_at, heard = 0.0, time.monotonic()
         while not self.ending.is_set():
@@ -95,8 +96,8 @@ class Feed:
                     await asyncio.wait_for(self.ending.wait(), LOOK_SECONDS)
 
     def _look(self, run_id: str, after: int) -> tuple[WireStatus, list[StoredRecord]]:
-        """Return a run's status and its next records. The status is read first, so an ended run's
-        records are complete."""
+        """Return a run's status and its next records after a revision, at most `PAGE_RECORDS`. The
+        status is read first, so an ended run's records are complete."""
         status, reason = self.status_of(self.store.get_run(run_id), self.store.get_served(run_id))
         records = self.store.read_changes(run_id, after, PAGE_RECORDS)
         return WireStatus(status=status, reason=reason), list(records)

@@ -76,7 +76,8 @@ def find_study_run(store: Store, caller: Caller, run_id: str) -> VisibleRun:
     """Find the run of a study by its whole id.
 
     Raises:
-        NotFoundError: the caller sees no such run.
+        NotFoundError: the caller sees no such run, or the run belongs to no study, such as one with
+            the calls of a server.
     """
     seen = find_seen(store, caller, run_id)
     if seen.run.id != run_id or seen.run.spec.get("kind") in STANDING:
@@ -135,7 +136,8 @@ class RunFilter:
 def list_page(
     server: ServerState, caller: Caller, run_filter: RunFilter, cursor: str, limit: int
 ) -> dict[str, Any]:
-    """Return a page of runs, the newest first."""
+    """Return a page of the studies' runs that the caller may see and that match the filter, the
+    newest first, and the cursor of the next page."""
     place = read_cursor(cursor, _RUN_PLACE)
     seen = None if caller.namespaces is None else sorted(caller.namespaces)
 

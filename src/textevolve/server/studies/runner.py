@@ -92,7 +92,8 @@ class Accounts:
     identities: Identities
 
     def limit(self, served: ServedRun, launch: Launch) -> Launch:
-        """Limit a run to the quota of its key and its namespace."""
+        """Return the launch options of a run with the limits of its key and its namespace: new
+        calls are charged to both, and a call waits or is refused when their quota is spent."""
         caller = THIS_MACHINE
 
         def hear(event: Event) -> None:
@@ -240,8 +241,8 @@ class Runner:
             free = abandoned
 
     def _find_left(self) -> list[str]:
-        """Find runs that should continue and that no server works on, except runs whose files
-        are on another machine."""
+        """Return the ids of the runs that should continue and that no server works on, except runs
+        whose files are on another machine."""
         return [
             served.run_id
             for served in self.store.unfinished_served()
@@ -307,8 +308,8 @@ class Runner:
         return reach_of(served, self.options, self.settings, self.store)
 
     def settings_of(self, served: ServedRun) -> Settings:
-        """Return the settings for a run: names without a namespace belong to the run's
-        namespace."""
+        """Return the settings for a run. Names without a namespace belong to the run's namespace;
+        the client may lower the number of calls at a time, and choose batches."""
         concurrency = served.launch.get("concurrency")
         most = self.settings.concurrency
         if concurrency is not None and most is not None:
@@ -347,7 +348,8 @@ async def open_runner(
     options: ServerOptions,
     accounts: Accounts,
 ) -> AsyncGenerator[Runner]:
-    """Open a runner that resumes unfinished runs; at its end it releases all runs cleanly."""
+    """Open a runner that resumes unfinished runs, unless the server only shows pages; at its end it
+    releases all runs cleanly."""
     runner = Runner(store, settings, options, accounts)
     if not options.serves:
         yield runner

@@ -39,7 +39,7 @@ def files_folder(store: StoreLocation) -> Path:
 @dataclass(frozen=True)
 class Uploads:
     """The folders of clients' files. `folder`: the folder that contains them; `used`: returns the
-    names of the folders that runs or jobs need."""
+    names of the folders that runs need."""
 
     folder: Path
     used: Callable[[], set[str]]
@@ -79,12 +79,12 @@ class Uploads:
         return not name or (self.folder / name).is_dir()
 
     def drop(self, name: str) -> None:
-        """Remove files whose run or job was removed, unless another one needs them."""
+        """Remove the files of a run that was removed, unless another run needs them."""
         if name and name not in self.used():
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Delete old folders that no run needs."""
+        """Delete the folders that no run needs and that are older than `SWEPT_SECONDS`."""
         used = self.used()
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if path.name not in used and time.time() - path.stat().st_mtime > SWEPT_SECONDS:
