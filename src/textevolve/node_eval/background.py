@@ -168,7 +168,8 @@ class Background:
         self._slow = Lane(self._run, self.lock, self.concurrency)
 
     def put(self, job: EvaluationJob, plan: Plan) -> None:
-        """Queue the evaluations of a node. If a queue is full, they are recorded as skipped."""
+        """Queue the evaluations of a node. Those for which the queue is full, or all if the monitor
+        is closed, are recorded as skipped."""
         if self._quick.queue or self._slow.queue:
             self._give_up_overdue()
         with self.lock:
@@ -281,7 +282,8 @@ class Background:
 
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """Return whether the condition `done` becomes true within `timeout` seconds; it is checked
-        after each outcome."""
+        after each outcome. In the code of an evaluator, which would wait for itself, return at
+        once."""
         until = inf if timeout is None else monotonic() + timeout
         while not done():
             self._give_up_overdue()

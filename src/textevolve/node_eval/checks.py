@@ -33,8 +33,8 @@ LOOK_BACK = 200
 
 class ConsistencyEvaluator(NodeEvaluator):
     """An evaluator that compares a field of the output with the last `earlier` nodes of the same
-    kind. score = the mean similarity to them; passed = the score is at least `threshold`. Without
-    an earlier node there is no score.
+    kind. score = the mean similarity to them; passed = the score is at least `threshold`. Earlier
+    nodes that failed or lack the field are passed over; without a usable one there is no score.
 
     `key`: the field to compare; None: the text of the output. `of_same`: whether nodes of the same
     name, or of the same instruction, are compared. The similarity of numbers is their ratio, and

@@ -62,8 +62,8 @@ class NodeEvaluator(ABC):
 
 class ThresholdEvaluator(NodeEvaluator):
     """An evaluator that compares a number with a threshold. score = `output_state[key]`, otherwise
-    the recorded attribute of that name, otherwise 0.0; passed = the score is at least
-    `threshold`."""
+    the recorded attribute of that name, otherwise 0.0; passed = the score is at least `threshold`.
+    A value that is no number gets the score 0.0 and does not pass."""
 
     def __init__(
         self, name: str, key: str, threshold: float, target_instructions: Targets = None
@@ -139,7 +139,7 @@ def read_targets(evaluator: NodeEvaluator) -> frozenset[Instruction] | None:
 
 def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
     """Return a copy of an evaluator's result; a failure with the reason if it cannot be used.
-    Scores outside [0, 1] are not clipped."""
+    A score outside [0, 1] is not clipped, but a failure."""
     try:
         result = check_result(outcome)
         if isinstance(result, Failure):

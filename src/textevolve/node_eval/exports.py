@@ -269,7 +269,7 @@ def _read_wrapped(value: Any) -> Any:
 
 
 def _read_run(record: SpanFields) -> SpanFields:
-    """Read a run of LangSmith."""
+    """Return the attributes of a LangSmith run under OpenInference's names."""
     extra = _as_fields(record.get("extra"))
     metadata, called = (_as_fields(extra.get(name)) for name in ("metadata", "invocation_params"))
     return {
@@ -309,7 +309,8 @@ NESTED = (
 
 
 def translate(attributes: SpanFields) -> SpanFields:
-    """Add OpenInference's names to attributes of MLflow; other attributes stay unchanged."""
+    """Replace MLflow's attributes by OpenInference's; other attributes, and spans of other tools,
+    stay unchanged."""
     if "mlflow.spanType" not in attributes:
         return attributes
     read = {name: parse_text(attributes.get(name)) for name in attributes if name.startswith("mlf")}

@@ -42,9 +42,11 @@ NO_REQUEST = "(no request was recorded)"
 
 class JudgeEvaluator(NodeEvaluator):
     """An evaluator that has a judge or rules judge a node. `input_key`: the field of the node's
-    input that is the request; `output_key`: the field of its output that is the answer; see
-    `read_value`. `background`: whether it runs in the background, which is the default.
-    `needs_input`: whether a node without an input is a failure.
+    input that is the request; `output_key`: the field of its output that is the answer; None: the
+    field `text`, otherwise the whole state (a key may be a path such as `messages.-1.content`).
+    Without keys a recorded tool call is judged as the next step of the model that made it.
+    `background`: whether it runs in the background, which is the default. `needs_input`: whether a
+    node without an input is skipped.
 
     `metadata["usage"]` has the calls, tokens and US dollars of the judgement. Exceptions of the
     judge pass through; a monitor records them.
@@ -106,8 +108,9 @@ HAND_OVER = "the request was handed over to the right agent"
 
 
 def read_call(history: History) -> Case | None:
-    """Read a tool call as the last step of the model that made it: the request with the available
-    tools, and the call. None if the node is no tool call, or if no such model was recorded."""
+    """Read a tool call as a step of the model that made it, which is the last one that was offered
+    the tool: its request with the tools on offer, and the call. None if the node is no tool call,
+    or if no such model was recorded."""
     item = history.entries[-1][-1]
     if item.instruction is not Instruction.TOOL_CALL or item.interrupted:
         return None

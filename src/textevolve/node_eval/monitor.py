@@ -234,7 +234,8 @@ class Monitor:
         )
 
     def end(self, node: OpenNode, output_state: Any, *, tokens: int | None = None) -> HistoryItem:
-        """Record that a node ended well."""
+        """Record that a node ended well. Return its item; a node that has ended before stays as it
+        is, also in `fail` and `interrupt`."""
         if node.item is not None:
             return node.item
         seconds = perf_counter() - node.began
@@ -285,8 +286,8 @@ class Monitor:
         return item
 
     def record(self, item: HistoryItem, step: Hashable | None = None) -> EvaluationJob | None:
-        """Add a node that has ended, and judge it, for code that records nodes itself. Never
-        raises."""
+        """Add a node that has ended, for code that records nodes itself, and judge it unless it
+        failed or was interrupted. Never raises."""
         job: EvaluationJob | None = None
         try:
             with self._background.lock:
@@ -331,8 +332,9 @@ class Monitor:
         that.
 
         `run`: the id of the run to search; None: the current run (see `current_run`), or, outside
-        of a run, all runs. The call waits up to `timeout` seconds for evaluators that do not run in
-        the background. In async code, or to include those in the background, call `drain` before.
+        of a run, all runs. The call waits up to `timeout` seconds (None: no limit) for evaluators
+        that do not run in the background. In async code, or to include those in the background,
+        call `drain` before.
         """
         within = self.current_run if run is None else run
         with self._background.lock:
@@ -340,7 +342,8 @@ class Monitor:
         return None if job is None else self._feedback(job, timeout)
 
     def feedback(self, node: OpenNode, timeout: float | None = None) -> Feedback | None:
-        """Return the evaluators' results for this node; None before it has ended."""
+        """Return the evaluators' results for this node; None before it has ended. The call waits up
+        to `timeout` seconds (None: no limit) for evaluators that do not run in the background."""
         return None if node.job is None else self._feedback(node.job, timeout)
 
     def _feedback(self, job: EvaluationJob, timeout: float | None) -> Feedback:
@@ -364,7 +367,9 @@ class Monitor:
         return self._background.wait(self._background.is_done, timeout)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Drain, then end the threads. Nodes that end later are recorded and not judged."""
+        """Wait up to `timeout` seconds (None: no limit) for unfinished evaluations, then end the
+        threads; return whether all have an outcome. The others are recorded as skipped, and nodes
+        that end later are recorded and not judged."""
         return self._background.close(timeout)
 
     def __enter__(self) -> Monitor:

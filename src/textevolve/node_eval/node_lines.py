@@ -149,8 +149,8 @@ def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
 
 
 def describe_run(item: HistoryItem) -> dict[str, Any]:
-    """Return the ids of a node, its run and its conversation. If the run is unknown, the episode
-    stands for it."""
+    """Return the ids of a node, its run and its conversation, by the names of a line's fields.
+    Without a known run or conversation both are left out."""
     known = item.run_id or item.thread_id
     run = {"run_id": item.run_id, "thread_id": item.thread_id} if known else {}
     return {**run, **item.ids}

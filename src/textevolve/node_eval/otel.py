@@ -138,8 +138,9 @@ def _build(
 
 
 def take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
-    """If a node around others has no recorded texts of its own, give it the input of its first step
-    and the output of its last step. `inner`: its steps, in the order in which they ended."""
+    """If an agent's node, or one without a type, lacks its input or output, give it the input of
+    its first step or the output of its last one. Tool calls do not count as steps, and a failed
+    node gets no output. `inner`: the nodes directly inside it, in the order in which they ended."""
     steps = [one for one in inner if one.instruction is not Instruction.TOOL_CALL]
     if item.instruction not in (None, Instruction.DELEGATE):
         return

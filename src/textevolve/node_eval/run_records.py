@@ -99,8 +99,9 @@ class Feedback:
 
     @property
     def text(self) -> str:
-        """Return a line for each evaluator that the node did not pass, as feedback for the next
-        attempt; empty if it passed all."""
+        """Return the error of a failed node, then a line for each evaluator that it did not pass,
+        as feedback for the next attempt; empty without either. Evaluators that gave no score are
+        left out."""
         lines = [f"{self.node}: {self.error}"] if self.error else []
         lines += [
             f"{name}: {one.feedback or 'not passed'}"

@@ -232,7 +232,8 @@ def attributes_of(attributes: Attributes) -> dict[str, Any]:
 
 
 def tokens_of(attributes: Attributes) -> int | None:
-    """Return the sum of prompt and answer tokens; None if the span has neither."""
+    """Return the recorded total of tokens, otherwise the sum of prompt and answer tokens; None if
+    the span has neither."""
     for total in ("llm.token_count.total", "llm.usage.total_tokens", "gen_ai.usage.total_tokens"):
         if (count := _count(attributes.get(total))) is not None:
             return count
@@ -309,7 +310,8 @@ def _pick(candidates: Iterable[list[SpanMessage]]) -> list[SpanMessage]:
 
 
 def _before_the_run(messages: list[SpanMessage], attributes: Attributes) -> list[SpanMessage]:
-    """Return the messages of a Pydantic AI run before the agent's own first one."""
+    """Return the messages before the agent's own first one in this run. Messages of earlier runs,
+    which Pydantic AI records as well, are kept, whoever wrote them."""
     first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
     own = (n for n, one in enumerate(messages) if n >= first and one.role == "assistant")
     return messages[: next(own, len(messages))]

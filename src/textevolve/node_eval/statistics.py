@@ -44,10 +44,10 @@ class EvaluatorStatistics:
 @dataclass(slots=True)
 class NodeStatistics:
     """The numbers of episodes, nodes and failed nodes (`errors`), and the results of each
-    evaluator. `judged`: the number of nodes with a score; `failed`: of those with an evaluator that
-    failed; `skipped`: of those that no evaluator judged; `without_output`: of those without a
-    recorded output. `reasons`: the first reasons of outcomes without a score, with their
-    numbers."""
+    evaluator. `failed`: the number of nodes for which an evaluator failed. Of the other nodes,
+    `judged` have a score, and `skipped` have evaluations that were all skipped. `without_output`:
+    the number of nodes without a recorded output. `reasons`: the first reasons of outcomes without
+    a score, with their numbers."""
 
     episodes: int = 0
     nodes: int = 0

@@ -137,7 +137,7 @@ def gather_episode(
     lines: Sequence[NodeLine], instructions: EpisodeInstructions | None = None
 ) -> Episode:
     """Combine lines into an episode, sorted by superstep. A node without a superstep gets a new
-    one."""
+    one, after that of the line before it."""
     steps: dict[tuple[int, int], list[HistoryItem]] = {}
     last = 0
     for number, line in enumerate(lines, 1):
@@ -151,8 +151,9 @@ def gather_episode(
 
 
 def write_history(history: History, path: str | Path, episode: str = "") -> None:
-    """Write a history as JSON lines, each run as an episode (see `split_history`). An existing file
-    is replaced once everything is written.
+    """Write a history as JSON lines, each run as an episode, named by the run's id or by `episode`
+    (`episode/id` if there are several runs). An existing file is replaced once everything is
+    written.
 
     Raises:
         InputError: the file cannot be written.
