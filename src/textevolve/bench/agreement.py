@@ -151,12 +151,14 @@ class JudgeSummary:
         covered: The number of `items` with complete verdicts in every order; `coverage` is their
             share. Accuracy is computed over them.
         accuracy: The share of items on which the judge chooses as people do, by the mean score over
-            both orders; ties count half.
-        kappa: Cohen's kappa of the winner's position; a tie is shared among its positions.
+            both orders; a tie of one side alone counts half.
+        kappa: Cohen's kappa of the winner's position, where a tie is shared among its positions;
+            for single responses, of the verdicts (pass or fail).
         ties: The share of items on which the judge has no winner.
         position: The position bias; None if items were shown in one order only.
         per_item: The average usage for an item.
-        failures: The number of missing verdicts by reason, the most frequent first.
+        failures: The number of missing verdicts by reason: the five most frequent reasons, the most
+            frequent first.
         calibration: The calibration of the judge's probabilities; None if it has none.
         responses: The figures on single responses; None if items are pairs.
     """
@@ -183,7 +185,8 @@ class JudgeComparison:
     Attributes:
         items: The number of these items.
         same: The share of items, labelled or not, on which both choose the same.
-        difference: The accuracy of `first` minus that of `second`.
+        difference: The accuracy of `first` minus that of `second`, with an interval widened for the
+            number of pairs of judges.
         better: The number of items on which `first` does better; `worse`: on which it does worse.
         permutation: The two-sided p-value of a sign-flip test by group, and `permutation_holm`: the
             same, adjusted for all pairs of judges.

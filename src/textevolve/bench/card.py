@@ -87,7 +87,8 @@ class Card(Result):
         seeds: The number of samples for each case of self-consistency.
         questions: The number of all questions: `scored` + `failed` + `refused`.
         coverage: `scored` / (`scored` + `failed`).
-        reasons: The number of missing judgements by reason, the most frequent first.
+        reasons: The number of missing judgements by reason: the five most frequent reasons, the
+            most frequent first.
     """
 
     name: str

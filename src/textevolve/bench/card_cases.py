@@ -177,8 +177,9 @@ class CardQuestion:
 
 @dataclass(frozen=True, slots=True)
 class CardAnswer:
-    """The judge's scores in [0, 1] for the good and the bad response. `odds`: the difference of
-    their log-odds, which separates scores that are both near 0 or 1; None if the judge has none."""
+    """The judge's scores in [0, 1] for the good and the bad response. `odds`: the log-odds of the
+    good response minus those of the bad one, which separates scores that are both near 0 or 1; None
+    if the judge has none."""
 
     good: float
     bad: float

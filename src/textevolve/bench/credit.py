@@ -70,9 +70,9 @@ def share_winners(scores: Sequence[float], human: Sequence[float], places: int) 
 
 
 def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
-    """Return the credit on each item of the rules that do not read the texts: for single responses
-    to pass all or to fail all; otherwise to choose the first, the shortest or the longest text (in
-    characters)."""
+    """Return, by rule, the credit on each item (agreement with people, from 0 to 1) of the rules
+    that do not read the texts: for single responses to pass all or to fail all; otherwise to choose
+    the first, the shortest or the longest text (in characters)."""
     if any(item.is_single for item in items):
         sides = {ALWAYS_PASS: True, ALWAYS_FAIL: False}
         return {n: [label_credit(side, i.human[0]) for i in items] for n, side in sides.items()}

@@ -244,8 +244,8 @@ def _draw_items(
 
 
 def fewest_items(errors: int, risk: float, doubt: float) -> int:
-    """Return the smallest number of items for which `errors` errors still leave the bound at or
-    below `risk`."""
+    """Return the smallest number of items for which, with `errors` errors, the upper bound on the
+    error rate (at a confidence of 1 - `doubt`) is at most `risk`."""
     items = errors + 1
     while binomial_tail(errors, items, risk) > doubt:
         items += 1

@@ -154,8 +154,8 @@ class LabelRows:
 
     Attributes:
         first: The number of each row's first text.
-        shares: 1 if people prefer the first text, or pass it; 0.5 for a tie; 0 otherwise. For
-            single responses the share of people who pass it.
+        shares: For pairs 1 if people prefer the first text, 0.5 for a tie, and 0 otherwise; for
+            single responses the share of people who pass the text.
         counts: The weights of the rows, which sum to 1 for each item.
         owner: The number of each row's item.
     """

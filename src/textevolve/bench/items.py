@@ -84,8 +84,8 @@ def load_items(
     good: str | None = None,
     places: dict[str, str] | None = None,
 ) -> list[Item]:
-    """Read the labelled items of a file in their order (see `read_rows`). The fields of the first
-    row show the format.
+    """Read the labelled items of a file in their order. The fields of the first row decide on the
+    format of all. Single responses without a label are left out.
 
     `renamed`: the column's name in the file for each name that it gets. `good`: for single
     responses the labels that mean good, separated by commas, or the grade from which a response is
@@ -148,8 +148,8 @@ def _read_good(good: str | None) -> tuple[float | None, frozenset[str]]:
 
 def _grade(items: Collection[Item], least: float | None) -> list[Item]:
     """Convert the labels of single responses to 1 (good) and 0, and compute the share of people who
-    pass them. `least`: the grade from which a response is good; None: the upper half of the
-    scale."""
+    pass them. `least`: the grade from which a response is good; None: the upper half of the scale,
+    which is 0 to 1 if all grades are within it, otherwise from the lowest to the highest grade."""
     grades = [grade for item in items for _, grade in item.labels if math.isfinite(grade)]
     low, high = min(grades, default=0.0), max(grades, default=1.0)
     if least is None:

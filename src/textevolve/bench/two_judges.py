@@ -40,8 +40,9 @@ from textevolve.statistics.intervals import Statistic, mean_present
 
 @dataclass(frozen=True, slots=True)
 class CreditedVerdict:
-    """A judge's outcome for one item: the credit of its verdict (NaN without a complete verdict),
-    its usage (None if the judge failed before any request), and the `failure`, if any."""
+    """A judge's outcome for one item: the credit of its verdict (agreement with people, from 0 to
+    1; NaN without a complete verdict or a label), its usage (None if the judge failed before any
+    request), and the `failure`, if any."""
 
     credit: float = math.nan
     usage: Usage | None = None

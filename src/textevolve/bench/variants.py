@@ -16,8 +16,10 @@ def compare_variants(
     scores: Mapping[str, Mapping[str, float]], baseline: str, *, seed: int = 0
 ) -> dict[str, PairedDifference]:
     """Compare each variant with the baseline on the rows for which both have scores, by sign-flip
-    tests. `scores`: the mean score of each row, by variant. p-values are corrected for the number
-    of variants (Holm 1979), and intervals are widened accordingly."""
+    tests. Return the comparisons by variant, each with the variant `first` and the baseline
+    `second`; variants without such rows are left out. `scores`: the mean score of each row, by
+    variant. p-values are corrected for the number of variants (Holm 1979), and intervals are
+    widened accordingly."""
     base, pairs = scores.get(baseline, {}), dict[str, tuple[list[float], list[float]]]()
     for variant, variant_scores in scores.items():
         shared = [row for row in variant_scores if row in base]

@@ -122,8 +122,9 @@ async def stream_verdicts(
     counted: MutableMapping[str, DistinctCalls] | None = None,
     views: Mapping[str, View] | None = None,
 ) -> AsyncGenerator[Verdict]:
-    """Call each judge on each item, in the given and the reversed order, and yield the verdicts. A
-    failed request affects only its own verdict.
+    """Call each judge on each item, in the given and, if `orders` is "both" and there are several
+    candidates, the reversed order, and yield the verdicts. A failed request affects only its own
+    verdict.
 
     The items come one after the other, so that all judges have the same items if a budget runs out.
     `samples`: the number of samples, or the range of their numbers by judge; later samples than the
