@@ -440,4 +440,5 @@ class Result(Shown):
 
 
 class Results(tuple[T, ...], Result):
-    """The results of several tasks or documents. Each of them has its own rows and figures."""
+    """A tuple with a result for each of several tasks or documents. Each result has rows and
+    figures of its own."""

@@ -584,7 +584,8 @@ def keep_whole(judge: Evaluator) -> Evaluator:
 
 
 def describe_limit(result: DebateResult) -> str:
-    """Return the reason of the first turn that a limit forbade in a debate that was cut short."""
+    """Return the reason of the first turn that a limit forbade in a debate that was cut short, or a
+    general sentence if no turn has such a reason."""
     forbidden = (
         t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"
     )

@@ -63,8 +63,8 @@ _noted: ContextVar[dict[str, None] | None] = ContextVar("noted", default=None)
 
 @contextmanager
 def note_files() -> Generator[dict[str, None]]:
-    """Collect the names of all files that are opened within the block, in order, to find the files
-    that must be sent with a study that another machine runs."""
+    """Yield a dictionary whose keys become the names of all files that are opened within the block,
+    in order, to find the files that must be sent with a study that another machine runs."""
     before = _noted.set(files := dict[str, None]())
     try:
         yield files
@@ -103,7 +103,8 @@ def is_confined() -> bool:
 
 
 def allowed_path(path: str | Path) -> str:
-    """Return the path of the file or folder with this name.
+    """Return the path at which to open the file or folder with this name; for a file that a client
+    sent with the study, that of the stored copy. `note_files` records the name.
 
     Raises:
         InputError: it is not within reach of this context.

@@ -101,7 +101,8 @@ async def call_function(function: Callable[..., Any], *arguments: Any, **keyword
     function is called in a thread by `call_plain`.
 
     Raises:
-        UserCodeError: as `call_plain`. Other exceptions of the function pass through.
+        UserCodeError: the function raised SystemExit or CancelledError, or, if it is plain,
+            StopIteration or GeneratorExit. Other exceptions of the function pass through.
     """
     if is_async(function):
         result = function(*arguments, **keywords)

@@ -27,7 +27,8 @@ def show_time(when: float | None, zone: ZoneInfo) -> str:
 
 
 def describe_state(job: StoredJob, last: StoredJobRun | None) -> str:
-    """Return the state of a job in one word. `last`: its newest run, if any."""
+    """Return the state of a job: running, paused, interrupted (its newest run was), waiting for its
+    next time, or ended (it never runs again). `last`: its newest run, if any."""
     if job.working:
         return "running"
     if job.paused:

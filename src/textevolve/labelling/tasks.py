@@ -117,7 +117,8 @@ def is_swapped(task: str, item: LabelItem, labeller: str) -> bool:
 
 
 def show_to(task: str, item: LabelItem, labeller: str) -> LabelItem:
-    """Return an item as one person sees it: its texts in the person's order, without variants."""
+    """Return an item as one person sees it: its texts in the person's order, without its id, its
+    variants and the numbers of its candidates."""
     step = -1 if is_swapped(task, item, labeller) else 1
     return LabelItem(
         place=item.place,

@@ -145,7 +145,7 @@ class Section:
 
     Attributes:
         facts: Facts below the heading, by their names.
-        folded: Whether a page shows the section closed, and a terminal only its heading.
+        folded: Whether a page shows the section closed. A terminal only counts folded sections.
         anchor: The name for links within a page.
     """
 

@@ -71,9 +71,9 @@ class RowReading:
 def cases_of_row(
     row: Mapping[str, Any], where: str, columns: Columns, reading: RowReading, number: str
 ) -> list[Case]:
-    """Return the case of a row, whose id is that of the row or else `number`. With `each_reply`
-    return a case for each reply of its chat; their ids have a point and the number of the reply at
-    the end.
+    """Return a list with the case of a row, whose id is that of the row or else `number`. With
+    `each_reply` the list has a case for each reply of the row's chat; their ids have a point and
+    the number of the reply at the end.
 
     Raises:
         InputError: there is no input, or a value is no text; names `where`.

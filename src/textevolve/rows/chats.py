@@ -153,5 +153,5 @@ def _write_turn(turn: ChatTurn) -> Iterator[str]:
 
 
 def replies_of(chat: Chat) -> list[tuple[Chat, ChatTurn]]:
-    """Return each turn of the assistant with the turns before it."""
+    """Return a pair for each turn of the assistant: the turns before it, and the turn."""
     return [(chat[:at], turn) for at, turn in enumerate(chat) if turn.speaker == ASSISTANT]

@@ -52,7 +52,7 @@ print(re.search(pattern, text, int(flags)) is not None)
 
 
 class SlowPatternError(TextEvolveError):
-    """The search for a pattern exceeded its time limit."""
+    """The search for a pattern exceeded its time limit, or its process failed."""
 
 
 @lru_cache(maxsize=256)

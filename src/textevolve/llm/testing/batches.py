@@ -20,7 +20,8 @@ from textevolve.llm.testing.answers import Answer
 
 
 class BatchFault(StrEnum):
-    """A way in which a job fails. Faults of lines affect every third line, from the first."""
+    """A way in which a job fails. Faults of lines affect every third line, from the first;
+    `EXPIRED` and `CANCELLED` leave the second half of the lines unanswered."""
 
     INVALID = "invalid"
     QUEUE_FULL = "queue full"
