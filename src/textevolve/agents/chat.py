@@ -81,7 +81,7 @@ class Learner:
 
     async def aclose(self) -> None:
         """Stop making memories; the store keeps queued turns as pending, so a later chat makes
-        theirs."""
+        memories from them."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

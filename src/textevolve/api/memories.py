@@ -100,7 +100,8 @@ class AsyncMemories:
         )
 
     async def get(self, *ids: str) -> Sequence[MemoryRecord]:
-        """Return the memories with these ids."""
+        """Return the memories with these ids; NotFoundError is raised if one is in another
+        collection."""
         return [self._own(one) for one in await self._desk.memories.get(ids)]
 
     async def history(self, id: str) -> Sequence[MemoryRecord]:

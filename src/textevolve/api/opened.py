@@ -75,7 +75,7 @@ def keep_bench(
 
 
 class OpenJudge(StaysOpen):
-    """An evaluator that stays open until `close` is called or the program ends."""
+    """An evaluator that stays open until it or its client is closed, or the program ends."""
 
     def __init__(self, client: ClientOptions, judge: str, model: str | None) -> None:
         self.judge = judge

@@ -317,7 +317,8 @@ class DebateResult(Shown):
 
     @property
     def round_one(self) -> Array:
-        """Return the scores s_norm of the first round alone, before the agents had debated."""
+        """Return the scores s_norm of the first round alone. Its agents had not heard each other,
+        except with the protocol `sequential`."""
         return self._normalise(self.tensor.values[:1])
 
     @cached_property
@@ -364,12 +365,14 @@ class DebateResult(Shown):
 
     @property
     def seconds(self) -> float:
-        """Return the total time of all model calls in seconds."""
+        """Return the sum of the seconds of all turns, also of concurrent ones; summaries are not
+        included."""
         return sum(t.seconds for t in self.turns)
 
     @cached_property
     def feedback(self) -> tuple[Feedback, ...]:
-        """Return for each candidate the agents' arguments and requested changes."""
+        """Return for each candidate the agents' remarks in all turns: strengths, weaknesses and
+        requested changes."""
         return tuple(self._feedback(j) for j in range(len(self.case.candidates)))
 
     @property

@@ -127,7 +127,8 @@ def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
 
 
 def top_candidates(s_norm: Array) -> tuple[int, ...]:
-    """Return the indices of the candidates with the highest score; several if they tie."""
+    """Return the indices of the candidates with the highest score: several if they tie, none if no
+    candidate has a score."""
     scores: list[float] = s_norm.tolist()
     highest = max((score for score in scores if not math.isnan(score)), default=math.nan)
     return tuple(j for j, score in enumerate(scores) if score >= highest - TIE)

@@ -292,7 +292,8 @@ async def _answer(asked: _TurnRequest, memories: tuple[Memory, ...], turn: Turn)
 
 
 def _average(first_turn: Turn, other: Turn) -> Turn:
-    """Average the scores of both orders; keep the argument of the first order."""
+    """Average the scores of both orders; keep the argument of the first order, and no log-odds.
+    AnswerError is raised if one order has no scores."""
     if first_turn.scores is None or other.scores is None:
         raise AnswerError(
             "one of the two orders of the candidates has no scores, so the turn has none"

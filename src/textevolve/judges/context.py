@@ -78,7 +78,8 @@ def example_turns(question: str) -> tuple[Message, ...]:
 
 @cache
 def example_state(question: str) -> str:
-    """Return the same examples as one text, for the beginning of a decision model's state."""
+    """Return the examples of `prompts/examples.yaml` as one text, each with `question` and its
+    answer, for the beginning of the text that a decision model sees."""
     return "".join(f"{material}{question} {answer}\n\n" for material, answer in _examples())
 
 
@@ -371,7 +372,7 @@ class JudgeContext:
         """Ask several yes / no questions about one state, and return the log-odds of yes for each.
 
         Raises:
-            AnswerError, ModelError: as `decide`.
+            AnswerError: a question has no answer; names it. ModelError: the call failed.
         """
         predicates = {text: predicate(f"q{n}", text) for n, text in enumerate(questions, 1)}
         return (await self.decide(state, predicates, candidates))[1]

@@ -120,7 +120,7 @@ async def choose_between(
     """Ask which of two candidates is better; return the log-odds that the first one is.
 
     Raises:
-        AnswerError, ModelError: as `JudgeContext.decide`.
+        AnswerError: the question has no answer. ModelError: the call failed.
     """
     text = prompt("pair").render(
         instruction=context.quoted_instruction,

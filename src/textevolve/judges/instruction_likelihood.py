@@ -86,11 +86,12 @@ class Surprise:
 
 
 async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
-    """Measure for each candidate how well it predicts the instruction; a failure says why there is
-    no figure.
+    """Return for each candidate the surprise of the instruction after it and after an empty
+    response, or a failure with the reason why it could not be measured.
 
     Raises:
-        FatalModelError, CapabilityError: as `InstructionLikelihood`.
+        FatalModelError: no call can succeed. CapabilityError: the endpoint cannot force tokens, or
+            gives no log-probabilities.
     """
     target = cut_instruction(context.case.input)
     # Under a code of the input alone, so that it is asked once for all.

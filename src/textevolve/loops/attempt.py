@@ -37,7 +37,8 @@ StopReason = Literal[
     "accepted", "converged", "oscillating", "max_iterations", "budget", "failed", "stopped"
 ]
 """Why a loop ended: an attempt was accepted, scores no longer rise (`converged`) or go up and down
-(`oscillating`), a limit was reached, no attempt has a score (`failed`), or the user stopped it."""
+(`oscillating`), the attempts (`max_iterations`) or a limit (`budget`) are used up, no attempt has a
+score (`failed`), or the user stopped it."""
 
 
 Made = Literal["written", "revised"]

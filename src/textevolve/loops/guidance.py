@@ -142,7 +142,8 @@ async def answer_guided(
 
 
 async def _work_through(work: _Work) -> None:
-    """Draw the candidates, hold the discussion, and generate both answers.
+    """Draw the candidates if there are none, answer without a discussion, hold the discussion, and
+    answer with it.
 
     Raises:
         AnswerError: a step gave no usable text. BudgetError: a limit was reached.

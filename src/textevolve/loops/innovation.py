@@ -109,7 +109,8 @@ def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
 
 
 def describe_missing(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Return a note on outputs without a score; empty if all have one."""
+    """Return a tuple with one note: how many outputs have no score, and the first reason; empty if
+    all have one."""
     reasons = [s.evaluation.reason for s in samples if isinstance(s.evaluation, Failure)]
     number = f"{len(reasons)} of {len(samples)} outputs have no score"
     return (f"{number}: {reasons[0]}",) if reasons else ()

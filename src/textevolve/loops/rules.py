@@ -451,7 +451,7 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
     to `folder`.
 
     Raises:
-        InputError: as `load_rules`.
+        InputError: the text cannot be used; names the source, the line and the reason.
     """
     node, data = parse_yaml(text, f"rules {source}")
     file = build_at(RulesFile, data, node, f"rules {source}")

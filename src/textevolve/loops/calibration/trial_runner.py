@@ -368,7 +368,8 @@ class PromptProgram:
 
 T = TypeVar("T")
 STAGE = "stage"
-"""The name of the step that events report."""
+"""The name of the step that events report for each batch of calls, such as all outputs of a
+round."""
 
 
 class OutputFailure(Failure):
@@ -422,8 +423,9 @@ class TrialRunner:
     async def ask_all(
         self, name: str, work: Sequence[Callable[[], Awaitable[T]]], **details: object
     ) -> list[T | Failure]:
-        """Run all calls of one stage concurrently, within the limit of calls in flight. A call that
-        a model refuses or a limit forbids becomes a failure; the others continue.
+        """Run all calls of one stage (a batch, such as all outputs of a round; `name` names it)
+        concurrently, within the limit of calls in flight, and return their results in order. A call
+        that a model refuses or a limit forbids becomes a failure; the others continue.
 
         Raises:
             FatalModelError: no call can succeed.
@@ -462,7 +464,7 @@ class TrialRunner:
         """Return another judge's scores of the outputs; None for a missing score.
 
         Raises:
-            BudgetError, FatalModelError: as `try_all`.
+            BudgetError: a limit prevented some judgements. FatalModelError: no call can succeed.
         """
         texts = [
             (outcome.example, outcome.output) for outcome in outcomes if outcome.output is not None
