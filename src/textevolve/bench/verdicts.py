@@ -215,8 +215,8 @@ def read_verdict(evaluation: Evaluation, question: ItemQuestion, passed: float =
 
 
 def credit_of(item: Item, verdict: Verdict) -> float:
-    """Return the credit of a verdict; NaN without a complete verdict, or without people's
-    labels."""
+    """Return the credit of a verdict, its agreement with people from 0 to 1; NaN without a complete
+    verdict, or without people's labels."""
     if item.is_single:
         return label_credit(verdict.passed, item.human[0])
     scores = [math.nan if score is None else score for score in verdict.scores]

@@ -31,7 +31,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """The query of a recall: the agent a, the input x, the candidates y, the history xi.
+    """The query of a recall: the agent a, the input x, the candidate texts y to be judged, the
+    history xi.
 
     `collections`: the names of the agent's memory collections. `settings`: its recall settings;
     None for the defaults.

@@ -1,8 +1,9 @@
 """Recall, M(a, x, y, xi): the agent's memories that are relevant to its current input.
 
-Relevance is similarity of embeddings. Keywords find candidates, break ties, and rank alone without
-an embedder. Relevance, importance and recency are each normalised over the candidates, and
-weighted. Reading changes nothing: `MemoryStore.use` records uses.
+Here candidates are the memories that the searches found, except that those of a cue are the texts
+to be judged. Relevance is similarity of embeddings. Keywords find candidates, break ties, and rank
+alone without an embedder. Relevance, importance and recency are each normalised over the
+candidates, and weighted. Reading changes nothing: `MemoryStore.use` records uses.
 """
 
 from __future__ import annotations

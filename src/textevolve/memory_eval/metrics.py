@@ -73,7 +73,7 @@ class JudgementSums:
 
     @property
     def parts(self) -> tuple[SideValue, ...]:
-        """Return all parts that have judgements, sorted."""
+        """Return all memory types and question types that have judgements, sorted."""
         return tuple(sorted({part for row in self.sums.values() for part in row if part}))
 
     def add(self, judgement: MemoryJudgement) -> None:
@@ -96,7 +96,8 @@ class JudgementSums:
                 self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def table(self, part: SideValue | None = None) -> Array:
-        """Return the sums of one part or of all, shape (users, sums)."""
+        """Return the sums over the judgements of one memory or question type, or over all (None),
+        shape (users, sums)."""
         rows = [self.sums.get(user, {}) for user in self.users]
         return np.array([row.get(part, np.zeros(len(SUMS))) for row in rows]).reshape(-1, len(SUMS))
 

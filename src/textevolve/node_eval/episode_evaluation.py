@@ -68,8 +68,9 @@ async def evaluate_episodes(
     results. Recorded results are kept, except for those of evaluators with the same name.
 
     An evaluator sees the recorded results, not the new ones of other evaluators. If it raises, a
-    failure is recorded. Evaluators skip nodes that failed or were interrupted, as in a live run,
-    except those with `whole_run`, and those with `failed_calls` at tool calls.
+    failure is recorded. Nodes that failed or were interrupted are skipped, except by evaluators
+    with `whole_run`, and at tool calls by those with `failed_calls`; in a live run all evaluators
+    skip them.
 
     Raises:
         FatalModelError: no call to a model can succeed. StoreError: answers cannot be stored.
