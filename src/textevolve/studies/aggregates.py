@@ -113,7 +113,7 @@ class Aggregates:
         return self._average(self._passed)
 
     def count_missing(self, rows: Aggregates) -> int:
-        """Count the cases that have a score in `rows` and no record here."""
+        """Count the cases that have a score in `rows` and no record in these figures."""
         cases = {case for case in rows._cases if not case.startswith("\0")}
         return len(cases - self._cases.keys() - self._unscored)
 
@@ -257,8 +257,9 @@ def collect_figures(
     data: Any, path: str = "", size: int | None = None
 ) -> Iterator[tuple[str, Figure]]:
     """Yield the figures in the plain data of a run by their paths, such as `usage.cost`, with their
-    intervals. Lists whose members have no labels hold rows, which are no figures. `size`: the
-    number of items in the data that contains `data`."""
+    intervals. The parts `parameters` and `judge` at the top are inputs, and are left out, as are
+    lists whose members do not begin with a label (`variant`, `name` or `family`), since those hold
+    rows. `size`: the number of items in the data that contains `data`."""
     if type(data) in _NUMBERS and path.rpartition(".")[2] not in PLAIN:
         yield path, Figure(data)
     parts = _name_parts(data)

@@ -219,8 +219,8 @@ def _draw_disagreements(
     items: Sequence[Item], verdicts: Sequence[Verdict], threshold: float | None
 ) -> Iterator[Matrix]:
     """Yield the items on which a judge and people differ: those with the lowest mean credit first
-    (1 for the choice of people, a half for a tie); among equals those whose scores are furthest
-    from people's labels."""
+    (1 for the choice of people, 0 for another, a half if only one side sees a tie); among equals
+    those whose scores are furthest from people's labels."""
     outcomes = gather_outcomes(items, verdicts, threshold)
     failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
     disputed: list[tuple[float, Item]] = []

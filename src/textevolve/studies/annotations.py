@@ -17,8 +17,9 @@ DEBATE = "debate"
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One evaluator's result for a span. `span` and `trace`: its ids, empty if they are unknown.
-    `by_judge`: whether the evaluator is a judge; False for a check in code."""
+    """One evaluator's result for a span. `span` and `trace`: the ids of the span and of its trace,
+    empty if they are unknown. `by_judge`: whether the evaluator is a judge; False for a check in
+    code."""
 
     name: str
     span: str

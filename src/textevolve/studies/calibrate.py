@@ -197,7 +197,8 @@ def judge_of(spec: CalibrateSpec) -> str | None:
 
 
 def second_judge_of(spec: CalibrateSpec) -> str | None:
-    """Return the judge that only checks the result: the search never uses it."""
+    """Return the judge that only checks the result and that the search never uses; None if there is
+    none."""
     return spec.second_judge and with_model(spec.second_judge, spec.judge_model)
 
 
@@ -220,7 +221,8 @@ def report(_spec: object, result: CalibrationResult) -> Report:
 
 
 def _changes(result: CalibrationResult) -> list[Diff]:
-    """Return the differences between the original templates and those of the search's result."""
+    """Return the differences between the original templates and the best ones of the search, even
+    if these were not accepted; templates that did not change are left out."""
     suffix = "" if result.accepted else ", which was not accepted"
     old, new = (result.nodes[number].templates for number in (0, result.leader))
     return [
@@ -328,11 +330,11 @@ def read_cases(spec: CalibrateSpec, objects: Mapping[str, object] = {}) -> Itera
 def cases_of(
     spec: CalibrateSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
 ) -> Iterator[Case]:
-    """Yield rows as cases: the values as JSON, the label, and the names of all other columns.
-    `objects`: the caller's Python objects by name.
+    """Yield rows as cases: the values as JSON, the label, and the names of all columns but the
+    label; equal rows are one case. `objects`: the caller's Python objects by name.
 
     Raises:
-        InputError: the rows do not fit the template.
+        InputError: the rows do not fit the template, or are too few to hold some out.
     """
     program = _find_program(spec, objects)
     examples, columns = take_examples(
@@ -421,8 +423,8 @@ async def run(
 
 
 def _describe_decision(result: CalibrationResult) -> dict[str, object]:
-    """Describe the decision between the best template and the original for traces: its score comes
-    from the held-out rows alone."""
+    """Describe for traces the decision between the best template and the original; `score` is the
+    best template's, and `baseline` the original's, on the held-out rows alone."""
     facts: dict[str, object] = {"status": result.stopped, "reason": result.reason or None}
     facts |= {"accepted": result.accepted, "passed": result.accepted}
     if (gain := result.gain) is None:
@@ -464,7 +466,8 @@ def data(spec: CalibrateSpec, result: CalibrationResult) -> Mapping[str, Any]:
 
 
 def note(event: Event) -> str | None:
-    """Describe a stage that starts, or a round that has ended, in one line."""
+    """Describe a step of the search that starts, or a round that has ended, in one line; None for
+    other events."""
     if isinstance(event, StepFinished) and event.step == ROUND and not event.case:  # of no debate
         return _note_round(event.value)
     return note_step(event)

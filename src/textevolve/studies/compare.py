@@ -315,8 +315,8 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
 
 
 def _is_there(output: Output) -> bool:
-    """Tell whether a cell was filled. Cells that an interrupted run did not reach are skipped, not
-    failed."""
+    """Tell whether the run has reached a cell, even if it failed. Cells that an interrupted run did
+    not reach are skipped."""
     return bool(output.text) or output.failure is None or output.failure.kind != "skipped"
 
 

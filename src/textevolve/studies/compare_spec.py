@@ -429,7 +429,8 @@ def baseline_of(spec: CompareSpec, variants: Sequence[Variant]) -> Variant | Non
 
 
 def judges_of(spec: CompareSpec) -> tuple[str, ...]:
-    """Return the judges by their names in results."""
+    """Return the judges by their names in results; the default judge if neither a judge nor a
+    metric is named."""
     return spec.judge or (() if spec.metric else (DEFAULT_JUDGE,))
 
 

@@ -135,7 +135,8 @@ class _Work:
         return _Read(position, dialogue, start, points, meter.usage)
 
     async def keep(self, reading: _Read) -> DialogueRecord:
-        """Apply all changes of a dialogue in one transaction, or none, and return its record."""
+        """Apply all changes of a dialogue in one transaction, or none, and return its record. A
+        replay or an estimate stores nothing."""
         dialogue, turns = reading.dialogue, len(reading.dialogue.turns)
         created: CreatedMemories | Failure = CreatedMemories(())
         meter = UsageMeter(self.ground.model)

@@ -70,7 +70,8 @@ def changes(result: DebateResult) -> str:
 
 
 def recalled(memory: Memory) -> str:
-    """Describe a memory in a line: its text, its source, and its score with the parts of that."""
+    """Describe a memory in a line: its text, its source, and its score with the components of the
+    score."""
     text = visible(" ".join(memory.text.split()))
     source = visible(memory.source or "no source")
     if memory.score is None:

@@ -337,7 +337,8 @@ def data(_spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Mapping[str, Any]
 
 
 def flatten(step: EvolutionStep) -> Iterator[Mapping[str, Any]]:
-    """Yield a row for each applied change."""
+    """Yield a row for each change in the new persona; none for a step that only proposes
+    changes."""
     for change in step.changes if not step.number else ():
         yield {**asdict(change), "memories": list(change.memories), "version": step.version}
 

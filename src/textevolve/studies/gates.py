@@ -269,7 +269,7 @@ def _check_difference(
     figures: Aggregates, baseline: Aggregates, name: str, margin: float
 ) -> _GateFinding:
     """Check non-inferiority to the baseline: the gate passes if the lower end of the 95 % interval
-    of the paired mean difference is above `-margin`."""
+    of the paired mean difference (this run's scores minus the baseline's) is above `-margin`."""
     ours, theirs = figures.case_means(), baseline.case_means()
     shared = [case for case in ours if case in theirs]
     gaps = [ours[case] - theirs[case] for case in shared]
@@ -292,7 +292,7 @@ def _check_regressions(
     figures: Aggregates, baseline: Aggregates, name: str, most: int
 ) -> _GateFinding:
     """Check the number of cases that passed in all their records of the baseline, and do not pass
-    now."""
+    in all of them now."""
     ours, theirs = figures.case_passes(), baseline.case_passes()
     shared = [case for case in ours if case in theirs]
     if unknown := sum(math.isnan(ours[case] + theirs[case]) for case in shared):

@@ -92,8 +92,8 @@ class InnovateSpec(InnovationPlan, StudySpec):
 @dataclass(frozen=True)
 class Innovated(Result):
     """The result of the study: the search (`innovation`), the mean scores of fresh outputs for the
-    original input (`before`) and the best one (`after`), and their difference (`gain`). Figures are
-    NaN if no fresh outputs were drawn or judged."""
+    original input (`before`) and the best one (`after`), and `after` minus `before` (`gain`).
+    Figures are NaN if no fresh outputs were drawn or judged."""
 
     innovation: Innovation
     before: Statistic

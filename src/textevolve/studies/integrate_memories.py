@@ -103,8 +103,9 @@ async def describe(
     spec: IntegrateMemoriesSpec, settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
     """Return the versions of the collections that are read, and the versions that were integrated
-    before. The version of the collection of insights is left out, since the run itself changes it,
-    and a resumed run must have the same description."""
+    before. The current version of the collection of insights is left out, since the run itself
+    changes it, and a resumed run must have the same description; `known` is the version that the
+    last integration made."""
     with closing(Store(settings.memory_location)) as resources:
         agent = await find_agent(resources, spec.agent, settings.namespace)
         if agent.spec.insights is None:
@@ -161,8 +162,8 @@ def _read_marks(
 async def run(
     spec: IntegrateMemoriesSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[IntegrationRecord]:
-    """Yield the new memories, and if they are important enough, the insights for each question that
-    they raise."""
+    """Yield the new memories; then, if they are important enough or `always` is set, the insights
+    for each question that they raise."""
     list(cases)
     snapshot = Snapshot.model_validate(bench.described)
     work = _Integrating(spec, bench, snapshot)

@@ -115,8 +115,8 @@ class RepeatsSpec(OrdersSpec):
 
 
 def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
-    """Return the text of a judge with the profile of the specification, unless that is the
-    default."""
+    """Return the text of a judge: its kind, the profile of the specification unless that is the
+    default, and all options."""
     judge = kind if spec.profile == "general" else f"{kind}:{spec.profile}"
     return "+".join([judge, *spec.judge_option, *more])
 
@@ -218,8 +218,8 @@ def require_absolute_judges(items: Iterable[Item], judges: Iterable[str]) -> Non
 
 
 def find_row(record: ItemVerdict) -> Row:
-    """Return the store columns of a verdict. Its score is the credit: 1 if the judge agrees with
-    people, 0.5 for a tie."""
+    """Return the store columns of a verdict. Its score is the credit: 1 if the judge and people
+    choose the same, 0.5 if only one side sees a tie between two texts, 0 otherwise."""
     verdict = record.verdict
     failure = verdict.failure
     return Row(

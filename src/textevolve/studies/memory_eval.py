@@ -488,7 +488,8 @@ class Stages:
                 yield piece
 
     async def settle(self, piece: PieceToJudge) -> EvaluationRecord:
-        """Judge one piece, and return its record. A question is answered first."""
+        """Judge one piece, such as a memory, and return its record; a question is answered first.
+        The times of a session are a record already, and are not judged."""
         if isinstance(piece, SessionTimes):
             if piece.stopped:
                 self.stopped.set()

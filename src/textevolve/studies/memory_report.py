@@ -142,7 +142,7 @@ def _table(title: str, rows: Pairs, note: str = "") -> Table:
 
 
 def _unmeasured(evaluation: MemoryEvaluation) -> dict[str, str]:
-    """Return the reasons why metrics are not measured; each reason is listed under the titles of
+    """Return the reasons why metrics are not measured; the key of each reason lists the titles of
     its metrics."""
     reasons: dict[str, list[str]] = {}
     for name in METRICS:

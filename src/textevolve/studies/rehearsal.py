@@ -63,7 +63,9 @@ FIGURES = ("calls", "tokens", "prompt_tokens", "completion_tokens", "cost")
 async def forecast(
     study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings
 ) -> dict[str, Any]:
-    """Estimate the calls, tokens and cost of a study over these cases, as JSON-ready data.
+    """Estimate the calls, tokens and cost of a study over these cases, as JSON-ready data. The
+    rehearsals run at most 24 of the cases, and are scaled up to all, unless the study needs all
+    cases together.
 
     `expected` has for each figure the median, the lowest and the highest value of several
     rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since

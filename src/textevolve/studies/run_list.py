@@ -166,8 +166,8 @@ def study_key(run: RunRecord) -> tuple[str, ...]:
 
 
 def data_of(run: RunRecord) -> str:
-    """Describe the data of a run: the names of its files of rows; or, if it has only one case, the
-    beginning of that."""
+    """Describe the data of a run: the names of its files of rows, or the input of a run with a
+    single case; empty if there is neither."""
     for name in ROWS_FROM:
         if names := field_names(_spec(run).get(name)):
             return ", ".join(names) if name != "cases" else names[0]

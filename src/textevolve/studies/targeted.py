@@ -88,7 +88,8 @@ def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) 
 
 
 def column_text(value: object) -> str:
-    """Return the value of a column as a text; other values than texts are written as JSON."""
+    """Return the value of a column as a text: None becomes an empty text, and other values than
+    texts are written as JSON."""
     return "" if value is None else write_text(value)
 
 
