@@ -75,7 +75,8 @@ LEFT_OUT = {
     "temperature": "a temperature, so that answers are drawn at its own",
     "schema": "a JSON schema, so that the prompt alone asks for the form of an answer",
 }
-"""The warning, given once, for each field of a request that an endpoint does not accept."""
+"""The warning, given once, for each field whose absence from a request can change answers, if an
+endpoint does not accept it."""
 
 
 class OpenAIClient:
@@ -165,7 +166,8 @@ class OpenAIClient:
 
     @property
     def refused(self) -> frozenset[str]:
-        """Return the protocol fields that the endpoint has refused, which are no longer sent."""
+        """Return the protocol fields that the endpoint has refused, which are no longer sent. Of
+        JSON schemas only the refused ones are left out."""
         return frozenset(self._refused)
 
     @property
@@ -328,8 +330,8 @@ class OpenAIClient:
         return (await self._exchange_natively("/slots"))[2]
 
     async def _find_tokens(self, text: str | None) -> list[Token] | None:
-        """Return the text's tokens if the endpoint can force tokens, which is tested once;
-        otherwise None."""
+        """Return the text's tokens; None if they cannot be forced, or if the endpoint cannot force
+        tokens at all. In the latter case it is not asked again."""
         if not text or self._forces is False or not is_encodable(text):
             return None
         status, headers, raw = await self._exchange_natively("/tokenize", tokenize_body(text))

@@ -86,7 +86,7 @@ class DecisionAnswer(BaseModel):
 
 
 def most_characters(endpoint: Endpoint) -> int | None:
-    """Return how many characters a state and a question may have together, if known."""
+    """Return how many characters a state and a question may have together; None if unknown."""
     return None if endpoint.context is None else CHARACTERS_PER_TOKEN * endpoint.context
 
 

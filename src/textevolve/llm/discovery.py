@@ -108,7 +108,8 @@ class EndpointCapabilities:
     Attributes:
         answers: Whether the endpoint answers at all.
         models: The names of the models that it lists.
-        findings: A result for each capability.
+        findings: A result for each capability; empty for an embedder or if the endpoint does not
+            answer.
         refused: The fields of requests that it does not accept.
     """
 

@@ -33,8 +33,8 @@ breaks the marker up."""
 
 
 def draw_nonce(texts: Iterable[str], seed: int) -> str:
-    """Return a random code (nonce) that depends on the texts and the seed alone, and occurs in none
-    of the texts."""
+    """Return a code (nonce) of 12 hexadecimal digits that is computed from the texts and the seed
+    alone, and occurs in none of the texts."""
     all_texts = tuple(texts)
     digest = hashlib.sha256(str(seed).encode())
     for text in all_texts:

@@ -39,7 +39,8 @@ class Journal(Protocol):
     """The store of all model calls of a run, which answers repeated calls."""
 
     async def find(self, key: str) -> Response | None:
-        """Return the stored answer for a key, marked as replayed; None if there is none."""
+        """Return the stored answer for a key, marked as replayed; None if there is none, also if
+        the call was stored with an error."""
         ...
 
     async def append(self, entry: JournalEntry) -> None:

@@ -494,8 +494,9 @@ class Pool:
         return chosen
 
     def _rank(self, member: Member) -> tuple[bool, float, float]:
-        """Sort the members: first those with room, then the least busy for their weight, then by
-        turns, which follow the weights. A member that was away does not catch up on missed turns.
+        """Return the sort key of a member: those with room come first, then the least busy for
+        their weight, then by turns, which follow the weights. A member that was away does not catch
+        up on missed turns.
         """
         load = member.model.load
         is_full = load >= int(member.model.limit)

@@ -164,8 +164,9 @@ async def compress(
 ) -> Compressed:
     """Shorten the joined texts to at most `budget` tokens of `count_tokens`.
 
-    Texts that fit are returned unchanged, without a call. `instruction`: full sentences on what to
-    keep. `context`: the tokens of the model's context; a chunk takes about a quarter.
+    Texts that fit are returned unchanged, without a call. A chunk whose call fails is missing in
+    the result, and is listed in `dropped`. `instruction`: full sentences on what to keep.
+    `context`: the tokens of the model's context; a chunk takes about a quarter.
 
     Raises:
         InputError: the budget is below 16, or the context too small for a chunk.

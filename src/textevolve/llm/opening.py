@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from textevolve.llm.weights import TransferProgress
 
 START, MOST = 32, 512
-"""The number of an endpoint's calls that may be in flight at first, and at most."""
+"""The number of an endpoint's calls that may be in flight at first, and at most, unless the setting
+`concurrency` is higher."""
 
 
 async def open_client(
@@ -47,7 +48,8 @@ async def open_client(
     loaded into this process.
 
     Raises:
-        CapabilityError: the spec names a pool, which has several endpoints; see `open_model`.
+        CapabilityError: the spec names a pool, which has several endpoints and is opened by
+            `open_model`.
     """
     return await _open_endpoint(resolve(spec, settings), settings, stack)
 

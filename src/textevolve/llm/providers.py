@@ -95,8 +95,8 @@ ADDRESS_KEY = "TEXTEVOLVE_API_KEY"
 used instead of a provider."""
 
 POOL = "pool"
-"""The word instead of a provider's name in the spec of a pool: several endpoints of one model, see
-`settings.PoolSettings`."""
+"""The word instead of a provider's name in the spec of a pool: several endpoints of one model,
+which share its calls."""
 
 CONTEXT = 16_384
 """The assumed context of an endpoint in tokens if it is unknown: less than most models have."""

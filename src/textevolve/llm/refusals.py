@@ -85,8 +85,8 @@ _PERMANENT: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "raise its budget, then resume the run",
     ),
 )
-"""The refusals that cannot be resolved by repeating the call, whatever their status: the pattern of
-their words and codes, the meaning, and what to do."""
+"""The refusals that cannot be resolved by repeating the call, even if their status is one that is
+usually worth another try: the pattern of their words and codes, the meaning, and what to do."""
 _UPSTREAM = re.compile(r"litellm\.\w+Error|\w+Exception -|^\w+ error: ")
 """The pattern of a prefix that gateways put before the error of the provider behind them."""
 _WAIT = re.compile(
@@ -156,13 +156,15 @@ def error_object(error: Any) -> Refusal:
 
 
 def status_of(refusal: Refusal, default: int) -> int:
-    """Return the HTTP status that a refusal in an answer with status 200 names."""
+    """Return the HTTP status that a refusal in an answer with status 200 names, otherwise
+    `default`."""
     return next((int(c) for c in refusal.code.split() if _STATUS.fullmatch(c)), default)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the endpoint asks to wait, from a number, a date, or milliseconds.
-    LiteLLM's proxy adds a prefix to the names of headers that it passes on."""
+    """Return the seconds that the endpoint asks to wait, from a number, a date, or milliseconds;
+    None if it does not ask. LiteLLM's proxy adds a prefix to the names of headers that it passes
+    on."""
     milliseconds, date_text = (
         headers.get(name) or headers.get(f"llm_provider-{name}")
         for name in ("retry-after-ms", "retry-after")
@@ -182,8 +184,8 @@ def is_too_long(status: int, refusal: Refusal) -> bool:
 
 
 def refused_field(status: int, refusal: Refusal, sent: Collection[str]) -> str | None:
-    """Return the field of the request that the endpoint does not accept, if that is the reason of
-    the refusal."""
+    """Return the field of the request that the endpoint does not accept; None if the refusal has
+    another reason."""
     message = refusal.message[:_READ]
     refused = status in (400, 422, 501) or (status == 500 and "unexpected keyword" in message)
     if not refused or is_too_long(status, refusal):

@@ -58,7 +58,8 @@ class TextSender:
 
     def finish(self, text: str) -> None:
         """Send the part of the complete answer that has not been sent, such as all of an answer
-        from the journal."""
+        from the journal. If the complete answer does not begin with the text sent so far, start
+        again."""
         sent = "".join(self._text)
         if not text.startswith(sent):
             self.begin()

@@ -20,7 +20,7 @@ NOTHING = Usage()
 
 class UsageMeter:
     """A model that passes requests on and sums up the answers' `usage` and `seconds`, including
-    answers that turn out to be unusable."""
+    unusable answers and those from the journal, which count as their original calls."""
 
     def __init__(self, model: Model) -> None:
         self.model = model

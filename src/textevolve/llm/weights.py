@@ -255,8 +255,8 @@ def fetch(
     progress: ReportProgress = no_report,
     stop: threading.Event | None = None,
 ) -> Path:
-    """Return the checked weights file of a catalogue name or a path, and download the file if it is
-    missing.
+    """Return the checked weights file of a catalogue name or a path, and download a file of the
+    catalogue if it is missing. A file of the user has no hash, so only its header is checked.
 
     Blocks; in async code, run it in a thread and set `stop` to end it early. `progress` may be
     called from another thread.

@@ -50,7 +50,7 @@ def backoff(retries: Retries, attempt: int, requested: float | None, rng: Random
 
 
 UNCONNECTED = 8
-"""The number of calls that fail to connect, with no other call before them, after which a server
+"""The number of calls that fail to connect, before the server has answered any, after which it
 counts as absent."""
 
 
@@ -201,8 +201,8 @@ class Journaled:
 
 
 UNSEEN_ANSWER = 4096
-"""The most tokens that a budget reserves for an answer if the request has no limit and no answer
-was seen before."""
+"""The tokens that a budget reserves for an answer if the request has no limit; twice the longest
+answer so far if that is more."""
 
 
 def unpriced_error(model: str) -> SettingsError:
@@ -265,11 +265,12 @@ class Budget:
         return any(map(math.isfinite, (self.cost, self.tokens, self.calls)))
 
     async def claim(self, claim: Claim) -> None:
-        """Reserve what a call may need. If that exceeds what is left, but calls in flight may use
-        less than they reserved, wait for them.
+        """Reserve what a call may need. If that exceeds what is left, wait for the calls in flight,
+        which may use less than they reserved. Without calls in flight the least need decides, so
+        one call may exceed a limit.
 
         Raises:
-            BudgetError: the call does not fit into the limits.
+            BudgetError: a limit is reached, or even the least need of the call exceeds it.
             SettingsError: the cost is limited, and the cost of the call is unknown.
         """
         async with self._turn:

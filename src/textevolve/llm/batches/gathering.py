@@ -682,8 +682,8 @@ class Gatherer:
                 call.fail(error)
 
     async def _close_collected(self) -> None:
-        """Close the collected jobs whose successful answers are all in the journal. Other jobs stay
-        open, and their results are read again when the run is resumed."""
+        """Close the jobs whose results were read and whose successful answers are all in the
+        journal. Other jobs stay open, and their results are read again when the run is resumed."""
         for job in list(self._collected):
             answered = [key for key, line in job.lines.items() if line.status == 200]
             for start in range(0, len(answered), LOOKED_UP):

@@ -73,7 +73,8 @@ class BatchLedger(Protocol):
 
 
 def takes_batches(endpoint: Endpoint) -> bool:
-    """Return whether an endpoint takes batch jobs, as far as the settings say."""
+    """Return whether an endpoint takes batch jobs: it chats, is no local model, and the settings of
+    its provider allow them."""
     return endpoint.batches != "none" and endpoint.chats and not endpoint.is_local
 
 

@@ -228,12 +228,14 @@ class Chain:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return the specs of the models that the steps name, including those of inner chains."""
+        """Return the specs of the models that the chain, its steps and inner chains name, each
+        once."""
         return tuple(dict.fromkeys(m for m in self._models(self.model) if m is not None))
 
     @property
     def asks_default(self) -> bool:
-        """Return whether any step names no model and so calls the model of the run."""
+        """Return whether any step calls the model of the run, since neither it nor its chain names
+        one."""
         return None in self._models(self.model)
 
     def _models(self, default: str | None) -> list[str | None]:

@@ -122,7 +122,8 @@ def _text(parts: Any) -> str:
 
 
 def _schema(response_format: Any) -> str | None:
-    """Return the JSON schema of the answer from a response format, which may wrap it."""
+    """Return the JSON schema in a response format, which may wrap it, as text; None if there is
+    none."""
     if not response_format:
         return None
     inner = response_format.get("json_schema", response_format)

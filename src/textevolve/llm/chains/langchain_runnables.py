@@ -140,7 +140,8 @@ def _result(response: Response) -> ChatResult:
 
 class PromptListener(BaseCallbackHandler):
     """A LangChain callback handler that records, for prompt optimization, the prompts and answers
-    of the chat models below it, by the graph node that called the model."""
+    of the chat models in a run. A record's name is the graph node that called the model, or `model`
+    outside of a graph."""
 
     run_inline = True
 
