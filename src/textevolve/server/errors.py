@@ -122,7 +122,8 @@ def respond(data: Mapping[str, Any], status: int = 200, **headers: str) -> Respo
 
 
 def respond_error(path: str, error: ApiError) -> Response:
-    """Return the response for an error, in the format of the API that the path belongs to."""
+    """Return the response for an error, in the format of the API that the path belongs to. For
+    System One, an invalid request has the status 422."""
     if path == SYSTEM_ONE and error.code == INVALID:
         fault = {"loc": ["body"], "msg": error.message, "type": "value_error"}
         return respond({"detail": [fault]}, 422)

@@ -131,7 +131,8 @@ class Identities:
         return await self._look_up(stored_keys.find_key_by_id, id)
 
     async def find_by_session(self, token: str) -> Caller | None:
-        """Return the caller of a browser's session; None if it has expired."""
+        """Return the caller of a browser's session; None if the session or its key is no longer
+        valid."""
         store, stored = self.resources, self._stored_token(token)
         id = await asyncio.to_thread(store.read, stored_keys.find_session, stored)
         if id == OPERATOR.key:

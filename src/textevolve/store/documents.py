@@ -75,7 +75,8 @@ class StoredRequest:
 
 @contextmanager
 def intact(subject: str) -> Generator[None]:
-    """Raise a StoreError that names `subject` if its stored bytes are damaged."""
+    """Raise a StoreError that names `subject` if the block fails because stored bytes are
+    damaged."""
     try:
         yield
     except DAMAGES as error:
@@ -222,7 +223,8 @@ OPTIONAL_USAGE = ("reasoning_tokens", "estimated", "models")
 
 
 def dump_response(response: Response) -> bytes:
-    """Encode a response without its tokens, cost and savings, which have separate columns."""
+    """Encode a response without its tokens, its cost and what prompt caching saved, which have
+    separate columns."""
     document: dict[str, Any] = {
         "text": response.text,
         "finish_reason": response.finish_reason,
@@ -323,7 +325,7 @@ def image_keys(body: bytes) -> tuple[bytes, ...]:
 
 
 def split_hashes(joined: bytes) -> tuple[bytes, ...]:
-    """Split concatenated hashes."""
+    """Split concatenated hashes of 32 bytes each."""
     return tuple(joined[n : n + HASH_BYTES] for n in range(0, len(joined), HASH_BYTES))
 
 

@@ -169,8 +169,8 @@ class Transaction:
         return applied
 
     def _date(self, change: Change) -> Change:
-        """Set the start of validity of an undated memory that supersedes others: the time of its
-        statement, as the others held until then."""
+        """Return a change whose memory has a start of validity if it supersedes others: by default
+        the time when it was created, but not later than now, as the others held until then."""
         if not isinstance(change, Supersede) or change.memory.valid_from is not None:
             return change
         created = change.memory.created

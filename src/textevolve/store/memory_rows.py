@@ -89,7 +89,7 @@ class SearchIndex(Protocol):
         embedding: Vector,
         limit: int,
     ) -> Sequence[tuple[int, float]]:
-        """Return `seq` and cosine of the most similar memories, best first."""
+        """Return `seq` and cosine of the most similar memories, at most `limit`, best first."""
         ...
 
     def find_words(
@@ -100,7 +100,7 @@ class SearchIndex(Protocol):
         text: str,
         limit: int,
     ) -> Sequence[int]:
-        """Return `seq` of the memories with words of the text, best first."""
+        """Return `seq` of the memories with words of the text, at most `limit`, best first."""
         ...
 
 
@@ -217,7 +217,7 @@ def read_memory_records(
     connection: Connection, rows: Sequence[Row[Any]], scope: MemoryScope | None = None
 ) -> list[MemoryRecord]:
     """Convert rows of `memories` to records, in their order. With a version in `scope` they are as
-    they were in that version: later closings and uses are left out."""
+    they were in that version: that they were superseded, forgotten or used later is left out."""
     if not rows:
         return []
     seqs = [row.seq for row in rows]

@@ -245,8 +245,8 @@ class PostgresDatabase:
             return self._finder.run(attempt)
 
     def vacuum(self, *, scrub: bool = False) -> None:
-        """Make the space of deleted rows reusable; with `scrub` all tables are rewritten, so that
-        no deleted text remains."""
+        """Make the space of deleted rows reusable; with `scrub` all tables are rewritten without
+        the deleted rows."""
         how = "FULL" if scrub else "ANALYZE"
         names = f"SELECT tablename FROM pg_tables WHERE schemaname = '{SCHEMA}'"
         with explained(self), self.engine.connect() as connection:

@@ -332,7 +332,8 @@ def count_rows(connection: Connection, run_id: str, criteria: RecordFilter, by: 
 def read_rows(
     connection: Connection, run_id: str, by: By, rows: Sequence[bytes]
 ) -> dict[bytes, list[StoredRecord]]:
-    """Return the records of some rows, by the row, in the rows' order."""
+    """Return the records of each of these rows (keys or ids of cases, as stored), by the row, in
+    the rows' order."""
     query = _ordered(_select(run_id).where(_COLUMN_OF[by].in_(rows)), "position")
     groups: dict[bytes, list[StoredRecord]] = {row: [] for row in rows}
     for row in connection.execute(query):

@@ -70,8 +70,8 @@ def _reads(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatena
 
 
 def _writes(change: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store, P], T]:
-    """Return a function that changes runs as a method of a store; nothing else is written at the
-    same time."""
+    """Return a function that changes runs as a method of a store; no other change of runs is
+    written at the same time."""
 
     @wraps(change)
     def write(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:

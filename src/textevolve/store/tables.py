@@ -486,8 +486,8 @@ job_runs = Table(
     sqlite_autoincrement=True,
 )
 """The executions of jobs. `run_id`: the run that the execution started; empty before there is one.
-`detail`: details of the outcome, such as why it failed. `cause` and `attempt` are always "schedule"
-and 1."""
+`detail`: details of the outcome, such as why it failed. `cause` and `attempt` are "schedule" and 1
+in every row that is written now."""
 
 Index("job_runs_of_job", job_runs.c.job_id, job_runs.c.id)
 

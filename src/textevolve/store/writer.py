@@ -70,7 +70,7 @@ class WriteJob:
 
 
 class Writer:
-    """The thread that writes, with its connection."""
+    """The thread that writes all changes of runs of this process to one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

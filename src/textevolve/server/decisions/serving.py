@@ -162,7 +162,8 @@ def check_answered(answered: Answered) -> None:
     """Check that at least one question has an answer.
 
     Raises:
-        ApiError: no question has an answer; the error of the first question.
+        ApiError: no question has an answer; the error of the first failed call, or else of the
+            first question.
     """
     failures = [
         answer for answer in answered.decision.answers.values() if isinstance(answer, Failure)

@@ -102,7 +102,7 @@ def take_name(request: Request, caller: MayLabel, form: Form) -> Response:
 
 @router.get("/{id}")
 def show_item(id: str, request: Request, caller: MayLabel, item: int | None = None) -> Response:
-    """Show the item at a position, or the next without a label."""
+    """Show the item at a position, by default the first one without a label of this person."""
     desk = _open(request, caller, id)
     if not desk.labeller:
         return draw(request, "labelling_name.html", then=f"/labelling/{id}", said="", name="")

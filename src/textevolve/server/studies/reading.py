@@ -54,7 +54,7 @@ class VisibleRun:
 
 
 def find_seen(store: Store, caller: Caller, run_ref: str) -> VisibleRun:
-    """Find a run by its id, the start of its id, or its name.
+    """Find a run by its id, its name, the start of its id, or `last`, the newest run with cases.
 
     Raises:
         NotFoundError: the caller sees no such run. StoreAwayError: the store cannot be read.
