@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from textevolve.evaluation import Case, EvaluationResult
-from textevolve.loops.rules import RulesJudgement
+from textevolve.evaluation import Case, EvaluationResult, PlainEvaluation
 from textevolve.texts.prose import split_words
 
 _SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=\s|$)|\n\s*\n")
@@ -40,14 +39,14 @@ class Task:
     def passes(self, text: str | None) -> bool:
         return text is not None and bool(text.strip()) and not self.faults(text)
 
-    async def judge(self, case: Case, /) -> RulesJudgement:
+    async def judge(self, case: Case, /) -> PlainEvaluation:
         """An evaluator that knows the checks: score = the share that holds."""
         results: list[EvaluationResult] = []
         for text in case.candidates:
             faults = self.faults(text)
             score = 1 - len(faults) / len(self.checks)
             results.append(EvaluationResult(score, not faults, "\n".join(faults)))
-        return RulesJudgement(tuple(results))
+        return PlainEvaluation(tuple(results))
 
 
 def words(least: int, most: int) -> Check:

@@ -28,7 +28,7 @@ from judges import read_half
 from textevolve.bench.items import Item
 from textevolve.evaluation import Case
 from textevolve.judges.context import JudgeContext, Options, prompt
-from textevolve.judges.instruction_likelihood import cut_instruction, request_read
+from textevolve.judges.instruction_likelihood import cut_instruction, request_instruction
 from textevolve.llm.fence import fence
 from textevolve.llm.model import Message, Model
 from textevolve.llm.opening import open_client
@@ -67,7 +67,7 @@ class Read:
 
 
 async def read(model: Model, mode: str, target: str, response: str) -> Read:
-    request = request_read(response, target, 0)
+    request = request_instruction(response, target, 0)
     if mode != "tokens":
         request = replace(request, forced=None)
     if mode == "json":

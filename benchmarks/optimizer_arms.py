@@ -128,7 +128,7 @@ async def _calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> Calibra
             except BudgetSpent as error:
                 raise BudgetError(str(error)) from None
             results.append(EvaluationResult(score, score >= 0.5, said))
-        return PlainEvaluation(tuple(results), Usage(len(results)), 1.0)
+        return PlainEvaluation(tuple(results), Usage(len(results)))
 
     context = CalibrationContext(
         generator=model,

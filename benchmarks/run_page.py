@@ -12,6 +12,7 @@ the server and of the client that reads.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 import statistics
@@ -25,7 +26,7 @@ from pathlib import Path
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.judges.judged import JudgedCase
 from textevolve.server.app import create_app
-from textevolve.server.listening import bind, make_server, serve_until, url_of
+from textevolve.server.listening import bind, make_server, run, url_of
 from textevolve.server.options import ViewOptions
 from textevolve.settings import Settings
 from textevolve.store import Store, open_store
@@ -128,7 +129,7 @@ def main() -> None:
         path = Path(folder) / "store.db"
         began = time.perf_counter()
         with open_store(path) as store:
-            run = fill(store, given.cases, given.variants)
+            stored = fill(store, given.cases, given.variants)
         print(
             f"{given.cases * given.variants:,} records, {path.stat().st_size / 2**20:.0f} MiB,"
             f" written in {time.perf_counter() - began:.0f} s"
@@ -137,7 +138,7 @@ def main() -> None:
         app = create_app(ViewOptions(), Settings(store=path), None, lambda _: ready.set())
         listener = bind("127.0.0.1", 0)
         server = make_server(app)
-        thread = threading.Thread(target=serve_until, args=(server, app, listener))
+        thread = threading.Thread(target=asyncio.run, args=(run(server, app, listener),))
         thread.start()
         ready.wait()
         base = f"{url_of(listener)}/runs"
@@ -145,13 +146,13 @@ def main() -> None:
         middle = given.cases * given.variants // 2
         for what, path_ in {
             "list of runs": "",
-            "run, first page": f"/{run}",
-            "run, last page": f"/{run}?page={last}",
-            "failed": f"/{run}?show=failed",
-            "below 0.2": f"/{run}?below=0.2",
-            "lowest first": f"/{run}?sort=score",
-            "standing (polled)": f"/{run}/standing",
-            "a case": f"/{run}/cases/{middle}",
+            "run, first page": f"/{stored}",
+            "run, last page": f"/{stored}?page={last}",
+            "failed": f"/{stored}?show=failed",
+            "below 0.2": f"/{stored}?below=0.2",
+            "lowest first": f"/{stored}?sort=score",
+            "standing (polled)": f"/{stored}/standing",
+            "a case": f"/{stored}/cases/{middle}",
         }.items():
             print(json.dumps({"page": what, **measure(base + path_)}), flush=True)
         server.should_exit = True

@@ -1,4 +1,5 @@
-"""The judge that is fitted to people's labels: a weighted sum of the values of several judges.
+"""The judge that is fitted to people's labels: its score is computed from a weighted sum of the
+values of several judges.
 `fitted_file.py` describes and reads its file."""
 
 from __future__ import annotations

@@ -321,7 +321,8 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
 
 
 async def _search(work: _Work) -> tuple[StopReason, str]:
-    """Refine the input until the score stops rising; return the reason for the end.
+    """Refine the input until its score reaches the threshold or stops rising, or all rounds are
+    done; return the reason for the end. It ends at once if the user's own input cannot be judged.
 
     Raises:
         BudgetError: a limit prevented outputs from being drawn or judged.

@@ -66,7 +66,7 @@ class CreateMemoriesSpec(CreationSettings, StudySpec):
         min_length=1,
     )
     collection: str = option(
-        description="The collection for the memories, as NAME or NAMESPACE/NAME.",
+        description="The collection that the memories are stored in, as NAME or NAMESPACE/NAME.",
         short="-c",
         group="Memories",
         min_length=1,

@@ -95,7 +95,7 @@ class DebateParameters(Frozen):
     )
     convergence: NumberOrNone | None = option(
         None,
-        "End the debate early if the agents' scores have a coefficient of variation below this;"
+        "End the debate early if the agents' scores have at most this coefficient of variation;"
         " default: the profile's.",
         group="Advanced",
         metavar="NUMBER|none",
@@ -132,7 +132,10 @@ class DebateParameters(Frozen):
         metavar="NAME",
     )
     decider: str | None = option(
-        None, "The model that scores with --readout decide.", group="Advanced", metavar="MODEL|none"
+        None,
+        "The model that scores with --readout decide; none: the agent's own.",
+        group="Advanced",
+        metavar="MODEL|none",
     )
     argue: bool | None = option(
         None, "Whether the agents argue before they score.", group="Advanced"

@@ -77,7 +77,7 @@ class ReadCorpusSpec(ReadingPlan, StudySpec):
         metavar="FILE...",
     )
     collection: str = option(
-        description="The collection for the memories, as NAME or NAMESPACE/NAME.",
+        description="The collection that the memories are stored in, as NAME or NAMESPACE/NAME.",
         short="-c",
         metavar="NAME",
         min_length=1,
