@@ -7,7 +7,7 @@ interchangeable. Other packages compute the scores; nothing here calls a model. 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
@@ -203,6 +203,13 @@ def error_of(failure: Failure) -> BudgetError | AnswerError:
     """Convert a failure into an error to raise where a result is needed: BudgetError for `skipped`,
     AnswerError for `failed`."""
     return (BudgetError if failure.kind == "skipped" else AnswerError)(failure.reason)
+
+
+def select_failure(outcomes: Iterable[object]) -> Failure | None:
+    """Return the first failure among the outcomes, one that a limit caused (`skipped`) before
+    others; None if there is none."""
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    return min(failures, key=lambda failure: failure.kind != "skipped", default=None)
 
 
 async def attempt(work: Awaitable[T], *caught: type[TextEvolveError]) -> T | Failure:

@@ -31,6 +31,7 @@ from textevolve.evaluation import (
     Result,
     Usage,
     attempt,
+    select_failure,
 )
 from textevolve.judges.cascade import certainty_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
@@ -75,12 +76,7 @@ class TwiceJudged:
     def failure(self) -> Failure | None:
         """Return the failure of the judge whose verdict is missing, if any; one that was skipped at
         a limit comes first."""
-        failures = [
-            judgement.failure
-            for judgement in (self.first, self.second)
-            if judgement.failure is not None
-        ]
-        return min(failures, key=lambda failure: failure.kind != "skipped", default=None)
+        return select_failure((self.first.failure, self.second.failure))
 
     @property
     def usage(self) -> Usage:

@@ -44,10 +44,10 @@ Protocol = Literal[
     "simultaneous-summary",
     "independent",
 ]
-"""What a turn of a debate sees: all earlier turns (`sequential`), nothing in round 1 and then all
-earlier turns (`blind-first`, and `escalation`, which ends after round 1 if its winner is certain),
-the completed rounds (`simultaneous`), a summary of them (`simultaneous-summary`), or nothing
-(`independent`). Turns that do not see each other run concurrently."""
+"""The protocol of a debate. An agent's turn sees all earlier turns (`sequential`), none in round 1
+and then all earlier ones (`blind-first`, and `escalation`, which ends after round 1 if its winner
+is certain), the completed rounds (`simultaneous`), a summary of them (`simultaneous-summary`), or
+no other turn (`independent`). Turns that do not see each other run concurrently."""
 STORED_READOUTS = {
     "verbalized": "stated",
     "logprob-weighted": "expected",

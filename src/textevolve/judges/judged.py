@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, select_failure
 from textevolve.showing import Shown
 
 
@@ -29,8 +29,7 @@ class JudgedCase(Shown):
     def failure(self) -> Failure | None:
         """Return the first failure of a candidate without a score, those that a limit prevented
         (`skipped`) before others; None if all candidates have a score."""
-        failures = [entry for entry in self.result if isinstance(entry, Failure)]
-        return min(failures, key=lambda failure: failure.kind != "skipped", default=None)
+        return select_failure(self.result)
 
     @property
     def scores(self) -> list[EvaluationResult]:

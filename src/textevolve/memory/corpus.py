@@ -196,8 +196,8 @@ class StoredChunk:
 
 
 ChunkAction: TypeAlias = Literal["add", "keep", "replace", "close"]
-"""What happens to a chunk: its memory is added, kept, or replaces another one; or a memory is
-closed, because its chunk is gone."""
+"""The change of the collection for a chunk: its memory is added, is kept, or replaces another one;
+or a memory is closed, because its chunk is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,8 @@ class DrawnInsights:
 
 
 InsightDecision: TypeAlias = Literal["add", "supersede", "drop"]
-"""Whether an insight is added, supersedes an existing one, or is dropped, because it is known."""
+"""The decision on an insight: add it, let it supersede an existing one, or drop it, because it is
+known already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,11 +227,11 @@ EMBEDDED_AT_ONCE = 8
 """The maximum number of concurrent calls of the embedder."""
 
 Action: TypeAlias = Literal["add", "merge", "update", "drop"]
-"""What happens to a point: its memory is added, merged with another one, replaces one (`update`),
+"""The decision on a point: its memory is added, merged with another one, replaces one (`update`),
 or is not stored."""
 PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
-"""What decided on a point: a rule, the model, or neither (`fallback`), in which case the point is
-added."""
+"""The source of the decision on a point: a rule, the model, or neither (`fallback`); then the point
+is added."""
 
 _REASONS = {"update": "the earlier memory is no longer true", "merge": "it adds details"}
 """The reasons that are stored if the model gives none."""

@@ -10,8 +10,9 @@ from typing import Literal, TypeAlias
 from textevolve.evaluation import Failure, Usage
 
 Task = Literal["integrity", "accuracy", "update", "question"]
-"""What is judged: whether an expected memory was extracted (integrity), whether an extracted memory
-is true (accuracy), whether an update was applied, or whether an answer is right (question)."""
+"""The question of a judgement: whether an expected memory was extracted (integrity), whether an
+extracted memory is true (accuracy), whether an update was applied, or whether an answer is right
+(question)."""
 TASKS: tuple[Task, ...] = ("integrity", "accuracy", "update", "question")
 
 Label: TypeAlias = int | str

@@ -138,7 +138,8 @@ def _at(values: Array, name: str) -> Array:
 
 
 MetricKind = Literal["all", "valid"]
-"""Whether failed judgements count as not reached (`all`), or are left out (`valid`)."""
+"""The treatment of failed judgements: they count as not reached (`all`), or are left out
+(`valid`)."""
 
 KINDS: tuple[MetricKind, ...] = ("all", "valid")
 ONE_USER = "no interval: one user only"

@@ -88,7 +88,7 @@ class ServerOptions(Frozen):
     )
 
     serves: ClassVar[bool] = True
-    """Whether the server answers with models and judges; False if it only shows pages."""
+    """True if the server answers with models and judges; False if it only shows pages."""
 
 
 class ViewOptions(ServerOptions):

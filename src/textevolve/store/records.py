@@ -38,7 +38,7 @@ RecordOrder: TypeAlias = Literal["position", "score", "-score"]
 score come last in both orders by score."""
 
 By: TypeAlias = Literal["key", "case"]
-"""What a row of a run's page shows: one record, or all records of a case."""
+"""The content of a row of a run's page: one record, or all records of a case."""
 
 
 @dataclass(frozen=True, slots=True)

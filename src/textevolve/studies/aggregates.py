@@ -79,7 +79,7 @@ class Aggregates:
 
     @property
     def clustered(self) -> bool:
-        """Whether a case has several scored records, so that intervals must treat them as one
+        """True if a case has several scored records, so that intervals must treat them as one
         cluster."""
         return len(self._cases) < self.scored
 

@@ -40,7 +40,7 @@ class StudySpec(Frozen):
 
     kind: ClassVar[str]
     indivisible: ClassVar[bool] = False
-    """Whether the study works on all cases together, so that the cost of a few cases does not
+    """True if the study works on all cases together, so that the cost of a few cases does not
     predict the cost of all."""
     of_spans: ClassVar[bool] = False
     """True if records may come from spans of a trace, to which their scores can be sent."""

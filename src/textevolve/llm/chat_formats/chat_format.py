@@ -26,9 +26,9 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 OnMarker = Literal["neutralise", "keep"]
-"""What happens to a marker of the format inside a message's text. "neutralise": it is broken up by
-an invisible character, which `unbreak` removes; "keep": it stays, and a server may read it as a
-change of speaker."""
+"""The treatment of a marker of the format inside a message's text. "neutralise": an invisible
+character breaks it up, which `unbreak` removes; "keep": the marker stays, and a server may read it
+as a change of speaker."""
 
 ROLES = ("system", "user", "assistant")
 _FIELDS = {"role", "content", "reasoning_content"}

@@ -25,7 +25,7 @@ from textevolve.spec import Frozen, option
 from textevolve.statistics.sequential import fewest_units
 
 CallKind = Literal["output", "rewrite"]
-"""What calls are made for: an output of a template, or the rewriting of a template."""
+"""The purpose of a call: an output of a template, or the rewriting of a template."""
 FEW_ROWS = 50
 """The number of held-out rows below which a true gain of 0.3 is found in fewer than 8 of 10
 cases."""
