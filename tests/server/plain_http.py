@@ -98,7 +98,11 @@ class Watcher:
             "Connection: close",
             *([] if last is None else [f"Last-Event-ID: {last}"]),
         ]
-        self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
+        try:
+            self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
+        except OSError:  # A server that was killed between the two: `with` would not close it.
+            self.socket.close()
+            raise
         self.file = self.socket.makefile("rb")
 
     def __iter__(self):
