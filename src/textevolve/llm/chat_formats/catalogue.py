@@ -14,17 +14,19 @@ from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
     SystemTurn,
     Thoughts,
+    Trim,
     TurnMarkers,
 )
 from textevolve.spec import suggest
 
-_COHERE = "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>"
-_HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
-
-
 _MISTRAL = ("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]")
 _MISTRAL_MARKERS = (*_MISTRAL, "[/TOOL_RESULTS]")
-_QWEN_MARKERS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+_QWEN_TOOLS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+_QWEN: Mapping[str, Any] = {
+    "stop": ("<|im_end|>", "<|endoftext|>"),
+    "more_markers": ("<|endoftext|>", *_QWEN_TOOLS),
+}
+_DEEPSEEK = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>")
 _DEEPSEEK_MARKERS = tuple(
     f"<｜tool▁{part}｜>"
     for part in (
@@ -34,79 +36,95 @@ _DEEPSEEK_MARKERS = tuple(
 )
 """The control tokens of DeepSeek's formats for tool calls, with which a text could forge a call or
 its result."""
+_LLAMA_3: Mapping[str, Any] = {
+    "opening": "<|start_header_id|>{}<|end_header_id|>\n\n",
+    "closing": "<|eot_id|>",
+    "trim": "both",
+    "bos": "<|begin_of_text|>",
+    "writes_bos": True,
+    "more_markers": ("<|eom_id|>", "<|python_tag|>"),
+}
+_GEMMA: Mapping[str, Any] = {
+    "opening": "<start_of_turn>{}\n",
+    "closing": "<end_of_turn>\n",
+    "roles": ("", "user", "model"),
+    "trim": "both",
+    "bos": "<bos>",
+    "writes_bos": True,
+    "eos": "<eos>",
+    "alternate": True,
+}
 
 
-def _trimming(before: str, after: str) -> TurnMarkers:
-    return TurnMarkers(before=before, after=after, trim="both")
+def _turn(before: str, after: str, trim: Trim = "none") -> TurnMarkers:
+    return TurnMarkers(before=before, after=after, trim=trim)
 
 
-def _llama_3(**more: Any) -> ChatFormat:
+def _marked(
+    name: str,
+    title: str,
+    opening: str = "<|im_start|>{}\n",
+    closing: str = "<|im_end|>\n",
+    roles: tuple[str, str, str] = ("system", "user", "assistant"),
+    trim: Trim = "none",
+    system_options: Mapping[str, Any] = MappingProxyType({}),
+    **more: Any,
+) -> ChatFormat:
+    """Return a format whose messages all begin with `opening`, which has the name of the role, and
+    end with `closing`; by default those of ChatML. `system_options`: other fields of the system
+    message. `more`: other fields of the format."""
+    system, user, assistant = map(opening.format, roles)
+    marks: dict[str, Any] = {"before": system, "after": closing, "trim": trim, "later": True}
+    eos = closing.strip()
     fields: dict[str, Any] = {
-        "bos": "<|begin_of_text|>",
-        "writes_bos": True,
-        "eos": "<|eot_id|>",
-        "system": SystemTurn(
-            before=_HEADER.format("system"), after="<|eot_id|>", trim="both", later=True
-        ),
-        "user": TurnMarkers(before=_HEADER.format("user"), after="<|eot_id|>", trim="both"),
-        "assistant": TurnMarkers(
-            before=_HEADER.format("assistant"), after="<|eot_id|>", trim="both"
-        ),
-        "generation": _HEADER.format("assistant"),
-        "stop": ("<|eot_id|>", "<|end_of_text|>"),
-        "more_markers": ("<|eom_id|>", "<|python_tag|>"),
+        "system": SystemTurn(**{**marks, **system_options}),
+        "user": _turn(user, closing, trim),
+        "assistant": _turn(assistant, closing, trim),
+        "generation": assistant,
+        "eos": eos,
+        "stop": (eos,),
     }
-    return ChatFormat(**(fields | more))
+    return ChatFormat(name=name, title=title, **(fields | more))
 
 
-def _chatml(**more: Any) -> ChatFormat:
-    fields: dict[str, Any] = {
-        "eos": "<|im_end|>",
-        "system": SystemTurn(before="<|im_start|>system\n", after="<|im_end|>\n", later=True),
-        "user": TurnMarkers(before="<|im_start|>user\n", after="<|im_end|>\n"),
-        "assistant": TurnMarkers(before="<|im_start|>assistant\n", after="<|im_end|>\n"),
-        "generation": "<|im_start|>assistant\n",
-        "stop": ("<|im_end|>",),
-    }
-    return ChatFormat(**(fields | more))
-
-
-def _mistral(space: str, **more: Any) -> ChatFormat:
+def _mistral(name: str, title: str, space: str, **more: Any) -> ChatFormat:
     fields: dict[str, Any] = {
         "bos": "<s>",
         "writes_bos": True,
         "eos": "</s>",
         "system": SystemTurn(before="", after="\n\n", placement="last-user"),
-        "user": TurnMarkers(before=f"[INST]{space}", after="[/INST]"),
-        "assistant": TurnMarkers(before=space, after="</s>"),
+        "user": _turn(f"[INST]{space}", "[/INST]"),
+        "assistant": _turn(space, "</s>"),
         "alternate": True,
         "stop": ("</s>",),
         "more_markers": _MISTRAL_MARKERS,
     }
-    return ChatFormat(**(fields | more))
+    return ChatFormat(name=name, title=title, **(fields | more))
 
 
-def _gemma(**more: Any) -> ChatFormat:
-    return ChatFormat(
-        bos="<bos>",
-        writes_bos=True,
-        eos="<eos>",
-        user=TurnMarkers(before="<start_of_turn>user\n", after="<end_of_turn>\n", trim="both"),
-        assistant=TurnMarkers(
-            before="<start_of_turn>model\n", after="<end_of_turn>\n", trim="both"
-        ),
-        generation="<start_of_turn>model\n",
-        alternate=True,
-        stop=("<end_of_turn>",),
-        **more,
-    )
+def _worded(
+    name: str,
+    title: str,
+    user: TurnMarkers,
+    assistant: str,
+    system: SystemTurn,
+    ends: tuple[str, str] = ("<s>", "</s>"),
+    **more: Any,
+) -> ChatFormat:
+    """Return a format in which a word names the speaker, and the system message comes first without
+    a mark. `ends`: the tokens that begin a prompt and end an answer."""
+    bos, eos = ends
+    fields: dict[str, Any] = {"generation": assistant.strip(), "stop": (eos,)} | more
+    turns: dict[str, Any] = {"user": user, "assistant": _turn(assistant, eos), "system": system}
+    return ChatFormat(name=name, title=title, bos=bos, writes_bos=True, eos=eos, **turns, **fields)
+
+
+def _prefix(after: str, default: str | None = None) -> SystemTurn:
+    return SystemTurn(before="", after=after, placement="prefix", default=default)
 
 
 _TABLE: tuple[ChatFormat, ...] = (
-    _chatml(
-        name="chatml",
-        title="ChatML: OpenHermes, Yi, many fine-tuned models",
-    ),
+    _marked("chatml", "ChatML: OpenHermes, Yi, many fine-tuned models"),
     ChatFormat(
         name="llama-2",
         title="Llama 2 Chat",
@@ -118,196 +136,141 @@ _TABLE: tuple[ChatFormat, ...] = (
             placement="first-user",
             joined_trim="whole",
         ),
-        user=TurnMarkers(before="<s>[INST] ", after=" [/INST]", trim="both"),
-        assistant=TurnMarkers(before=" ", after=" </s>", trim="both"),
+        user=_turn("<s>[INST] ", " [/INST]", "both"),
+        assistant=_turn(" ", " </s>", "both"),
         alternate=True,
         stop=("</s>",),
     ),
-    _llama_3(
-        name="llama-3",
-        title="Llama 3 Instruct",
-    ),
-    _llama_3(
-        name="llama-3.1",
-        title="Llama 3.1, 3.2 and 3.3 Instruct",
-        system=SystemTurn(
-            before=_HEADER.format("system"),
-            preamble="Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
-            after="<|eot_id|>",
-            trim="both",
-            default="",
-            later=True,
-        ),
+    _marked("llama-3", "Llama 3 Instruct", stop=("<|eot_id|>", "<|end_of_text|>"), **_LLAMA_3),
+    _marked(
+        "llama-3.1",
+        "Llama 3.1, 3.2 and 3.3 Instruct",
+        system_options={
+            "preamble": "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
+            "default": "",
+        },
         stop=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
+        **_LLAMA_3,
     ),
     _mistral(
+        "mistral-v1",
+        "Mistral 7B Instruct v0.1 and v0.2, Mixtral",
         " ",
-        name="mistral-v1",
-        title="Mistral 7B Instruct v0.1 and v0.2, Mixtral",
         system=SystemTurn(before="", after="\n\n", placement="first-user"),
-        user=TurnMarkers(before=" [INST] ", after=" [/INST]"),
+        user=_turn(" [INST] ", " [/INST]"),
         more_markers=(),
     ),
     _mistral(
+        "mistral-v3",
+        "Mistral 7B Instruct v0.3, Mistral Large 2407, Mixtral 8x22B",
         " ",
-        name="mistral-v3",
-        title="Mistral 7B Instruct v0.3, Mistral Large 2407, Mixtral 8x22B",
-        assistant=TurnMarkers(before=" ", after="</s>", trim="both"),
+        assistant=_turn(" ", "</s>", "both"),
     ),
-    _mistral("", name="mistral-v3-tekken", title="Mistral NeMo 2407, Pixtral 2409"),
+    _mistral("mistral-v3-tekken", "Mistral NeMo 2407, Pixtral 2409", ""),
     _mistral(
+        "mistral-v7",
+        "Mistral Large 2411",
         " ",
-        name="mistral-v7",
-        title="Mistral Large 2411",
         system=SystemTurn(before="[SYSTEM_PROMPT] ", after="[/SYSTEM_PROMPT]", later=True),
         alternate=False,
         more_markers=(),
     ),
     _mistral(
+        "mistral-v7-tekken",
+        "Mistral Small 2501 and 2503",
         "",
-        name="mistral-v7-tekken",
-        title="Mistral Small 2501 and 2503",
         system=SystemTurn(before="[SYSTEM_PROMPT]", after="[/SYSTEM_PROMPT]", later=True),
         alternate=False,
         more_markers=(),
     ),
-    _gemma(
-        name="gemma",
-        title="Gemma and Gemma 2",
-    ),
-    _gemma(
-        name="gemma-3",
-        title="Gemma 3",
+    _marked("gemma", "Gemma and Gemma 2", system=None, **_GEMMA),
+    _marked(
+        "gemma-3",
+        "Gemma 3",
         system=SystemTurn(before="", after="\n\n", placement="first-user"),
         more_markers=("<start_of_image>", "<end_of_image>"),
+        **_GEMMA,
     ),
-    ChatFormat(
-        name="phi-3",
-        title="Phi-3 and Phi-3.5",
+    _marked(
+        "phi-3",
+        "Phi-3 and Phi-3.5",
+        "<|{}|>\n",
+        "<|end|>\n",
+        system_options={"written_empty": False},
         bos="<s>",
         eos="<|endoftext|>",
-        system=SystemTurn(
-            before="<|system|>\n", after="<|end|>\n", later=True, written_empty=False
-        ),
-        user=TurnMarkers(before="<|user|>\n", after="<|end|>\n"),
-        assistant=TurnMarkers(before="<|assistant|>\n", after="<|end|>\n"),
-        generation="<|assistant|>\n",
         ending="<|endoftext|>",
         stop=("<|end|>", "<|endoftext|>"),
     ),
-    ChatFormat(
-        name="phi-4",
-        title="Phi-4",
-        bos="<|endoftext|>",
-        eos="<|im_end|>",
-        system=SystemTurn(before="<|im_start|>system<|im_sep|>", after="<|im_end|>", later=True),
-        user=TurnMarkers(before="<|im_start|>user<|im_sep|>", after="<|im_end|>"),
-        assistant=TurnMarkers(before="<|im_start|>assistant<|im_sep|>", after="<|im_end|>"),
-        generation="<|im_start|>assistant<|im_sep|>",
-        stop=("<|im_end|>",),
+    _marked("phi-4", "Phi-4", "<|im_start|>{}<|im_sep|>", "<|im_end|>", bos="<|endoftext|>"),
+    _marked(
+        "qwen-2.5",
+        "Qwen 2.5, Qwen 2.5 Coder",
+        system_options={
+            "default": "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+        },
+        **_QWEN,
     ),
-    _chatml(
-        name="qwen-2.5",
-        title="Qwen 2.5, Qwen 2.5 Coder",
-        system=SystemTurn(
-            before="<|im_start|>system\n",
-            after="<|im_end|>\n",
-            default="You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
-            later=True,
-        ),
-        stop=("<|im_end|>", "<|endoftext|>"),
-        more_markers=("<|endoftext|>", *_QWEN_MARKERS),
+    _marked("qwen-3", "Qwen 3", thoughts=Thoughts(strip="\n", wrap=True), **_QWEN),
+    _worded(
+        "deepseek-v2",
+        "DeepSeek V2 Chat, V2.5",
+        _turn("User: ", "\n\n"),
+        "Assistant: ",
+        _prefix("\n\n"),
+        _DEEPSEEK,
     ),
-    _chatml(
-        name="qwen-3",
-        title="Qwen 3",
-        thoughts=Thoughts(strip="\n", wrap=True),
-        stop=("<|im_end|>", "<|endoftext|>"),
-        more_markers=("<|endoftext|>", *_QWEN_MARKERS),
-    ),
-    ChatFormat(
-        name="deepseek-v2",
-        title="DeepSeek V2 Chat, V2.5",
-        bos="<｜begin▁of▁sentence｜>",
-        writes_bos=True,
-        eos="<｜end▁of▁sentence｜>",
-        system=SystemTurn(before="", after="\n\n", placement="prefix"),
-        user=TurnMarkers(before="User: ", after="\n\n"),
-        assistant=TurnMarkers(before="Assistant: ", after="<｜end▁of▁sentence｜>"),
-        generation="Assistant:",
-        stop=("<｜end▁of▁sentence｜>",),
-    ),
-    ChatFormat(
-        name="deepseek-v3",
-        title="DeepSeek V3 and R1",
-        bos="<｜begin▁of▁sentence｜>",
-        writes_bos=True,
-        eos="<｜end▁of▁sentence｜>",
-        system=SystemTurn(before="", after="", placement="prefix"),
-        user=TurnMarkers(before="<｜User｜>", after=""),
-        assistant=TurnMarkers(before="<｜Assistant｜>", after="<｜end▁of▁sentence｜>"),
-        generation="<｜Assistant｜>",
+    _worded(
+        "deepseek-v3",
+        "DeepSeek V3 and R1",
+        _turn("<｜User｜>", ""),
+        "<｜Assistant｜>",
+        _prefix(""),
+        _DEEPSEEK,
         thoughts=Thoughts(),
         more_markers=_DEEPSEEK_MARKERS,
-        stop=("<｜end▁of▁sentence｜>",),
     ),
-    ChatFormat(
-        name="command-r",
-        title="Command R and R+",
+    _marked(
+        "command-r",
+        "Command R and R+",
+        "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>",
+        "<|END_OF_TURN_TOKEN|>",
+        ("SYSTEM", "USER", "CHATBOT"),
+        "both",
+        {"trim": "none", "later": False},
         bos="<BOS_TOKEN>",
         writes_bos=True,
-        eos="<|END_OF_TURN_TOKEN|>",
-        system=SystemTurn(before=_COHERE.format("SYSTEM"), after="<|END_OF_TURN_TOKEN|>"),
-        user=_trimming(_COHERE.format("USER"), "<|END_OF_TURN_TOKEN|>"),
-        assistant=_trimming(_COHERE.format("CHATBOT"), "<|END_OF_TURN_TOKEN|>"),
-        generation=_COHERE.format("CHATBOT"),
         alternate=True,
-        stop=("<|END_OF_TURN_TOKEN|>",),
     ),
-    ChatFormat(
-        name="alpaca",
-        title="Alpaca",
-        bos="<s>",
-        writes_bos=True,
-        eos="</s>",
-        system=SystemTurn(before="", after="", placement="prefix"),
-        user=TurnMarkers(before="### Instruction:\n", after=""),
-        assistant=TurnMarkers(before="### Response:\n", after="</s>"),
+    _worded(
+        "alpaca",
+        "Alpaca",
+        _turn("### Instruction:\n", ""),
+        "### Response:\n",
+        _prefix(""),
         separator="\n\n",
         generation="\n\n### Response:\n",
         stop=("</s>", "### Instruction:"),
         more_markers=("### Input:",),
     ),
-    ChatFormat(
-        name="vicuna",
-        title="Vicuna 1.1 and 1.5",
-        bos="<s>",
-        writes_bos=True,
-        eos="</s>",
-        system=SystemTurn(
-            before="",
-            after=" ",
-            placement="prefix",
-            default=(
-                "A chat between a curious user and an artificial intelligence assistant. The "
-                "assistant gives helpful, detailed, and polite answers to the user's questions."
-            ),
+    _worded(
+        "vicuna",
+        "Vicuna 1.1 and 1.5",
+        _turn("USER: ", " "),
+        "ASSISTANT: ",
+        _prefix(
+            " ",
+            "A chat between a curious user and an artificial intelligence assistant. The assistant"
+            " gives helpful, detailed, and polite answers to the user's questions.",
         ),
-        user=TurnMarkers(before="USER: ", after=" "),
-        assistant=TurnMarkers(before="ASSISTANT: ", after="</s>"),
-        generation="ASSISTANT:",
         stop=("</s>", "USER:"),
     ),
-    ChatFormat(
-        name="zephyr",
-        title="Zephyr, TinyLlama Chat, StableLM Zephyr",
+    _marked(
+        "zephyr",
+        "Zephyr, TinyLlama Chat, StableLM Zephyr",
+        "<|{}|>\n",
+        "</s>\n",
         bos="<s>",
-        eos="</s>",
-        system=SystemTurn(before="<|system|>\n", after="</s>\n", later=True),
-        user=TurnMarkers(before="<|user|>\n", after="</s>\n"),
-        assistant=TurnMarkers(before="<|assistant|>\n", after="</s>\n"),
-        generation="<|assistant|>\n",
-        stop=("</s>",),
     ),
 )
 
