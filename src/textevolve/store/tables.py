@@ -9,6 +9,8 @@ read little data. The search indexes of memories differ between databases;
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -34,52 +36,82 @@ APPLICATION_ID = 0x54457631
 
 metadata = MetaData()
 
-SERIAL = BigInteger().with_variant(Integer, "sqlite")
-"""A 64-bit integer, which SQLite can count up by itself."""
+_TYPES = (Text, Integer, Float, LargeBinary, BigInteger().with_variant(Integer, "sqlite"), Boolean)
+"""The types of columns. SQLite can count up the fifth, a 64-bit integer, by itself."""
+(
+    _OPTIONAL_TEXT,
+    _OPTIONAL_INTEGER,
+    _OPTIONAL_FLOAT,
+    _OPTIONAL_BYTES,
+    _OPTIONAL_SERIAL,
+    _OPTIONAL_BOOLEAN,
+) = (partial(Column[Any], type_=type) for type in _TYPES)
+_TEXT, _INTEGER, _FLOAT, _BYTES, _SERIAL, _BOOLEAN = (
+    partial(Column[Any], type_=type, nullable=False) for type in _TYPES
+)
+"""Functions that make a column of a name. Optional columns may be NULL, the others never are."""
+
+_AUTOINCREMENT = {"sqlite_autoincrement": True}
+_WITHOUT_ROWID = {"sqlite_with_rowid": False}
 
 
-def _required(name: str, type: Any, **options: Any) -> Column[Any]:
-    """Return a column without NULL."""
-    return Column(name, type, nullable=False, **options)
+def _table(
+    name: str,
+    keys: int = 1,
+    options: Mapping[str, Any] | None = None,
+    /,
+    **columns: Callable[..., Column[Any]],
+) -> Table:
+    """Return a table of these columns; the first ones, as many as `keys`, are its primary key.
+    `options`: of the table in SQLite."""
+    in_order = (
+        column(title, primary_key=place < keys)
+        for place, (title, column) in enumerate(columns.items())
+    )
+    return Table(name, metadata, *in_order, **(options or {}))
 
 
-def _named(table: str, *columns: Column[Any]) -> Table:
+def _named(name: str, /, **columns: Callable[..., Column[Any]]) -> Table:
     """Return a table of resources, whose names are unique within a namespace."""
-    key = (Column("id", Text, primary_key=True), _required("namespace_id", Text))
-    unique = UniqueConstraint("namespace_id", "name", name=f"{table}_by_name")
-    return Table(table, metadata, *key, _required("name", Text), *columns, unique)
+    table = _table(name, id=_TEXT, namespace_id=_TEXT, name=_TEXT, **columns)
+    UniqueConstraint(table.c.namespace_id, table.c.name, name=f"{name}_by_name")
+    return table
 
 
-texts = Table(
+def _index(table: Table, name: str, *columns: str, **options: Any) -> None:
+    """Add an index of these columns to a table."""
+    Index(name, *(table.c[column] for column in columns), **options)
+
+
+texts = _table(
     "texts",
-    metadata,
-    Column("hash", LargeBinary, primary_key=True),
-    _required("size", Integer),
-    _required("body", LargeBinary),
+    hash=_BYTES,
+    size=_INTEGER,
+    body=_BYTES,
 )
 """Texts of messages, schemas and images, each stored once. `size`: in bytes; a shorter `body` is
 compressed."""
 
-calls = Table(
+calls = _table(
     "calls",
-    metadata,
-    Column("id", SERIAL, primary_key=True),
-    _required("run_id", Text),
-    _required("key", Text),
-    _required("model", Text),
-    _required("started", Float),
-    _required("seconds", Float),
-    _required("attempts", Integer),
-    _required("prompt_tokens", Integer),
-    _required("cached_tokens", Integer),
-    _required("completion_tokens", Integer),
-    Column("cost", Float),
-    _required("parts", LargeBinary),
-    _required("request", LargeBinary),
-    Column("error", LargeBinary),
-    Column("response", LargeBinary),
-    Column("saved", Float),
-    sqlite_autoincrement=True,
+    1,
+    _AUTOINCREMENT,
+    id=_SERIAL,
+    run_id=_TEXT,
+    key=_TEXT,
+    model=_TEXT,
+    started=_FLOAT,
+    seconds=_FLOAT,
+    attempts=_INTEGER,
+    prompt_tokens=_INTEGER,
+    cached_tokens=_INTEGER,
+    completion_tokens=_INTEGER,
+    cost=_OPTIONAL_FLOAT,
+    parts=_BYTES,
+    request=_BYTES,
+    error=_OPTIONAL_BYTES,
+    response=_OPTIONAL_BYTES,
+    saved=_OPTIONAL_FLOAT,
 )
 """All finished calls, append-only. `parts`: the hashes of the texts, 32 bytes each, in order.
 `saved`: the US dollars that prompt caching saved; NULL in calls of early versions."""
@@ -88,158 +120,148 @@ ERASED_KEY = "erased"
 """The key of calls whose texts were erased (`store/erasure.py`): no request has this key."""
 
 _ANSWERED = text("error IS NULL")
-Index("calls_answered", calls.c.key, sqlite_where=_ANSWERED, postgresql_where=_ANSWERED)
-Index("calls_of_run", calls.c.run_id)
+_index(calls, "calls_answered", "key", sqlite_where=_ANSWERED, postgresql_where=_ANSWERED)
+_index(calls, "calls_of_run", "run_id")
 
-reuses = Table(
+reuses = _table(
     "reuses",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("call_id", SERIAL, primary_key=True, autoincrement=False),
-    sqlite_with_rowid=False,
+    2,
+    _WITHOUT_ROWID,
+    run_id=_TEXT,
+    call_id=_SERIAL,
 )
 """Calls of other runs whose answers a run found in the journal."""
 
-Index("reuses_of_call", reuses.c.call_id)
+_index(reuses, "reuses_of_call", "call_id")
 
-runs = Table(
+runs = _table(
     "runs",
-    metadata,
-    Column("id", Text, primary_key=True),
-    _required("name", Text),
-    _required("fingerprint", Text, unique=True),
-    _required("created", Float),
-    _required("updated", Float),
-    _required("status", Text),
-    _required("source", Text),
-    Column("n_cases", Integer),
-    Column("lease_token", Text),
-    Column("lease_host", Text),
-    Column("lease_pid", Integer),
-    Column("lease_process", Text),
-    Column("lease_heartbeat", Float),
-    _required("spec", LargeBinary),
+    id=_TEXT,
+    name=_TEXT,
+    fingerprint=partial(_TEXT, unique=True),
+    created=_FLOAT,
+    updated=_FLOAT,
+    status=_TEXT,
+    source=_TEXT,
+    n_cases=_OPTIONAL_INTEGER,
+    lease_token=_OPTIONAL_TEXT,
+    lease_host=_OPTIONAL_TEXT,
+    lease_pid=_OPTIONAL_INTEGER,
+    lease_process=_OPTIONAL_TEXT,
+    lease_heartbeat=_OPTIONAL_FLOAT,
+    spec=_BYTES,
 )
 """Runs. `n_cases`: NULL until all cases are stored. `lease_*`: the process that works on the run;
 `lease_process` distinguishes processes with the same pid."""
 
-cases = Table(
+cases = _table(
     "cases",
-    metadata,
-    _required("run_id", Text),
-    _required("index", Integer),
-    _required("id", LargeBinary),
-    _required("body", LargeBinary),
+    0,
+    run_id=_TEXT,
+    index=_INTEGER,
+    id=_BYTES,
+    body=_BYTES,
 )
 """The cases of runs, as bytes of `store/documents.py`."""
 
-Index("cases_in_order", cases.c.run_id, cases.c.index, unique=True)
+_index(cases, "cases_in_order", "run_id", "index", unique=True)
 
-records = Table(
+records = _table(
     "records",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("key", LargeBinary, primary_key=True),
-    _required("position", Integer),
-    _required("case_id", LargeBinary),
-    Column("score", Float),
-    _required("status", Text),
-    _required("reason", LargeBinary),
-    _required("body", LargeBinary),
-    Column("revision", SERIAL),
-    Column("variant", LargeBinary),
-    Column("passed", Boolean),
+    2,
+    run_id=_TEXT,
+    key=_BYTES,
+    position=_INTEGER,
+    case_id=_BYTES,
+    score=_OPTIONAL_FLOAT,
+    status=_TEXT,
+    reason=_BYTES,
+    body=_BYTES,
+    revision=_OPTIONAL_SERIAL,
+    variant=_OPTIONAL_BYTES,
+    passed=_OPTIONAL_BOOLEAN,
 )
 """The results of runs, one row for each record. They are derived from the journal, and can be
 rebuilt. `revision` grows with each change of a run's records, and is never used twice. `revision`,
 `variant` and `passed` are NULL in rows of early versions."""
 
-Index(
+_index(
+    records,
     "records_in_order",
-    records.c.run_id,
-    records.c.position,
-    records.c.key,
-    records.c.status,
-    records.c.passed,
-    records.c.score,
-    records.c.case_id,
-    records.c.variant,
+    "run_id",
+    "position",
+    "key",
+    "status",
+    "passed",
+    "score",
+    "case_id",
+    "variant",
 )
 """The columns by which pages are filtered and sorted, so that no record needs to be read."""
-Index(
-    "records_by_variant",
-    records.c.run_id,
-    records.c.variant,
-    records.c.status,
-    records.c.passed,
-    records.c.score,
-    records.c.position,
-)
+_index(records, "records_by_variant", "run_id", "variant", "status", "passed", "score", "position")
 """The columns from which records are counted and scores added up, in the order of grouping."""
-Index("records_of_case", records.c.run_id, records.c.case_id, records.c.position)
-Index("records_by_revision", records.c.run_id, records.c.revision)
+_index(records, "records_of_case", "run_id", "case_id", "position")
+_index(records, "records_by_revision", "run_id", "revision")
 
-batches = Table(
+batches = _table(
     "batches",
-    metadata,
-    Column("mark", Text, primary_key=True),
-    _required("run_id", Text),
-    _required("model", Text),
-    _required("created", Float),
-    _required("updated", Float),
-    _required("state", Text),
-    _required("file", Text),
-    _required("remote_id", Text),
-    _required("detail", Text),
-    _required("keys", LargeBinary),
+    mark=_TEXT,
+    run_id=_TEXT,
+    model=_TEXT,
+    created=_FLOAT,
+    updated=_FLOAT,
+    state=_TEXT,
+    file=_TEXT,
+    remote_id=_TEXT,
+    detail=_TEXT,
+    keys=_BYTES,
 )
 """Batch jobs that runs submitted. `mark`: our own id. `file`, `remote_id`: the ids of the endpoint;
 empty before it has assigned them. `keys`: the keys of the requested calls, 32 bytes each, in order;
 the key under which an answer is stored may be salted."""
 
-Index("batches_of_run", batches.c.run_id, batches.c.state)
+_index(batches, "batches_of_run", "run_id", "state")
 
-counters = Table(
+counters = _table(
     "counters",
-    metadata,
-    Column("name", Text, primary_key=True),
-    _required("value", Integer),
-    sqlite_with_rowid=False,
+    1,
+    _WITHOUT_ROWID,
+    name=_TEXT,
+    value=_INTEGER,
 )
 """Counters. `sweeps` grows when texts are deleted, and writers then forget which texts are
 stored."""
 
 # Namespaces and what belongs to them
 
-namespaces = Table(
+namespaces = _table(
     "namespaces",
-    metadata,
-    Column("id", Text, primary_key=True),
-    _required("name", Text, unique=True),
-    _required("description", Text),
-    _required("created", Float),
-    _required("updated", Float),
-    Column("tokens_per_day", SERIAL),
+    id=_TEXT,
+    name=partial(_TEXT, unique=True),
+    description=_TEXT,
+    created=_FLOAT,
+    updated=_FLOAT,
+    tokens_per_day=_OPTIONAL_SERIAL,
 )
 """Namespaces. `tokens_per_day`: the daily token budget; NULL: unlimited."""
 
 agents = _named(
     "agents",
-    _required("created", Float),
-    _required("updated", Float),
-    _required("spec", Text),
+    created=_FLOAT,
+    updated=_FLOAT,
+    spec=_TEXT,
 )
 """Agents. `spec`: an `AgentSpec` as JSON, without the persona, which the newest version holds."""
 
-resource_versions = Table(
+resource_versions = _table(
     "resource_versions",
-    metadata,
-    Column("resource_id", Text, primary_key=True),
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    _required("created", Float),
-    _required("source", Text),
-    _required("spec", Text),
-    _required("changes", Text),
+    2,
+    resource_id=_TEXT,
+    version=_INTEGER,
+    created=_FLOAT,
+    source=_TEXT,
+    spec=_TEXT,
+    changes=_TEXT,
 )
 """The current and earlier specifications of resources, append-only. `spec`: as JSON, without the
 name. `source`: what made the version, such as a run. `changes`: what changed and why, as JSON. In
@@ -248,204 +270,198 @@ other resources have no version until they change."""
 
 users = _named(
     "users",
-    _required("description", Text),
-    _required("created", Float),
-    _required("updated", Float),
+    description=_TEXT,
+    created=_FLOAT,
+    updated=_FLOAT,
 )
 """The users with whom agents talk."""
 
 collections = _named(
     "collections",
-    _required("kind", Text),
-    _required("embedder", Text),
-    _required("dimension", Integer),
-    _required("version", Integer),
-    _required("changed", Float),
-    _required("created", Float),
-    _required("updated", Float),
-    _required("description", Text),
+    kind=_TEXT,
+    embedder=_TEXT,
+    dimension=_INTEGER,
+    version=_INTEGER,
+    changed=_FLOAT,
+    created=_FLOAT,
+    updated=_FLOAT,
+    description=_TEXT,
 )
 """Collections of memories. `version` grows by 1 with each transaction that changes its memories;
 `changed`: the time of the last one."""
 
-memories = Table(
+memories = _table(
     "memories",
-    metadata,
-    Column("seq", SERIAL, primary_key=True),
-    _required("id", Text, unique=True),
-    _required("namespace_id", Text),
-    _required("collection_id", Text),
-    _required("kind", Text),
-    _required("importance", Float),
-    _required("created", Float),
-    Column("last_used", Float),
-    _required("times_used", Integer),
-    Column("turn", Integer),
-    _required("trust", Float),
-    Column("valid_from", Float),
-    Column("valid_to", Float),
-    Column("superseded_by", Text),
-    Column("superseded_at", Float),
-    _required("added", Integer),
-    Column("closed", Integer),
-    _required("forgotten", Boolean),
-    _required("author", Text),
-    _required("source", Text),
-    _required("reason", Text),
-    _required("cites", Text),
-    _required("text", Text),
-    sqlite_autoincrement=True,
+    1,
+    _AUTOINCREMENT,
+    seq=_SERIAL,
+    id=partial(_TEXT, unique=True),
+    namespace_id=_TEXT,
+    collection_id=_TEXT,
+    kind=_TEXT,
+    importance=_FLOAT,
+    created=_FLOAT,
+    last_used=_OPTIONAL_FLOAT,
+    times_used=_INTEGER,
+    turn=_OPTIONAL_INTEGER,
+    trust=_FLOAT,
+    valid_from=_OPTIONAL_FLOAT,
+    valid_to=_OPTIONAL_FLOAT,
+    superseded_by=_OPTIONAL_TEXT,
+    superseded_at=_OPTIONAL_FLOAT,
+    added=_INTEGER,
+    closed=_OPTIONAL_INTEGER,
+    forgotten=_BOOLEAN,
+    author=_TEXT,
+    source=_TEXT,
+    reason=_TEXT,
+    cites=_TEXT,
+    text=_TEXT,
 )
 """Memories. `added` and `closed`: the versions of the collection that added the memory, and that
 superseded or forgot it. `cites`: ids, as JSON."""
 
-Index("memories_of_collection", memories.c.collection_id, memories.c.seq)
-Index("memories_superseded_by", memories.c.superseded_by)
+_index(memories, "memories_of_collection", "collection_id", "seq")
+_index(memories, "memories_superseded_by", "superseded_by")
 
-embeddings = Table(
+embeddings = _table(
     "embeddings",
-    metadata,
-    Column("seq", SERIAL, primary_key=True, autoincrement=False),
-    _required("dimension", Integer),
-    _required("vector", LargeBinary),
+    seq=partial(_SERIAL, autoincrement=False),
+    dimension=_INTEGER,
+    vector=_BYTES,
 )
 """The embeddings of memories: float32, little-endian, of length 1. Search indexes are built from
 them."""
 
-mentions = Table(
+mentions = _table(
     "mentions",
-    metadata,
-    Column("collection_id", Text, primary_key=True),
-    Column("entity", Text, primary_key=True),
-    Column("seq", SERIAL, primary_key=True, autoincrement=False),
-    Column("position", Integer),
-    _required("name", Text),
+    3,
+    collection_id=_TEXT,
+    entity=_TEXT,
+    seq=_SERIAL,
+    position=_OPTIONAL_INTEGER,
+    name=_TEXT,
 )
 """The entities that memories mention. `entity`: the name in the form in which names are compared.
 `position`: of the name among the memory's entities; NULL if only a relation has the name."""
 
-Index("mentions_of_memory", mentions.c.seq)
+_index(mentions, "mentions_of_memory", "seq")
 
-relations = Table(
+relations = _table(
     "relations",
-    metadata,
-    Column("seq", SERIAL, primary_key=True, autoincrement=False),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    _required("subject", Text),
-    _required("predicate", Text),
-    _required("object", Text),
+    2,
+    seq=_SERIAL,
+    position=_INTEGER,
+    subject=_TEXT,
+    predicate=_TEXT,
+    object=_TEXT,
 )
 """The relations between entities that memories state."""
 
-uses = Table(
+uses = _table(
     "uses",
-    metadata,
-    Column("id", SERIAL, primary_key=True),
-    _required("seq", SERIAL),
-    _required("time", Float),
+    id=_SERIAL,
+    seq=_SERIAL,
+    time=_FLOAT,
 )
 """The times at which memories were recalled in chats. An earlier version of a collection is read
 with the uses up to its time."""
 
-Index("uses_of_memory", uses.c.seq, uses.c.time)
+_index(uses, "uses_of_memory", "seq", "time")
 
-sources = Table(
+sources = _table(
     "memory_sources",
-    metadata,
-    Column("collection_id", Text, primary_key=True),
-    Column("key", Text, primary_key=True),
-    _required("base", Integer),
-    _required("version", Integer),
-    _required("created", Float),
-    _required("label", Text),
-    _required("ids", Text),
+    2,
+    collection_id=_TEXT,
+    key=_TEXT,
+    base=_INTEGER,
+    version=_INTEGER,
+    created=_FLOAT,
+    label=_TEXT,
+    ids=_TEXT,
 )
 """The sources (dialogues, documents, runs) from which memories were created, each applied once.
 `ids`: of the created memories, as JSON."""
 
-versions = Table(
+versions = _table(
     "collection_versions",
-    metadata,
-    Column("collection_id", Text, primary_key=True),
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    _required("changed", Float),
+    2,
+    collection_id=_TEXT,
+    version=_INTEGER,
+    changed=_FLOAT,
 )
 """The time of each version of a collection."""
 
-sessions = Table(
+sessions = _table(
     "sessions",
-    metadata,
-    Column("id", Text, primary_key=True),
-    _required("namespace_id", Text),
-    _required("agent_id", Text),
-    _required("user", Text),
-    _required("created", Float),
-    _required("updated", Float),
-    _required("title", Text),
+    id=_TEXT,
+    namespace_id=_TEXT,
+    agent_id=_TEXT,
+    user=_TEXT,
+    created=_FLOAT,
+    updated=_FLOAT,
+    title=_TEXT,
 )
 """Chats with agents. `user`: the name of the user; empty if unknown."""
 
-Index("sessions_of_namespace", sessions.c.namespace_id, sessions.c.updated)
+_index(sessions, "sessions_of_namespace", "namespace_id", "updated")
 
-messages = Table(
+messages = _table(
     "messages",
-    metadata,
-    Column("session_id", Text, primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    _required("role", Text),
-    _required("created", Float),
-    _required("text", Text),
-    _required("details", Text),
+    2,
+    session_id=_TEXT,
+    position=_INTEGER,
+    role=_TEXT,
+    created=_FLOAT,
+    text=_TEXT,
+    details=_TEXT,
 )
 """The messages of chats. `details`: the memories that were recalled for a message, and other data,
 as JSON."""
 
 # Servers: keys, runs of clients, jobs, labels
 
-api_keys = Table(
+api_keys = _table(
     "api_keys",
-    metadata,
-    Column("id", Text, primary_key=True),
-    _required("name", Text),
-    _required("hash", LargeBinary, unique=True),
-    _required("created", Float),
-    Column("expires", Float),
-    Column("revoked", Float),
-    Column("used", Float),
-    _required("spec", Text),
+    id=_TEXT,
+    name=_TEXT,
+    hash=partial(_BYTES, unique=True),
+    created=_FLOAT,
+    expires=_OPTIONAL_FLOAT,
+    revoked=_OPTIONAL_FLOAT,
+    used=_OPTIONAL_FLOAT,
+    spec=_TEXT,
 )
 """Keys of a server's clients. `hash`: the SHA-256 of the key, which is not stored itself. `spec`:
 scopes, namespaces and limits, as JSON."""
 
-browser_sessions = Table(
+browser_sessions = _table(
     "browser_sessions",
-    metadata,
-    Column("hash", LargeBinary, primary_key=True),
-    _required("key_id", Text),
-    _required("created", Float),
-    _required("expires", Float),
+    hash=_BYTES,
+    key_id=_TEXT,
+    created=_FLOAT,
+    expires=_FLOAT,
 )
 """Browser sessions. `hash`: the SHA-256 of the token in the browser's cookie. `key_id`: the key
 with which the session was started."""
 
-namespace_tokens = Table(
+namespace_tokens = _table(
     "namespace_tokens",
-    metadata,
-    Column("namespace_id", Text, primary_key=True),
-    Column("day", Text, primary_key=True),
-    _required("tokens", SERIAL),
+    2,
+    namespace_id=_TEXT,
+    day=_TEXT,
+    tokens=_SERIAL,
 )
 """The tokens of prompts and answers that a namespace used on a day (UTC)."""
 
-served_runs = Table(
+served_runs = _table(
     "served_runs",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    _required("namespace", Text),
-    _required("key_id", Text),
-    _required("created", Float),
-    _required("wanted", Text),
-    _required("launch", Text),
+    run_id=_TEXT,
+    namespace=_TEXT,
+    key_id=_TEXT,
+    created=_FLOAT,
+    wanted=_TEXT,
+    launch=_TEXT,
 )
 """Runs that a server performs. `wanted`: the state that the run should have, such as running or
 cancelled; when a server starts, it resumes unfinished runs that should run. `launch`: the launch
@@ -453,67 +469,67 @@ options, and the reason why the run must not continue, as JSON."""
 
 jobs = _named(
     "jobs",
-    _required("created", Float),
-    _required("updated", Float),
-    _required("paused", Boolean),
-    Column("due", Float),
-    Column("lease_token", Text),
-    Column("lease_until", Float),
-    Column("lease_host", Text),
-    Column("lease_pid", Integer),
-    Column("lease_process", Text),
-    _required("spec", Text),
+    created=_FLOAT,
+    updated=_FLOAT,
+    paused=_BOOLEAN,
+    due=_OPTIONAL_FLOAT,
+    lease_token=_OPTIONAL_TEXT,
+    lease_until=_OPTIONAL_FLOAT,
+    lease_host=_OPTIONAL_TEXT,
+    lease_pid=_OPTIONAL_INTEGER,
+    lease_process=_OPTIONAL_TEXT,
+    spec=_TEXT,
 )
 """Scheduled jobs. `due`: the next time to run; NULL: never again. `lease_until`: a scheduler that
 does not renew its lease before this time has lost the job. `lease_process`: identifies the
 scheduler's process even if its pid is used again. Times are those of the database's clock."""
 
-Index("jobs_due", jobs.c.due)
+_index(jobs, "jobs_due", "due")
 
-job_runs = Table(
+job_runs = _table(
     "job_runs",
-    metadata,
-    Column("id", SERIAL, primary_key=True),
-    _required("job_id", Text),
-    _required("due", Float),
-    _required("cause", Text),
-    _required("started", Float),
-    Column("ended", Float),
-    _required("attempt", Integer),
-    _required("status", Text),
-    _required("run_id", Text),
-    _required("detail", Text),
-    sqlite_autoincrement=True,
+    1,
+    _AUTOINCREMENT,
+    id=_SERIAL,
+    job_id=_TEXT,
+    due=_FLOAT,
+    cause=_TEXT,
+    started=_FLOAT,
+    ended=_OPTIONAL_FLOAT,
+    attempt=_INTEGER,
+    status=_TEXT,
+    run_id=_TEXT,
+    detail=_TEXT,
 )
 """The executions of jobs. `run_id`: the run that the execution started; empty before there is one.
 `detail`: details of the outcome, such as why it failed. `cause` and `attempt` are "schedule" and 1
 in every row that is written now."""
 
-Index("job_runs_of_job", job_runs.c.job_id, job_runs.c.id)
+_index(job_runs, "job_runs_of_job", "job_id", "id")
 
 labelling_tasks = _named(
     "labelling_tasks",
-    _required("created", Float),
-    _required("spec", Text),
+    created=_FLOAT,
+    spec=_TEXT,
 )
 """Labelling tasks."""
 
-labelling_items = Table(
+labelling_items = _table(
     "labelling_items",
-    metadata,
-    Column("task_id", Text, primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    _required("item", Text),
+    2,
+    task_id=_TEXT,
+    position=_INTEGER,
+    item=_TEXT,
 )
 """The items of labelling tasks."""
 
-labels = Table(
+labels = _table(
     "labels",
-    metadata,
-    Column("task_id", Text, primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("labeller", Text, primary_key=True),
-    _required("created", Float),
-    _required("label", Text),
+    3,
+    task_id=_TEXT,
+    position=_INTEGER,
+    labeller=_TEXT,
+    created=_FLOAT,
+    label=_TEXT,
 )
 """The labels of people, one for each item and person: the latest one."""
