@@ -20,6 +20,11 @@ class Tool:
     def __init__(self):
         self.annotations, self.assessments, self.runs, self.files = {}, {}, [], {}
         self.experiments, self.logged, self.keys, self.refusal = [], [], set(), None
+        self.unknown = ()
+
+    def refuse(self, text):
+        is_unknown = any(id in text for id in self.unknown)
+        return self.refusal or (is_unknown and (404, {"message": "It does not exist."}))
 
     def answer(self, method, path, body):
         if path == "/v1/span_annotations?sync=true":
@@ -63,7 +68,8 @@ def tool():
             raw = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
             tool.keys.add(self.headers.get("Authorization"))
             body = raw if self.command == "PUT" else json.loads(raw or "null")
-            status, answer = tool.refusal or (200, tool.answer(self.command, self.path, body))
+            refusal = tool.refuse(self.path + raw)
+            status, answer = refusal or (200, tool.answer(self.command, self.path, body))
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
@@ -134,6 +140,28 @@ def test_rows_with_span_ids_are_annotated_and_the_others_are_counted(tool, cli, 
     assert ended.code == 0
     assert "1 score sent to mlflow, 2 without the ids of a span" in ended.err + ended.out
     assert [each["span_id"] for each in tool.assessments["tr-ab"].values()] == [span]
+
+
+@pytest.mark.parametrize(("name", "place"), [("phoenix", "span"), ("mlflow", "trace")])
+def test_what_a_tool_does_not_know_is_named_and_all_else_gets_its_scores(
+    tool, cli, home, name, place
+):
+    ids = [f"n{number:03}" for number in range(210)]
+    tool.unknown = ["n000", "n101", "n104", "n209"]
+    nodes = [{"node": "n", "episode": id, "span_id": id, "seconds": 0.1} for id in ids]
+    (home / "nodes.jsonl").write_text("".join(f"{json.dumps(node)}\n" for node in nodes))
+    target = f"{name}:{tool.url}"
+    ended = cli("nodes", "evaluate", "nodes.jsonl", *CHECK, "--annotate", target)
+    first = ", ".join(f"{'tr-' * (name == 'mlflow')}{id}" for id in tool.unknown[:3])
+    refusal = f"{name} refuses the scores of 4 of 210 {place}s (first ids: {first}): {name}/"
+    assert (ended.code, f"\nscores are not sent: {refusal}" in ended.err) == (0, True)
+    assert "(404): It does not exist. Send them again with: textevolve runs annotate" in ended.err
+    known = {id for id, _, _ in tool.annotations} | {id[3:] for id in tool.assessments}
+    assert known == {*ids} - {*tool.unknown}
+    again = cli("runs", "annotate", "last", target)
+    assert (again.code, refusal in again.err) == (1, True)
+    tool.unknown = ()
+    assert cli("runs", "annotate", "last", target).err == f"210 scores sent to {name}\n"
 
 
 def test_a_refusal_keeps_the_run_and_says_how_to_send_again(tool, cli, monkeypatch):

@@ -179,7 +179,8 @@ def _annotate(store: Store, run: RunRecord, target: str, settings: Settings) -> 
     except TextEvolveError as error:
         again = f"textevolve runs annotate {run.id} {target}"
         again = "the same command" if is_elsewhere(run) else again
-        say(f"the scores are not sent: {error}. Send them again with: {again}")
+        cause = str(error).removesuffix(".")
+        say(f"scores are not sent: {cause}. Send them again with: {again}")
 
 
 def describe_open_jobs(store: Store, run: RunRecord) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import InputError
+from textevolve.errors import InputError, RejectedError
 from textevolve.llm.connections import JsonService
 from textevolve.llm.providers import Key, find_key, split_address
 from textevolve.remote.connection import part
@@ -40,15 +40,23 @@ SOURCE = "textevolve"
 # The name under which MLflow's runs and assessments have the id of our run.
 MARK = "textevolve.run"
 LABELS = ("failed", "passed")
-# Annotations of one request to Phoenix.
+# The spans of one request to Phoenix.
 AT_ONCE = 100
-# Traces whose assessments are sent to MLflow at a time.
+# The requests to Phoenix, and the traces of MLflow, at a time.
 IN_FLIGHT = 8
+# The refused ids that an error names.
+SHOWN = 3
 # MLflow's limit of a parameter's value.
 MOST_CHARACTERS = 6000
 # Characters that names of MLflow's metrics cannot have.
 NOT_A_NAME = re.compile(r"[^\w\-./: ]", re.ASCII)
 V2, V3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
+SPANS = "/v1/span_annotations?sync=true"
+# Requests that each tool answers, and no other service.
+PROBES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    PHOENIX: (SPANS, {"data": []}),
+    MLFLOW: (f"{V2}/experiments/search", {"max_results": 1}),
+}
 
 
 def open_tracker(target: str, settings: Settings, *, scores: bool = True) -> JsonService:
@@ -79,7 +87,8 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
     and of those left out because they have no ids of a span.
 
     Raises:
-        InputError: the run has no scores of spans. ModelError: not all could be sent.
+        InputError: the run has no scores of spans. RejectedError: some are refused, as those of
+            unknown spans are; all others are sent. ModelError: not all could be sent.
     """
     stored = read_stored(run)
     study = find_study(stored.kind)
@@ -90,16 +99,45 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
             f"run {run.id}: has no scores of spans or rows, so there is nothing to send"
         )
     async with aclosing(open_tracker(target, settings)) as service:
-        send = _send_to_mlflow if service.name == MLFLOW else _send_to_phoenix
-        sent = [a for a in annotations if a.span and (a.trace or service.name == PHOENIX)]
-        await send(service, run.id, sent)
-    line = f"{wording.count(len(sent), 'score')} sent to {service.name}"
-    missing = len(annotations) - len(sent)
+        is_mlflow = service.name == MLFLOW
+        send_to, size = (_send_to_mlflow, 1) if is_mlflow else (_send_to_phoenix, AT_ONCE)
+        groups: dict[str, list[Annotation]] = {}
+        for each in annotations:
+            if each.span and (each.trace or not is_mlflow):
+                place = f"tr-{each.trace.removeprefix('tr-')}" if is_mlflow else each.span
+                groups.setdefault(place, []).append(each)
+        places, refused = list(groups), dict[str, RejectedError]()
+
+        async def send(some: Sequence[str]) -> None:
+            """Send the scores of spans, or of a trace; halve what is refused."""
+            try:
+                await send_to(service, run.id, {place: groups[place] for place in some})
+            except RejectedError as error:
+                if len(some) == 1:
+                    refused[some[0]] = error
+                    return
+                await send(some[: len(some) // 2])
+                await send(some[len(some) // 2 :])
+
+        # Another service is found out here, so that a later 404 is about a span or a trace.
+        await service.post(*PROBES[service.name])
+        batches = [places[start : start + size] for start in range(0, len(places), size)]
+        await gather_bounded([partial(send, batch) for batch in batches], IN_FLIGHT)
+    if refused:
+        unknown = sorted(refused, key=places.index)
+        number = wording.count(len(places), "trace" if is_mlflow else "span")
+        raise RejectedError(
+            f"{service.name} refuses the scores of {len(unknown):,} of {number}"
+            f" (first ids: {', '.join(unknown[:SHOWN])}): {refused[unknown[0]]}"
+        )
+    sent = sum(map(len, groups.values()))
+    line = f"{wording.count(sent, 'score')} sent to {service.name}"
+    missing = len(annotations) - sent
     return f"{line}, {missing:,} without the ids of a span" if missing else line
 
 
 async def _send_to_phoenix(
-    service: JsonService, run_id: str, annotations: Sequence[Annotation]
+    service: JsonService, run_id: str, groups: Mapping[str, Sequence[Annotation]]
 ) -> None:
     data = [
         {
@@ -114,50 +152,41 @@ async def _send_to_phoenix(
             },
             "metadata": {MARK: run_id},
         }
+        for annotations in groups.values()
         for each in annotations
     ]
-    for start in range(0, len(data), AT_ONCE):
-        batch = {"data": data[start : start + AT_ONCE]}
-        await service.post("/v1/span_annotations?sync=true", batch)
+    await service.post(SPANS, {"data": data})
 
 
 async def _send_to_mlflow(
-    service: JsonService, run_id: str, annotations: Sequence[Annotation]
+    service: JsonService, run_id: str, groups: Mapping[str, Sequence[Annotation]]
 ) -> None:
-    """Send the assessments trace by trace; those that are there already are updated."""
-
-    async def send(trace: str, of_trace: Sequence[Annotation]) -> None:
-        path = f"{V3}/traces/{part(trace)}"
-        info = (await service.post(path, method="GET"))["trace"]["trace_info"]
-        known = {
-            (old["assessment_name"], old.get("span_id")): old["assessment_id"]
-            for old in info.get("assessments", ())
-            if MARK in old.get("metadata", ())
-        }
-        for each in of_trace:
-            assessment = {
-                "assessment_name": each.name,
-                "trace_id": trace,
-                "span_id": each.span,
-                "source": {
-                    "source_type": "LLM_JUDGE" if each.by_judge else "CODE",
-                    "source_id": SOURCE,
-                },
-                "feedback": {"value": each.result.score},
-                "rationale": each.result.feedback,
-                "metadata": {MARK: run_id, "label": LABELS[each.result.passed]},
-            }
-            body = {"assessment": assessment, "update_mask": "feedback,rationale,metadata"}
-            place = f"{path}/assessments"
-            if id := known.get((each.name, each.span)):
-                await service.post(f"{place}/{id}", body, method="PATCH")
-            else:
-                await service.post(place, body)
-
-    by_trace: dict[str, list[Annotation]] = {}
+    """Send the assessments of a trace; those that are there already are updated."""
+    ((trace, annotations),) = groups.items()
+    path = f"{V3}/traces/{part(trace)}"
+    info = (await service.post(path, method="GET"))["trace"]["trace_info"]
+    known = {
+        (old["assessment_name"], old.get("span_id")): old["assessment_id"]
+        for old in info.get("assessments", ())
+        if MARK in old.get("metadata", ())
+    }
     for each in annotations:
-        by_trace.setdefault(f"tr-{each.trace.removeprefix('tr-')}", []).append(each)
-    await gather_bounded([partial(send, *group) for group in by_trace.items()], IN_FLIGHT)
+        assessment = {
+            "assessment_name": each.name,
+            "trace_id": trace,
+            "span_id": each.span,
+            "source": {
+                "source_type": "LLM_JUDGE" if each.by_judge else "CODE",
+                "source_id": SOURCE,
+            },
+            "feedback": {"value": each.result.score},
+            "rationale": each.result.feedback,
+            "metadata": {MARK: run_id, "label": LABELS[each.result.passed]},
+        }
+        body = {"assessment": assessment, "update_mask": "feedback,rationale,metadata"}
+        id = known.get((each.name, each.span))
+        place, method = (f"/{id}", "PATCH") if id else ("", "POST")
+        await service.post(f"{path}/assessments{place}", body, method=method)
 
 
 async def write_run(store: Store, run: RunRecord, target: str, settings: Settings) -> str:
