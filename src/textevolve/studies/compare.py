@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -25,7 +26,7 @@ from textevolve.evaluation import Case, Failure, Result, Usage, empty_default
 from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import Request
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -49,6 +50,9 @@ from textevolve.studies.compare_cells import (
     Output,
     Planned,
     Scorers,
+    ask_model,
+    ask_steps,
+    call_target,
     fill_cells,
     input_column,
     read_cases,
@@ -65,10 +69,10 @@ from textevolve.studies.compare_spec import (
     variants_of,
     with_models,
 )
-from textevolve.studies.conversations import TurnFigures, TurnTally, turn_row, turn_tables, user_of
+from textevolve.studies.conversations import TurnFigures, TurnTally, turn_tables, user_of
 from textevolve.studies.judged_report import describe_images, trajectory_texts
 from textevolve.studies.study import Asks, Row, Study, json_decoder, write_json
-from textevolve.studies.targeted import column_text, describe_targets, write_request
+from textevolve.studies.targeted import column_text, describe_targets
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
 
@@ -343,11 +347,9 @@ def _entry(output: Output) -> Entry:
 
 
 def find_row(output: Output) -> Row:
-    missing = [grade.failure for grade in output.grades.values() if grade.failure]
-    skipped = next(
-        (grade_failure for grade_failure in missing if grade_failure.kind == "skipped"), None
-    )
-    failure, sample = skipped or output.failure, output.sample + 1
+    failures = (grade.failure for grade in output.grades.values() if grade.failure)
+    skipped = (failure for failure in failures if failure.kind == "skipped")
+    failure, sample = next(skipped, output.failure), output.sample + 1
     return Row(
         key=f"{output.row.replace('|', '||')}|{output.variant}" + f"|{sample}" * (sample > 1),
         position=output.position,
@@ -446,32 +448,31 @@ def plan_rows(
         InputError: no variant has the name of the baseline.
     """
     number = itertools.count(_count_cells(spec, first_row))
-    variants = [
-        candidate
-        if candidate.chain or candidate.target
-        else replace(candidate, model=candidate.model or default_model)
-        for candidate in variants_of(spec)
-    ]
+    variants = variants_of(spec)
     baseline = baseline_of(spec, variants)
     for case in cases:
         values = {name: column_text(value) for name, value in row_values(case).items()}
-        all_values = values if spec.label is None else {**values, spec.label: case.reference or ""}
-        shown_input = _show_input(spec, baseline, values)
         blank = Output(
             0,
             case.id,
             "",
-            input=shown_input,
+            input=_show_input(spec, baseline, values),
             reference=case.reference,
             context=case.context,
             images=case.images,
         )
-
-        def placed(sample: int, blank: Output = blank) -> Output:
-            return replace(blank, position=next(number), sample=sample)
-
+        if spec.label is not None:
+            values[spec.label] = case.reference or ""
         yield [
-            _plan(spec, case, all_values, variant, placed(sample), chains)
+            _plan(
+                spec,
+                case,
+                values,
+                variant,
+                replace(blank, position=next(number), variant=variant.name, sample=sample),
+                chains,
+                default_model,
+            )
             for sample in range(spec.samples)
             for variant in variants
             if sample == 0 or not variant.column
@@ -483,37 +484,31 @@ def _plan(
     case: Case,
     values: Mapping[str, str],
     variant: Variant,
-    empty: Output,
+    cell: Output,
     chains: Mapping[str, Chain],
+    default_model: str,
 ) -> Planned:
     if variant.chain:
-        cell = replace(empty, variant=variant.name)
-        return Planned(cell, chain=chains[variant.chain], values=values)
-    user = user_of(spec, values)
-    if (target := variant.target) is not None:
-        row, sample = row_values(case), empty.sample
-
-        def send(messages: Sequence[Message]) -> Request:
-            sent = turn_row(row, messages, all_columns=target.body is None) if messages else row
-            return write_request(target, sent, spec.target_version, sample)
-
-        cell = replace(empty, variant=variant.name)
-        return Planned(cell, send(()), send, target=target, values=values, user=user)
-    if variant.prompt is None:
+        return Planned(cell, partial(ask_steps, chains[variant.chain]), values)
+    if variant.column:
         text = case.candidates[spec.outputs.index(variant.column)]
         blank = Failure("failed", f"the column '{variant.column}' is empty in this row")
-        failure = None if text.strip() else blank
-        cell = replace(empty, variant=variant.name, text=text, failure=failure)
         if len(spec.outputs) > 1:  # nothing says whose calls of tools are recorded
             values = {name: value for name, value in values.items() if name not in RECORDED}
-        return Planned(cell, values=values)
-    prompt = variant.prompt
+        return Planned(
+            replace(cell, text=text, failure=None if text.strip() else blank), None, values
+        )
+    user, prompt = user_of(spec, values), variant.prompt
+    if variant.target is not None:
+        answer = partial(call_target, variant.target, row_values(case), spec.target_version)
+        return Planned(cell, answer, values, user)
+    assert prompt is not None
     messages = (
         prompt.fill_opening(values, spec.system)
         if user
         else prompt.fill(values, spec.system, case.images)
     )
-    cell = replace(empty, variant=variant.name, prompt=prompt.name, model=variant.model)
+    cell = replace(cell, prompt=prompt.name, model=variant.model or default_model)
     asks = (
         user
         or case.images
@@ -521,19 +516,15 @@ def _plan(
     )
     if not asks:
         failure = Failure("failed", f"the prompt {prompt.name} is empty in this row")
-        return Planned(replace(cell, failure=failure), values=values)
+        return Planned(replace(cell, failure=failure), None, values)
     request = Request(
         messages=messages,
         temperature=spec.temperature,
         max_tokens=spec.max_output_tokens,
         seed=spec.seed,
-        sample=empty.sample,
+        sample=cell.sample,
     )
-
-    def ask(later_messages: Sequence[Message]) -> Request:
-        return replace(request, messages=(*messages, *later_messages))
-
-    return Planned(cell, request, ask, values=values, user=user)
+    return Planned(cell, partial(ask_model, request), values, user)
 
 
 def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:
@@ -541,14 +532,9 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
     column = input_column(spec, values)
     if column:
         return values[column]
-    baseline_prompt = (
-        [baseline.prompt] if baseline is not None and baseline.prompt is not None else []
-    )
-    prompt = next(
-        (candidate for candidate in (*baseline_prompt, *spec.prompts) if not candidate.is_blank),
-        None,
-    )
-    parts, user = [prompt.show(values)] if prompt else [], user_of(spec, values)
+    prompts = (baseline.prompt if baseline else None, *spec.prompts)
+    shown = (prompt.show(values) for prompt in prompts if prompt and not prompt.is_blank)
+    parts, user = [*itertools.islice(shown, 1)], user_of(spec, values)
     if isinstance(user, SimulatedUser):
         parts += [f"The user: {user.persona}"] * bool(user.persona)
         parts.append(f"The user's goal: {user.goal}")
@@ -585,13 +571,17 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     for case, chain in itertools.product(case_list if chains else (), chains.values()):
         chain.take_inputs(row_values(case), others=True)  # errors come before the first call
     bench.listener(RecordsExpected(_count_cells(spec, len(case_list))))
-    together, per_row = bool(scorers.together), len(spec.prompts) * max(1, len(spec.models))
+    concurrency = bench.concurrency
+    if scorers.together:
+        concurrency //= max(1, len(spec.prompts) * max(1, len(spec.models)))
+
+    def group_of(planned: Planned) -> int:
+        return planned.empty.sample if scorers.together else planned.empty.position
+
     rows = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
+    groups = (list(cells) for row in rows for _, cells in itertools.groupby(row, group_of))
     results = stream(
-        (group for row in rows for group in _groups(row, together=together)),
-        lambda group: fill_cells(bench, scorers, group),
-        max(1, bench.concurrency // max(1, per_row)) if together else bench.concurrency,
-        ordered=False,
+        groups, partial(fill_cells, bench, scorers), max(1, concurrency), ordered=False
     )
     async with aclosing(results):
         async for outputs in results:
@@ -602,16 +592,6 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
 def _count_cells(spec: CompareSpec, cases: int) -> int:
     generated = sum(spec.samples for variant in variants_of(spec) if not variant.column)
     return cases * (generated + len(spec.outputs))
-
-
-def _groups(row: Sequence[Planned], *, together: bool) -> Iterator[list[Planned]]:
-    """Yield the cells that are filled together: a single cell, or all cells of one sample of a row
-    if its outputs are judged side by side (`together`)."""
-    if not together:
-        yield from ([planned] for planned in row)
-        return
-    for _, same in itertools.groupby(row, key=lambda planned: planned.empty.sample):
-        yield list(same)
 
 
 def encode(output: Output) -> bytes:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser, write_message
 from textevolve.engine.local import gather_bounded
@@ -32,7 +32,7 @@ from textevolve.evaluation import (
 from textevolve.evaluators import parse_evaluator
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
-from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.model import Message, Request
 from textevolve.llm.targets import Target
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import ask_judge
@@ -41,13 +41,12 @@ from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.rows import Placed, Renaming, read_rows
 from textevolve.rows.chats import (
-    ASSISTANT,
-    USER,
     Chat,
     ChatTurn,
     read_chat,
     read_texts,
     replies_of,
+    speaker_of,
     write_chat,
 )
 from textevolve.rows.columns import IMAGES, join_passages
@@ -62,8 +61,9 @@ from textevolve.studies.conversations import (
     check_conversations,
     join_grades,
     join_trajectories,
+    turn_row,
 )
-from textevolve.studies.targeted import TargetAnswer, ask_target, check_body, column_text
+from textevolve.studies.targeted import ask_target, check_body, column_text, write_request
 from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
@@ -125,21 +125,21 @@ class Planned:
     Attributes:
         empty: The cell with its row, variant and input, to which the output is added; a column of
             existing outputs has set it already.
-        request: The request to its model or `target`; None if the output exists already or a
-            `chain` is called.
-        at_turn: For conversations: makes the request from the messages so far.
-        values: The columns of its row, if known.
+        answer: Gives the cell its output: `ask_model`, `call_target` or `ask_steps`. None if the
+            output exists already.
+        values: The columns of its row.
         user: The simulated user of a conversation, or the user's messages; empty if there is no
             conversation.
     """
 
     empty: Output
-    request: Request | None = None
-    at_turn: Callable[[Sequence[Message]], Request] | None = None
-    chain: Chain | None = None
-    target: Target | None = None
-    values: Mapping[str, str] = empty_default(dict)
+    answer: Answering | None
+    values: Mapping[str, str]
     user: SimulatedUser | tuple[str, ...] = ()
+
+
+Answering: TypeAlias = Callable[[Workbench, Planned, Sequence[Message]], Awaitable[Output]]
+"""A function that fills a cell, or answers the messages of a conversation so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,25 +180,22 @@ async def fill_cells(
 
 
 async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> Output:
+    """Return the cell with its output, graded by the metrics and judges that see it alone."""
     cell = planned.empty
     name = f"case {cell.row}: {cell.variant}"
     with span("case", name, variant=cell.variant, sample=cell.sample, input=cell.input) as here:
-        output = await _fill_cell(bench, scorers, planned)
+        answers: Sequence[Output] = ()
+        if planned.user:
+            output, chat, answers = await _converse(bench, planned)
+        else:
+            output = await _answer(bench, planned)
+            chat = read_chat(output.text) if scorers.each_turn else None
+        if scorers.each_turn and output.failure is None:
+            output = await _grade_turns(scorers, planned, output, chat or (), answers)
+        if output.failure is None:
+            output = await _grade_output(scorers, planned, output, each_turn=False)
         here.note(output=output.text, failure=output.failure)
         return output
-
-
-async def _fill_cell(bench: Workbench, scorers: Scorers, planned: Planned) -> Output:
-    if planned.user:
-        output, chat, answers = await _converse(bench, planned)
-    else:
-        output, answers = await _make(bench, planned), ()
-        chat = read_chat(output.text) if scorers.each_turn else None
-    if scorers.each_turn and output.failure is None:
-        output = await _grade_turns(scorers, planned, output, chat or (), answers)
-    if output.failure is not None:
-        return output
-    return await _grade_output(scorers, planned, output, each_turn=False)
 
 
 async def _grade_output(
@@ -226,7 +223,7 @@ async def _grade_output(
 def _graded_row(planned: Planned, output: Output) -> Mapping[str, Any]:
     """Return the row that metrics see. Tool calls recorded in the row are left out unless the
     output is the row's own."""
-    is_recorded = planned.request is None and planned.chain is None
+    is_recorded = planned.answer is None
     row = {name: v for name, v in planned.values.items() if is_recorded or name not in RECORDED}
     return {**row, **(output.trajectory.as_row() if output.trajectory else {})}
 
@@ -235,7 +232,8 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
     """Hold the conversation of a user with a variant. Return the cell, the chat, and each answer. A
     failed turn ends the conversation."""
     user, judging, ending = planned.user, Usage(), ""
-    chat, messages, answers = list[ChatTurn](), list[Message](), list[Output]()
+    chat: Chat = ()
+    messages, answers = list[Message](), list[Output]()
     failure: Failure | None = None
     while failure is None:
         if isinstance(user, tuple):
@@ -243,25 +241,22 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         else:
             player, sample = UsageMeter(bench.model_of(user.model)), planned.empty.sample
             persists = bench.mode == "rehearsed"
-            move = await attempt(
-                write_message(user, player, tuple(chat), sample, persists=persists)
-            )
+            move = await attempt(write_message(user, player, chat, sample, persists=persists))
             judging += player.usage
             if isinstance(move, Failure):
                 failure = replace(move, reason=f"the simulated user: {move.reason}")
                 break
             text, ending = move
-        if not text or planned.at_turn is None:
+        if not text:
             break
-        chat.append(ChatTurn(USER, text))
         messages.append(Message("user", (text,), () if messages else planned.empty.images))
         with span("part", f"turn {len(answers) + 1}", input=text) as here:
-            answer = await _make(bench, replace(planned, request=planned.at_turn(messages)))
+            answer = await _answer(bench, planned, messages)
             here.note(output=answer.text, failure=answer.failure)
         answers.append(answer)
         if (failure := answer.failure) is None:
-            chat.append(ChatTurn(ASSISTANT, answer.text))
             messages.append(Message("assistant", (answer.text,)))
+        chat = tuple(ChatTurn(speaker_of(message.role), message.text) for message in messages)
     if failure is not None:
         failure = replace(failure, reason=f"turn {len(chat) // 2 + 1}: {failure.reason}")
     trajectory = join_trajectories([answer.trajectory for answer in answers])
@@ -269,7 +264,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
     pairs = zip(chat[::2], chat[1::2], strict=False)
     output = replace(
         planned.empty,
-        text=write_chat(tuple(chat)) if len(chat) > 1 else "",
+        text=write_chat(chat) if len(chat) > 1 else "",
         context=context or planned.empty.context,
         trajectory=trajectory,
         failure=failure,
@@ -280,7 +275,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         turns=tuple(ConversationTurn(question.text, reply.text) for question, reply in pairs),
         ending=ending,
     )
-    return output, tuple(chat), answers
+    return output, chat, answers
 
 
 async def _grade_turns(
@@ -316,67 +311,86 @@ async def _grade_turns(
     return replace(output, text=write_chat(chat), turns=tuple(turns), grades=grades, judging=used)
 
 
-async def _make(bench: Workbench, planned: Planned) -> Output:
-    empty, request = planned.empty, planned.request
-    if planned.chain is not None:
-        return await _ask_chain(bench, planned.chain, planned)
-    if request is None:
-        return empty
-    if planned.target is not None:
-        return await _call_target(bench, planned.target, request, empty)
-    model = UsageMeter(bench.model_of(empty.model))
+async def _answer(bench: Workbench, planned: Planned, messages: Sequence[Message] = ()) -> Output:
+    """Return the cell with its output, or with the failure to get one."""
+    return (
+        planned.empty if planned.answer is None else await planned.answer(bench, planned, messages)
+    )
 
-    async def ask() -> Response:
+
+async def _attempt(
+    bench: Workbench, cell: Output, answer: Callable[[], Awaitable[Output]]
+) -> Output:
+    async def answer_in_time() -> Output:
         bench.require_time()
-        response = await model(request)
+        return await answer()
+
+    output = await attempt(answer_in_time())
+    return replace(cell, failure=output) if isinstance(output, Failure) else output
+
+
+async def ask_model(
+    request: Request, bench: Workbench, planned: Planned, messages: Sequence[Message]
+) -> Output:
+    """Return the model's answer to a filled prompt and the messages after it."""
+    cell, model = planned.empty, UsageMeter(bench.model_of(planned.empty.model))
+
+    async def ask() -> Output:
+        response = await model(replace(request, messages=(*request.messages, *messages)))
         if not response.text.strip():
             raise AnswerError(
                 "the output is empty: the model answered without text; if it thinks first,"
                 " --max-output-tokens may be too low"
             )
-        return response
+        cut = response.finish_reason == "length"
+        return replace(cell, text=response.text, cut=cut, seconds=model.seconds)
 
-    response = await attempt(ask())
-    if isinstance(response, Failure):
-        return replace(empty, failure=response, usage=model.usage)
-    cut, spent = response.finish_reason == "length", model.usage
-    return replace(empty, text=response.text, cut=cut, usage=spent, seconds=model.seconds)
+    return replace(await _attempt(bench, cell, ask), usage=model.usage)
 
 
-async def _call_target(bench: Workbench, target: Target, request: Request, empty: Output) -> Output:
-    model = UsageMeter(bench.target_of(target))
+async def call_target(
+    target: Target,
+    row: Mapping[str, Any],
+    version: str,
+    bench: Workbench,
+    planned: Planned,
+    messages: Sequence[Message],
+) -> Output:
+    """Return the answer of the user's application to a row, or to the messages of a conversation.
+    `version`: the application's version, which its requests state."""
+    cell, model = planned.empty, UsageMeter(bench.target_of(target))
+    if messages:
+        row = turn_row(row, messages, all_columns=target.body is None)
+    request = write_request(target, row, version, cell.sample)
 
-    async def ask() -> TargetAnswer:
-        bench.require_time()
-        return await ask_target(model, target, request)
-
-    answer = await attempt(ask())
-    if isinstance(answer, Failure):
-        return replace(empty, failure=answer)
-    return replace(
-        empty,
-        text=answer.text,
-        context=answer.context or empty.context,
-        trajectory=answer.trajectory,
-        usage=answer.usage or Usage(),
-        seconds=model.seconds,
-    )
-
-
-async def _ask_chain(bench: Workbench, chain: Chain, planned: Planned) -> Output:
-    empty, spent = planned.empty, TraceRecorder(chain.name, "chain")
-
-    async def ask() -> Response:
-        bench.require_time()
-        outputs, trace = await ask_chain(
-            bench, chain, planned.values, empty.row, sample=empty.sample, spent=spent
+    async def ask() -> Output:
+        answer = await ask_target(model, target, request)
+        return replace(
+            cell,
+            text=answer.text,
+            context=answer.context or cell.context,
+            trajectory=answer.trajectory,
+            usage=answer.usage or Usage(),
+            seconds=model.seconds,
         )
-        return chain_response(chain, outputs, trace)
 
-    response = await attempt(ask())
-    if isinstance(response, Failure):
-        return replace(empty, failure=response, usage=spent.trace.usage)
-    return replace(empty, text=response.text, usage=response.usage, seconds=response.seconds)
+    return await _attempt(bench, cell, ask)
+
+
+async def ask_steps(
+    chain: Chain, bench: Workbench, planned: Planned, _messages: Sequence[Message]
+) -> Output:
+    """Return the output of a chain for a row."""
+    cell, spent = planned.empty, TraceRecorder(chain.name, "chain")
+
+    async def ask() -> Output:
+        outputs, trace = await ask_chain(
+            bench, chain, planned.values, cell.row, sample=cell.sample, spent=spent
+        )
+        response = chain_response(chain, outputs, trace)
+        return replace(cell, text=response.text, seconds=response.seconds)
+
+    return replace(await _attempt(bench, cell, ask), usage=spent.trace.usage)
 
 
 async def _judge(
@@ -402,24 +416,22 @@ async def _judge_together(name: str, judge: Evaluator, outputs: Sequence[Output]
     """Return the outputs; this judge's grade is added to each that exists. If only one exists, its
     grade is a failure, since there is nothing to compare it with."""
     present = [output for output in outputs if output.failure is None]
-    if not present:
-        return list(outputs)
-    if len(present) < 2:
-        alone = Grade(failure=Failure("failed", "this row has no other output to compare with"))
-        return [_with_grade(o, name, alone) if o is present[0] else o for o in outputs]
-    texts = tuple(output.text for output in present)
-    results, used = await _judge(judge, present[0], texts)
-    graded = {
-        output.variant: _with_grade(output, name, _grade(result))
-        for output, result in zip(present, results, strict=True)
-    }
-    paid = graded[present[0].variant]
-    graded[present[0].variant] = replace(paid, judging=paid.judging + used)
-    return [graded.get(output.variant, output) for output in outputs]
+    results, used = (_ALONE,), Usage()
+    if len(present) > 1:
+        texts = tuple(output.text for output in present)
+        results, used = await _judge(judge, present[0], texts)
+    grades = dict(zip((output.variant for output in present), map(_grade, results), strict=False))
+    judged: list[Output] = []
+    for output in outputs:
+        if grade := grades.get(output.variant):
+            graded = {**output.grades, name: grade}
+            output = replace(output, grades=graded, judging=output.judging + used)
+            used = Usage()  # it counts with the first output
+        judged.append(output)
+    return judged
 
 
-def _with_grade(output: Output, name: str, grade: Grade) -> Output:
-    return replace(output, grades={**output.grades, name: grade})
+_ALONE = Failure("failed", "this row has no other output to compare with")
 
 
 def _grade(outcome: EvaluationResult | Failure) -> Grade:

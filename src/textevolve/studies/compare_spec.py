@@ -334,14 +334,17 @@ class CompareSpec(MappedSpec):
                 "nothing to compare: name a prompt template with --prompt, an application with"
                 " --target, or a column of outputs with --outputs"
             )
-        for noun in ("metric", "judge"):
-            scorers = getattr(self, noun)
-            if len(set(scorers)) < len(scorers):
-                raise InputError(f"the same {noun} is named twice; name each once")
-        names = [prompt.name for prompt in self.prompts]
-        for values, noun in ((names, "prompts"), (self.models, "models")):
-            if len(set(values)) < len(values):
-                raise InputError(f"two {noun} have the same name; give each a different name")
+        for names, fault in (
+            (self.metric, "the same metric is named twice; name each once"),
+            (self.judge, "the same judge is named twice; name each once"),
+            (
+                [prompt.name for prompt in self.prompts],
+                "two prompts have the same name; give each a different name",
+            ),
+            (self.models, "two models have the same name; give each a different name"),
+        ):
+            if len(set(names)) < len(names):
+                raise InputError(fault)
         baseline_of(self, variants_of(self))
         _check_scorers(self)
         return self
