@@ -32,7 +32,7 @@ from textevolve.server.pages.drawing import answer_error
 from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
 from textevolve.server.studies.feed import Feed
-from textevolve.server.studies.runner import Accounts, open_runner
+from textevolve.server.studies.runner import Runner, keep_running
 from textevolve.settings import Settings, store_location
 from textevolve.store import Store, open_store
 from textevolve.store import keys as stored_keys
@@ -134,10 +134,8 @@ async def open_state(
             update={"model": serving.bench.default_model or settings.model}
         )
         identities = Identities(resources, key)
-        accounts = Accounts(limits, identities)
-        runner = await stack.enter_async_context(
-            open_runner(store, study_settings, options, accounts)
-        )
+        runner = Runner(store, study_settings, options, limits, identities)
+        await stack.enter_async_context(keep_running(runner))
         state = ServerState(
             options=options,
             settings=settings,

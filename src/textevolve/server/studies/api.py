@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -26,7 +25,14 @@ from textevolve.remote.wire import (
     RunPart,
 )
 from textevolve.server.errors import ApiError, bad_request, example_body, respond
-from textevolve.server.identity import THIS_MACHINE, Caller, MayRead, MayRun, check_namespace
+from textevolve.server.identity import (
+    THIS_MACHINE,
+    Caller,
+    MayRead,
+    MayRun,
+    caller_of,
+    check_namespace,
+)
 from textevolve.server.options import is_here
 from textevolve.server.state import ServerState, server_of
 from textevolve.server.studies.reading import (
@@ -41,45 +47,27 @@ from textevolve.server.studies.reading import (
     run_detail,
     write_report,
 )
-from textevolve.settings import Settings
 from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
 from textevolve.studies import driver
 from textevolve.studies.driver import Launch
 from textevolve.studies.kinds import find_study, kinds
-from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.studies.study_file import read_study, schema_of
 
 RUN = "run"
 """The field of a request with the options of running the study."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubmittedStudy:
-    """A study that a client submitted.
-
-    Attributes:
-        study: The code of this kind of study.
-        spec: The specification of the study.
-        part: The client's options for running it.
-        served: The row to store for the run, still without the run's id.
-        settings: The settings of the run.
-    """
-
-    study: AnyStudy
-    spec: StudySpec
-    part: RunPart
-    served: ServedRun
-    settings: Settings
-
-
-async def read_submitted(
+async def begin(
     server: ServerState, caller: Caller, body: Mapping[str, Any]
-) -> SubmittedStudy:
-    """Read a submitted study, and store its files.
+) -> tuple[RunRecord, int]:
+    """Read a submitted study, store its files and the study as a run, and start it. Return the run
+    with the status of the answer: 201 if the run is new, 202 if it existed and is running or now
+    resumed, 200 if it is finished.
 
     Raises:
-        InputError: a field is invalid.
+        InputError: a field, a judge or a file is invalid.
+        SettingsError: a model is not available.
         ApiError: the caller may not see a namespace.
     """
     part = read_part(body.get(RUN, {}))
@@ -88,11 +76,30 @@ async def read_submitted(
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)
-    settings = server.runner.settings_of(served)
+    settings, store = server.runner.settings_of(served), server.store
     with server.runner.confine(served):
         fields = {name: value for name, value in body.items() if name != RUN}
         study, spec = await asyncio.to_thread(read_study, fields)
-    return SubmittedStudy(study, spec, part, served, settings)
+        stored = await driver.specify(study, spec, settings, {})
+        if namespace != server.settings.namespace:  # there it is another run
+            described = {**stored.described, "namespace": namespace}
+            stored = stored.model_copy(update={"described": described})
+        cases = (
+            driver.read_cases(study, spec, settings)
+            if part.cases is None
+            else map(_read_case, part.cases)
+        )
+        start = Launch(name=part.name, source="HTTP")
+        run = await asyncio.to_thread(driver.register_run, store, study, stored, cases, start)
+    run_row = replace(served, run_id=run.id)
+    if run.status == "finished":  # one that the command line has finished is the client's now, too
+        if await asyncio.to_thread(store.get_served, run.id) is None:
+            await asyncio.to_thread(store.serve_run, run_row)
+        return run, 200
+    if not await server.runner.is_busy(run.id):
+        await asyncio.to_thread(store.serve_run, run_row)
+        server.runner.submit(run.id)
+    return run, 201 if run.created >= served.created else 202
 
 
 def _standing(server: ServerState, caller: Caller) -> dict[str, Any]:
@@ -135,45 +142,6 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
     return seen[0]
 
 
-async def begin(server: ServerState, submission: SubmittedStudy) -> tuple[RunRecord, int]:
-    """Store a study as a run and start it. Return the run with the status of the answer: 201 if the
-    run is new, 202 if it existed and is running or now resumed, 200 if it is finished.
-
-    Raises:
-        InputError: a judge or a file is invalid. SettingsError: a model is not available.
-    """
-    began = time.time()
-    with server.runner.confine(submission.served):
-        stored = await driver.specify(submission.study, submission.spec, submission.settings, {})
-        if submission.served.namespace != server.settings.namespace:  # there it is another run
-            described = {**stored.described, "namespace": submission.served.namespace}
-            stored = stored.model_copy(update={"described": described})
-        cases, launch = (
-            _read_cases(server, submission),
-            Launch(name=submission.part.name, source="HTTP"),
-        )
-        register = partial(
-            driver.register_run, server.store, submission.study, stored, cases, launch
-        )
-        run = await asyncio.to_thread(register)
-    served, store = replace(submission.served, run_id=run.id), server.store
-    if run.status == "finished":  # one that the command line has finished is the client's now, too
-        if await asyncio.to_thread(store.get_served, run.id) is None:
-            await asyncio.to_thread(store.serve_run, served)
-        return run, 200
-    if not await server.runner.is_busy(run.id):
-        await asyncio.to_thread(store.serve_run, served)
-        server.runner.submit(run.id)
-    return run, 201 if run.created >= began else 202
-
-
-def _read_cases(server: ServerState, submission: SubmittedStudy) -> Iterable[Case]:
-    """Return the cases in the request, or the ones that the specification names."""
-    if submission.part.cases is not None:
-        return map(_read_case, submission.part.cases)
-    return driver.read_cases(submission.study, submission.spec, submission.settings)
-
-
 def _read_case(sent: CasePart) -> Case:
     """Read a case of the request.
 
@@ -184,16 +152,6 @@ def _read_case(sent: CasePart) -> Case:
     if case.images or case.candidate_images:
         check_images(case)
     return case
-
-
-async def resume(server: ServerState, caller: Caller, served: ServedRun, part: ResumePart) -> None:
-    """Resume a run for the caller, with the caller's rights and, if the request has any, new
-    limits."""
-    changed = part.model_dump(mode="json", exclude_none=True) | _standing(server, caller)
-    launch = {**served.launch, **changed}
-    again = replace(served, key_id=caller.key, wanted="running", launch=launch, reason="")
-    await asyncio.to_thread(server.store.serve_run, again)
-    server.runner.submit(served.run_id)
 
 
 router = APIRouter(prefix="/v1", tags=["studies"])
@@ -215,16 +173,12 @@ StudyBody: TypeAlias = Annotated[dict[str, Any], example_body(EXAMPLE)]
 Changes: TypeAlias = Annotated[ResumePart, example_body({"limits": {"calls": 10000}})]
 
 
-def _find_run(request: Request, caller: MayRead, run_id: str) -> VisibleRun:
-    return find_study_run(server_of(request).store, caller, run_id)
-
-
-def _find_run_to_change(request: Request, caller: MayRun, run_id: str) -> VisibleRun:
-    return find_study_run(server_of(request).store, caller, run_id)
+def _find_run(request: Request, run_id: str) -> VisibleRun:
+    return find_study_run(server_of(request).store, caller_of(request), run_id)
 
 
 SeenRun: TypeAlias = Annotated[VisibleRun, Depends(_find_run)]
-OwnRun: TypeAlias = Annotated[VisibleRun, Depends(_find_run_to_change)]
+"""The run in a path. The paths check first what the caller may do."""
 
 
 def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> Response:
@@ -238,7 +192,7 @@ def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> 
 async def begin_study(request: Request, caller: MayRun, body: StudyBody) -> Response:
     """Start a study, or return its existing run."""
     server = server_of(request)
-    run, status = await begin(server, await read_submitted(server, caller, body))
+    run, status = await begin(server, caller, body)
     return await asyncio.to_thread(_describe, server, caller, run.id, status)
 
 
@@ -255,7 +209,7 @@ def list_studies(
 
 
 @router.get("/studies/{run_id}", response_model=RunDetail)
-def get_study(request: Request, seen: SeenRun) -> Response:
+def get_study(request: Request, _caller: MayRead, seen: SeenRun) -> Response:
     """Return one run, with its usage."""
     return respond(run_detail(server_of(request), seen).model_dump(mode="json"))
 
@@ -263,6 +217,7 @@ def get_study(request: Request, seen: SeenRun) -> Response:
 @router.get("/studies/{run_id}/records", response_model=RecordPage)
 def list_records(
     request: Request,
+    _caller: MayRead,
     seen: SeenRun,
     status: Annotated[list[str], Query(max_length=3)] = [],  # noqa: B006  FastAPI reads it
     cursor: str = "",
@@ -274,7 +229,9 @@ def list_records(
 
 
 @router.get("/studies/{run_id}/report", response_class=Response)
-def get_report(request: Request, seen: SeenRun, format: ReportFormat = "json") -> Response:
+def get_report(
+    request: Request, _caller: MayRead, seen: SeenRun, format: ReportFormat = "json"
+) -> Response:
     """Return the report of a run so far, in one of several formats."""
     file = write_report(server_of(request), seen, format)
     # The style of an HTML report stands within it, which pages of the server may not have.
@@ -307,7 +264,7 @@ async def _watch(
 
 
 @router.post("/studies/{run_id}/cancel", response_model=RunDetail, status_code=202)
-async def cancel_study(request: Request, caller: MayRun, seen: OwnRun) -> Response:
+async def cancel_study(request: Request, caller: MayRun, seen: SeenRun) -> Response:
     """Cancel a run; its answers stay stored."""
     server, run_id = server_of(request), seen.run.id
     if not server.runner.works_on(run_id):
@@ -325,9 +282,9 @@ async def cancel_study(request: Request, caller: MayRun, seen: OwnRun) -> Respon
 
 @router.post("/studies/{run_id}/resume", response_model=RunDetail, status_code=202)
 async def resume_study(
-    request: Request, caller: MayRun, seen: OwnRun, changes: Changes = AS_IT_WAS
+    request: Request, caller: MayRun, seen: SeenRun, changes: Changes = AS_IT_WAS
 ) -> Response:
-    """Resume a run that was interrupted or cancelled, or has failed."""
+    """Resume a run that was interrupted or cancelled, or has failed, with the caller's rights."""
     server, run_id = server_of(request), seen.run.id
     if seen.served is None:
         raise ApiError(
@@ -337,12 +294,16 @@ async def resume_study(
         )
     status = 200 if seen.run.status == "finished" else 202
     if status == 202 and not await server.runner.is_busy(run_id):
-        await resume(server, caller, seen.served, changes)
+        changed = changes.model_dump(mode="json", exclude_none=True) | _standing(server, caller)
+        launch = {**seen.served.launch, **changed}
+        again = replace(seen.served, key_id=caller.key, wanted="running", launch=launch, reason="")
+        await asyncio.to_thread(server.store.serve_run, again)
+        server.runner.submit(run_id)
     return await asyncio.to_thread(_describe, server, caller, run_id, status)
 
 
 @router.delete("/studies/{run_id}", status_code=204)
-async def delete_study(request: Request, seen: OwnRun) -> Response:
+async def delete_study(request: Request, _caller: MayRun, seen: SeenRun) -> Response:
     """Delete a run, with its uploaded files and the answers that no other run uses."""
     server, run_id = server_of(request), seen.run.id
     if seen.run.status == "running" or await server.runner.is_busy(run_id):

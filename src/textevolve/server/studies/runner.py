@@ -37,19 +37,14 @@ from textevolve.wiring import Limits
 
 def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, store: Store) -> Reach:
     """Return the files, models, code, addresses and namespaces that a run may use."""
-    sent = served.launch.get("files")
-    seen = served.launch.get("namespaces")
-
-    def sees(namespace: str) -> bool:
-        return seen is None or namespace in seen
-
+    sent, seen = served.launch.get("files"), served.launch.get("namespaces")
     return Reach(
         folder=files_folder(store.location) / sent if sent else None,
         own=lambda name: name == settings.profile,
         models=allowed_models(options, settings, trusted=bool(served.launch.get("trusted"))),
         code=lambda name: name in options.allow_code,
         addresses=lambda address: _matches(address, options.allow_address),
-        namespaces=sees,
+        namespaces=lambda name: seen is None or name in seen,
     )
 
 
@@ -83,46 +78,6 @@ continue."""
 GONE = "the key that started the run is no longer valid; resume the run with another key"
 
 
-@dataclass(frozen=True)
-class Accounts:
-    """The quotas of keys and namespaces, as studies use them. `limits`: the remaining quotas, which
-    are charged for new calls; `identities`: finds the caller whose key started a run."""
-
-    limits: UsageLimits
-    identities: Identities
-
-    def limit(self, served: ServedRun, launch: Launch) -> Launch:
-        """Return the launch options of a run with the limits of its key and its namespace: new
-        calls are charged to both, and a call waits or is refused when their quota is spent."""
-        caller = THIS_MACHINE
-
-        def hear(event: Event) -> None:
-            if isinstance(event, CallFinished) and not event.replayed:
-                self.limits.note_tokens(caller, event.usage.tokens, served.namespace)
-
-        async def halt() -> str:
-            """Wait until the key's tokens per minute allow a call. Return a reason if no call will
-            be possible, such as a spent daily budget; otherwise an empty text."""
-            nonlocal caller
-            while True:
-                try:
-                    holder = await self.identities.find_by_id(served.key_id)
-                    if holder is None:
-                        return GONE
-                    caller = holder
-                    await self.limits.check_tokens(caller, served.namespace)
-                except StoreError:  # keys cannot be looked up meanwhile: the run goes on
-                    return ""
-                except ApiError as error:
-                    if error.code != "rate_limit_exceeded":
-                        return error.message
-                    await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT))
-                else:
-                    return ""
-
-        return replace(launch, listener=hear, halt=halt)
-
-
 DRAIN_SECONDS = 30.0
 """The most seconds that the server waits for calls in flight when it ends."""
 LOOK_SECONDS = 1.0
@@ -139,14 +94,16 @@ class Runner:
 
     Attributes:
         store: The storage of the runs.
-        accounts: The quotas of keys and namespaces for the studies.
+        limits: The remaining quotas of keys and namespaces, which are charged for new calls.
+        identities: Finds the caller whose key started a run.
         ending: Whether the server is stopping, so no more calls are started.
     """
 
     store: Store
     settings: Settings
     options: ServerOptions
-    accounts: Accounts
+    limits: UsageLimits
+    identities: Identities
     ending: bool = False
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
     _begun: set[str] = field(default_factory=set[str])
@@ -302,10 +259,9 @@ class Runner:
     def confine(self, served: ServedRun | None) -> AbstractContextManager[None]:
         """Limit the block to the files, models and namespaces that a client's run may use; a run
         that was made without a server is not limited."""
-        return confine(None if served is None else self.reach_of(served))
-
-    def reach_of(self, served: ServedRun) -> Reach:
-        return reach_of(served, self.options, self.settings, self.store)
+        if served is None:
+            return confine(None)
+        return confine(reach_of(served, self.options, self.settings, self.store))
 
     def settings_of(self, served: ServedRun) -> Settings:
         """Return the settings for a run. Names without a namespace belong to the run's namespace;
@@ -319,21 +275,46 @@ class Runner:
         return self.settings.model_copy(update=changed)
 
     def _launch(self, served: ServedRun) -> Launch:
+        """Return the launch options of a run. New calls are charged to its key and its namespace,
+        and a call waits or is refused when their quota is spent."""
         limits = WireLimits(**served.launch.get("limits", {}))
         totals = self.store.run_totals(served.run_id)
+        caller = THIS_MACHINE
+
+        def hear(event: Event) -> None:
+            if isinstance(event, CallFinished) and not event.replayed:
+                self.limits.note_tokens(caller, event.usage.tokens, served.namespace)
+
+        async def halt() -> str:
+            """Wait until the key's tokens per minute allow a call. Return a reason if no call will
+            be possible, such as a spent daily budget; otherwise an empty text."""
+            nonlocal caller
+            while not self.ending:
+                try:
+                    holder = await self.identities.find_by_id(served.key_id)
+                    if holder is None:
+                        return GONE
+                    caller = holder
+                    await self.limits.check_tokens(caller, served.namespace)
+                except StoreError:  # keys cannot be looked up meanwhile: the run goes on
+                    return ""
+                except ApiError as error:
+                    if error.code != "rate_limit_exceeded":
+                        return error.message
+                    await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT))
+                else:
+                    return ""
+            return ENDING
+
         spent = replace(totals.spent, calls=totals.spent.calls + totals.failed)
-        launch = Launch(
+        return Launch(
             name=served.launch.get("name", ""),
             source="HTTP",
             limits=Limits(limits.cost, limits.tokens, limits.calls, spent),
             time_limit=served.launch.get("time_limit"),
+            listener=hear,
+            halt=halt,
         )
-        limited = self.accounts.limit(served, launch)
-
-        async def halt() -> str:
-            return await limited.halt() if not self.ending else ENDING
-
-        return replace(limited, halt=halt)
 
     def _note_limit(self, run_id: str) -> None:
         skipped = self.store.read_records(run_id, RecordFilter(statuses=("skipped",)), limit=1)
@@ -342,24 +323,18 @@ class Runner:
 
 
 @asynccontextmanager
-async def open_runner(
-    store: Store,
-    settings: Settings,
-    options: ServerOptions,
-    accounts: Accounts,
-) -> AsyncGenerator[Runner]:
-    """Open a runner that resumes unfinished runs, unless the server only shows pages; at its end it
-    releases all runs cleanly."""
-    runner = Runner(store, settings, options, accounts)
-    if not options.serves:
-        yield runner
+async def keep_running(runner: Runner) -> AsyncGenerator[None]:
+    """Resume unfinished runs, unless the server only shows pages; at the end release all runs
+    cleanly."""
+    if not runner.options.serves:
+        yield
         return
     await asyncio.to_thread(runner.uploads.sweep)
-    for served in await asyncio.to_thread(store.unfinished_served):
+    for served in await asyncio.to_thread(runner.store.unfinished_served):
         runner.submit(served.run_id)
     looking = asyncio.create_task(runner.look())
     try:
-        yield runner
+        yield
     finally:
         looking.cancel()
         await runner.drain()
