@@ -9,7 +9,7 @@ import flat_verbs
 from textevolve import InputError
 from textevolve.debate.profile import load_profile, parse_profile
 from textevolve.errors import AnswerError
-from textevolve.loops.profile_writing import Draft, render_profile
+from textevolve.studies.profile import Draft, render_profile
 
 PERSONAS = (
     "You look for wrong doses and wrong names of drugs, and check every number first of all.",

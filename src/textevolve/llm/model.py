@@ -89,6 +89,18 @@ class Request:
     tool_choice: str | None = None
 
 
+def text_request(
+    text: str, max_tokens: int, seed: int | None, temperature: float | None = 0.0
+) -> Request:
+    """Return a request with one message of the user."""
+    return Request(
+        messages=(Message("user", (text,)),),
+        temperature=temperature,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
     """A token of an answer with its natural log-probability. `top`: the most probable tokens at its

@@ -1,8 +1,6 @@
 """Loops that improve texts by a judge's scores: generate, judge, revise, keep the best.
 
 `optimization.py` improves one answer, `innovation.py` its input, and `calibration/` a prompt
-template over many inputs. `guidance.py` puts a debate's reasoning into the prompt for an answer,
-and `profile_writing.py` has a model write a debate's profile. `rules.py` judges without a model. A
-loop takes any `Evaluator` without knowing how it judges; this package imports no debate, store or
-display.
+template over many inputs. `rules.py` judges without a model. A loop takes any `Evaluator` without
+knowing how it judges; this package imports no debate, store or display.
 """

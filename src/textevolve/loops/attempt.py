@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
@@ -29,8 +29,10 @@ from textevolve.evaluation import (
     check_results,
     failure_of,
 )
+from textevolve.events import Listener, StepStarted
 from textevolve.llm.choice_logprobs import probability
 from textevolve.llm.model import text_hash
+from textevolve.spans import Span, step_span
 from textevolve.user_code import UserCodeError, call_function, is_async
 
 StopReason = Literal[
@@ -90,6 +92,18 @@ async def within_time(seconds: float | None) -> AsyncGenerator[None]:
         if not limit.expired():
             raise
         raise BudgetError(TIME_IS_UP) from None
+
+
+def open_step(
+    listener: Listener,
+    phase: Literal["generate", "evaluate"],
+    step: str,
+    case: str = "",
+    **details: object,
+) -> AbstractContextManager[Span]:
+    """Report to the listener that a step of a loop begins, and open its span."""
+    listener(StepStarted(case, step, details))
+    return step_span(phase, step, **details)
 
 
 class Generator(Protocol):

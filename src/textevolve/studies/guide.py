@@ -1,36 +1,36 @@
-"""The guide study: a model answers a question with a debate as its chain of thought, and once
-without.
-
-`textevolve.loops.guidance` defines the order of the calls; this module opens the debate.
+"""The guide study (guided reasoning): a model answers a question with a debate about possible
+answers as the chain of thought in its prompt, and once without, so that both can be compared.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 from pydantic_core import from_json, to_json
 
 from textevolve.debate.profile import Profile, load_profile, override
+from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult, Turn, read_result, write_result
-from textevolve.errors import AnswerError, BudgetError
-from textevolve.evaluation import Case, Result, Usage, check_case
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import AnswerError, BudgetError, CallError
+from textevolve.evaluation import Case, Failure, Result, Usage, check_case
 from textevolve.evaluators import describe_limit
-from textevolve.loops.attempt import prompts_version
-from textevolve.loops.guidance import (
-    Answer,
-    GuidanceContext,
-    GuidancePlan,
-    Guided,
-    answer_guided,
-)
+from textevolve.events import StepFinished
+from textevolve.llm.fence import draw_nonce, fenced
+from textevolve.llm.model import Request, text_request
+from textevolve.llm.reasoning import describe_missing_text
+from textevolve.llm.template import load_template
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.loops.attempt import open_step, prompts_version, within_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts
 from textevolve.spans import loop_span
-from textevolve.spec import option
+from textevolve.spec import Frozen, option
 from textevolve.studies.evaluate_spec import AgentNames
 from textevolve.studies.study import (
     Asks,
@@ -44,6 +44,34 @@ from textevolve.studies.study import (
     write_json,
 )
 from textevolve.wiring import Workbench
+
+Ending = Literal["done", "budget", "failed"]
+"""How a guidance ended: completely, because of a limit, or because a step failed."""
+
+
+class GuidancePlan(Frozen):
+    """The options of answering a question with a debate."""
+
+    proposals: int = option(
+        3,
+        "The number of answers that are sampled for the debate if none are given.",
+        group="Debate",
+        ge=1,
+    )
+    proposal_temperature: float = option(
+        0.8,
+        "The temperature at which the answers for the debate are sampled.",
+        group="Advanced",
+        ge=0,
+        le=2,
+    )
+    temperature: float = option(
+        0.0, "The temperature of the two final answers.", group="Advanced", ge=0, le=2
+    )
+    max_answer_tokens: int = option(800, "The most tokens of an answer.", group="Advanced", ge=1)
+    seed: int = option(
+        0, "The seed of the answers; another seed gives other answers.", group="Advanced"
+    )
 
 
 class GuideSpec(GuidancePlan, StudySpec):
@@ -100,6 +128,32 @@ def read_profile(spec: GuideSpec, otherwise: str = "general") -> Profile:
     return override(load_profile(spec.profile or otherwise), {**agents, **spec.debate})
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A final answer, or the reason why there is none."""
+
+    text: str | None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guided:
+    """The result of a guidance. `candidates`: the discussed answers. `transcript`: the discussion.
+    `plain`: the answer without the discussion, `guided`: the one with it; None if it was not
+    reached. `reason`: why it did not end as `done`. `usage`: of the model, without the
+    discussion."""
+
+    question: str
+    candidates: tuple[str, ...]
+    transcript: str = ""
+    plain: Answer | None = None
+    guided: Answer | None = None
+    status: Ending = "done"
+    reason: str = ""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True)
 class GuidedAnswer(Result):
     """The answers of a model with and without a debate (`made`), and the result of the debate; None
@@ -145,30 +199,145 @@ async def run(
     spec: GuideSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[GuidedAnswer]:
     (case,) = cases
-    debates: list[DebateResult] = []
     debate = bench.debate_of(read_profile(spec, bench.settings.profile), spec.recall)
+    made = Guided(case.input, case.candidates)
+    work = _Guidance(spec, bench, UsageMeter(bench.model), debate, made)
+    with loop_span("guide", input=case.input) as here:
+        await work.run()
+        here.note(status=work.made.status, reason=work.made.reason)
+    yield GuidedAnswer(work.made, work.debated)
 
-    async def discuss(candidates: tuple[str, ...]) -> str:
-        result = await debate(Case(case.input, candidates, "debate"))
-        debates.append(result)
+
+@dataclass
+class _Guidance:
+    """The state of a guidance. `model`: answers the question. `debated`: the result of the debate,
+    once it was held."""
+
+    spec: GuideSpec
+    bench: Workbench
+    model: UsageMeter
+    debate: Debate
+    made: Guided
+    debated: DebateResult | None = None
+
+    def _set(self, **changes: Any) -> None:
+        self.made = replace(self.made, **changes)
+
+    async def run(self) -> None:
+        """Answer the question twice, with and without a debate. A failed step or a limit ends the
+        work, and is recorded.
+
+        Raises:
+            FatalModelError: no call can succeed.
+        """
+        started = time.monotonic()
+        try:
+            async with within_time(self.bench.seconds_left):
+                await self._work_through()
+        except AnswerError as error:
+            self._set(status="failed", reason=str(error))
+        except BudgetError as error:
+            self._set(status="budget", reason=str(error))
+        self._set(usage=self.model.usage, seconds=time.monotonic() - started)
+
+    async def _work_through(self) -> None:
+        """Draw the candidates if there are none, answer without a debate, hold the debate, and
+        answer with it.
+
+        Raises:
+            AnswerError: a step gave no usable text. BudgetError: a limit was reached.
+        """
+        hear, question, number = self.bench.listener, self.made.question, self.spec.proposals
+        if not self.made.candidates:
+            try:
+                with open_step(hear, "generate", "candidates", number=number):
+                    self._set(candidates=await self._propose())
+            except CallError as error:
+                raise AnswerError(f"the model gave no candidate answer: {error}") from error
+        candidates = self.made.candidates
+        hear(StepFinished("", "candidates", candidates))
+        answers = {"plain": await self._answer("plain", question)}
+        try:
+            with open_step(hear, "evaluate", "debate", candidates=len(candidates)):
+                transcript = await self._discuss(candidates)
+        except CallError as error:
+            raise AnswerError(f"the debate gave nothing to reason with: {error}") from error
+        nonce = draw_nonce((question, transcript), self.spec.seed)
+        prompt = load_template("textevolve.loops", "guide").render(
+            question=question, transcript=fenced("discussion", transcript, nonce)
+        )
+        self._set(transcript=transcript)
+        answers["guided"] = await self._answer("guided", prompt)
+        for name, answer in answers.items():
+            if answer.failure is not None:
+                raise AnswerError(
+                    f"the model did not give the {name} answer: {answer.failure.reason}"
+                )
+
+    async def _propose(self) -> tuple[str, ...]:
+        """Draw candidate answers from the model, each with its own seed; duplicates are dropped.
+
+        Raises:
+            CallError: no call gave a usable text. BudgetError: a limit was reached before all were
+                drawn.
+        """
+        spec = self.spec
+
+        async def draw(number: int) -> str | CallError | BudgetError:
+            request = text_request(
+                self.made.question,
+                spec.max_answer_tokens,
+                spec.seed + 1 + number,
+                spec.proposal_temperature,
+            )
+            try:
+                return (await self.model(request)).text.strip()
+            except (CallError, BudgetError) as error:
+                return error  # raised when the others are done, else they would be lost
+
+        work = [lambda n=n: draw(n) for n in range(spec.proposals)]
+        drawn = await gather_bounded(work, self.bench.concurrency)
+        errors = [draft for draft in drawn if isinstance(draft, Exception)]
+        if limits := [error for error in errors if isinstance(error, BudgetError)]:
+            raise limits[0]
+        texts = [draft for draft in drawn if isinstance(draft, str) and draft and "\0" not in draft]
+        if not texts:
+            no_text = AnswerError(f"{self.model.name}: all sampled answers were empty")
+            raise errors[0] if errors else no_text
+        return tuple(dict.fromkeys(texts))
+
+    async def _answer(self, name: Literal["plain", "guided"], prompt: str) -> Answer:
+        """Ask for an answer, and record it by its name."""
+        spec, hear = self.spec, self.bench.listener
+        with open_step(hear, "generate", "answers", of=name) as here:
+            answer = await self._ask(
+                text_request(prompt, spec.max_answer_tokens, spec.seed, spec.temperature)
+            )
+            here.note(output=answer.text, failure=answer.failure)
+        self._set(**{name: answer})
+        hear(StepFinished("", name, answer))
+        return answer
+
+    async def _ask(self, request: Request) -> Answer:
+        try:
+            response = await self.model(request)
+        except CallError as error:
+            return Answer(None, Failure("failed", str(error)))
+        if text := response.text.strip():
+            return Answer(text)
+        reason = f"{self.model.name}: {describe_missing_text(response)}"
+        return Answer(None, Failure("failed", reason))
+
+    async def _discuss(self, candidates: tuple[str, ...]) -> str:
+        """Hold a debate about the candidates, and return its transcript."""
+        case = Case(self.made.question, candidates, "debate")
+        self.debated = result = await self.debate(case)
         if result.stopped == "budget":
             raise BudgetError(describe_limit(result))
         if not any(turn.argument or turn.points for turn in result.turns):
             failure = next((t.failure for t in result.turns if t.failure), result.failure)
             raise AnswerError(failure.reason if failure else "no agent gave an argument")
         return write_transcript(result)
-
-    context = GuidanceContext(
-        model=bench.model,
-        discuss=discuss,
-        concurrency=bench.concurrency,
-        time_limit=bench.seconds_left,
-        listener=bench.listener,
-    )
-    with loop_span("guide", input=case.input) as here:
-        guided = await answer_guided(case.input, spec, context, case.candidates)
-        here.note(status=guided.status, reason=guided.reason)
-    yield GuidedAnswer(guided, debates[0] if debates else None)
 
 
 def write_transcript(result: DebateResult) -> str:

@@ -1,31 +1,38 @@
 """The profile study: a model writes the profile of a debate (its agents, and the components of
-their scores) for a subject.
+their scores with weights and reasons) for a subject.
 
-`textevolve.loops.profile_writing` requests drafts, and has them repaired.
+A draft that is no usable profile is requested once more, like every structured answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import model_validator
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
 
 from textevolve.debate.profile import Profile, parse_profile
-from textevolve.errors import AnswerError, BudgetError
+from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, error_of, failure_of
-from textevolve.loops.attempt import prompts_version
-from textevolve.loops.profile_writing import (
-    ProfilePlan,
-    WrittenProfile,
-    ask_draft,
-    check_subject,
-    write_profile,
-)
+from textevolve.llm.fence import draw_nonce, fenced
+from textevolve.llm.model import Request, text_request
+from textevolve.llm.structured import ask_structured
+from textevolve.llm.template import load_template
+from textevolve.llm.usage_meter import UsageMeter
+from textevolve.loops.attempt import open_step, prompts_version
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
-from textevolve.spec import option
+from textevolve.spans import loop_span
+from textevolve.spec import Frozen, option
 from textevolve.studies.study import (
     Asks,
     Row,
@@ -36,9 +43,59 @@ from textevolve.studies.study import (
     note_step,
     row_of,
 )
+from textevolve.texts.numbers import take_decimal
 from textevolve.wiring import Workbench
 
 SOURCE = "as generated"
+
+MOST_AGENTS = 12
+"""The maximum number of agents of a written profile."""
+MOST_TOKENS = 3000
+"""The maximum number of tokens of a draft."""
+
+Short = Annotated[str, Field(min_length=1, max_length=60)]
+"""The type of names, and that of sentences (`Sentence`), in a draft."""
+Sentence = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+
+class DraftedAgent(_Strict):
+    name: Short
+    role: Sentence
+    persona: str = Field(min_length=20, max_length=1200)
+
+
+class DraftedComponent(_Strict):
+    name: Short
+    meaning: Sentence
+    low: Sentence
+    middle: Sentence
+    high: Sentence
+    question: Sentence
+    weight: Annotated[float, BeforeValidator(take_decimal)] = Field(ge=0, le=1)
+    reason: Sentence
+
+
+class Draft(_Strict):
+    """The answer that a model has to give: the agents and the weighted components of a debate, from
+    which `render_profile` makes the profile."""
+
+    name: Short
+    description: Sentence
+    agents: list[DraftedAgent]
+    components: list[DraftedComponent] = Field(min_length=2, max_length=8)
+
+
+class ProfilePlan(Frozen):
+    """The options of having a model write a debate's profile."""
+
+    agents: int = option(
+        3, "The number of agents in the profile.", group="Profile", ge=2, le=MOST_AGENTS
+    )
+    seed: int = option(0, "The seed of the draft; another seed may give another profile.")
 
 
 class ProfileSpec(ProfilePlan, StudySpec):
@@ -56,8 +113,20 @@ class ProfileSpec(ProfilePlan, StudySpec):
 
     @model_validator(mode="after")
     def _usable(self) -> ProfileSpec:
-        check_subject(self.subject)
+        if not self.subject.strip():
+            raise InputError("the subject is blank: describe what is to be judged")
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenProfile:
+    """The debate's profile that a model wrote. `text`: the profile as YAML. `draft`: the model's
+    answer."""
+
+    text: str
+    draft: Draft
+    usage: Usage = Usage()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -105,19 +174,69 @@ async def run(
     spec: ProfileSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[GeneratedProfile]:
     (case,) = cases
+    request, meter = ask_draft(case.input, spec), UsageMeter(bench.model)
     if bench.mode == "rehearsed":  # made-up drafts are no usable profiles
-        await bench.model(ask_draft(case.input, spec))
+        await meter(request)
         return
     try:
-        written = await write_profile(bench.model, case.input, _check, spec, bench.listener)
+        with loop_span("profile"), open_step(bench.listener, "generate", "draft"):
+            draft = (await ask_structured(meter, request, _draft_type(spec.agents))).value
     except (AnswerError, BudgetError) as error:
         yield GeneratedProfile(bench.default_model, None, failure_of(error))
         return
+    written = WrittenProfile(render_profile(draft), draft, meter.usage, meter.seconds)
     yield GeneratedProfile(bench.default_model, written)
+
+
+def _draft_type(agents: int) -> type[Draft]:
+    """Return the type of a draft with this number of agents, from which a valid profile results."""
+
+    def find_fault(draft: Draft) -> Draft:
+        try:
+            _check(render_profile(draft))
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return draft
+
+    listed: Any = Annotated[list[DraftedAgent], Field(min_length=agents, max_length=agents)]
+    checks: Any = {"find_fault": model_validator(mode="after")(find_fault)}
+    return create_model(
+        f"Draft{agents}", __base__=Draft, __validators__=checks, agents=(listed, ...)
+    )
 
 
 def _check(text: str) -> Profile:
     return parse_profile(text, SOURCE)
+
+
+def ask_draft(subject: str, spec: ProfileSpec) -> Request:
+    """Return the request that asks a model to draft the profile of a debate. `subject`: a
+    description of what the debate judges."""
+    nonce = draw_nonce((subject,), spec.seed)
+    text = load_template("textevolve.loops", "profile").render(
+        agents=spec.agents, subject=fenced("subject", subject, nonce)
+    )
+    return text_request(text, MOST_TOKENS, spec.seed)
+
+
+def render_profile(draft: Draft) -> str:
+    """Return the YAML of the debate's profile that a model drafted."""
+    profile = {
+        "name": draft.name,
+        "description": draft.description,
+        "agents": [{"name": agent.name, "persona": agent.persona} for agent in draft.agents],
+        "components": [
+            {
+                "name": part.name,
+                "meaning": part.meaning,
+                "rubric": {0: part.low, 5: part.middle, 10: part.high},
+                "question": part.question,
+            }
+            for part in draft.components
+        ],
+        "weights": {part.name: part.weight for part in draft.components},
+    }
+    return yaml.safe_dump(profile, sort_keys=False, allow_unicode=True, width=92)
 
 
 def find_row(generated: GeneratedProfile) -> Row:
