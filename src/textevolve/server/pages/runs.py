@@ -27,7 +27,7 @@ from textevolve.errors import (
 )
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Section
+from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Report, Section
 from textevolve.report.html import draw_blocks
 from textevolve.report.matrices import draw_cell_difference
 from textevolve.server.identity import Caller, MayRead
@@ -73,25 +73,19 @@ class OpenedRun:
 
     Attributes:
         namespace: The namespace of a client's run; None for other runs.
-        kind: The kind of study, such as "compare".
-        model: The spec of the run's main model; may be empty.
+        standing: The progress so far: the number of records by status, and the scores by variant.
         study: The code of this kind of study; None if the records cannot be read.
         spec: The specification of the study; None if the records cannot be read.
-        standing: The progress so far: the number of records by status, and the scores by variant.
         variants: The names of the compared variants.
-        by: Whether a row of the page is a "case" or a single record ("key").
         reason: Why the records cannot be read; otherwise empty.
     """
 
     run: RunRecord
     namespace: str | None
-    kind: str
-    model: str
-    study: AnyStudy | None
-    spec: Any
     standing: Standing
-    variants: Sequence[str]
-    by: By
+    study: AnyStudy | None = None
+    spec: Any = None
+    variants: Sequence[str] = ()
     reason: str = ""
 
     @property
@@ -99,37 +93,9 @@ class OpenedRun:
         return self.run.name or self.run.id
 
     @property
-    def is_small(self) -> bool:
-        """Return whether there are few enough records to draw the results as part of the page."""
-        return 0 < self.standing.total <= AT_ONCE
-
-
-@dataclass(frozen=True, slots=True)
-class RunResults:
-    """The results of a run so far. `sentence`: the verdict; `blocks`: the figures below it."""
-
-    sentence: str
-    blocks: Sequence[Block]
-
-
-def read_results(store: Store, opened: OpenedRun) -> RunResults:
-    """Read the results of a run so far. If the records of its kind are cells of a matrix, and there
-    are several, the results are computed from columns of the store, otherwise from a report. The
-    results are empty if there are no readable records."""
-    study, run = opened.study, opened.run
-    if study is None or not opened.standing.total:
-        return RunResults("", ())
-    if study.rows is None or opened.standing.total == 1:
-        load_records = read_records(store, run)
-        try:
-            report = study.report(opened.spec, study.summarise(opened.spec, load_records()))
-            blocks = [block for block in report.blocks if not isinstance(block, Matrix)]
-        except (TextEvolveError, ValueError) as error:
-            return RunResults("", [Note(f"No results yet: {public_message(error)}", "dim")])
-        return RunResults(wording.shorten_models(report.sentence), blocks)
-    figures = read_figures(store, run.id)
-    blocks = draw_results(study, opened.spec, store, run.id, figures, f"/runs/{run.id}/cases/")
-    return RunResults(state_verdict(opened.spec, figures), blocks)
+    def by(self) -> By:
+        """Return whether a row of the page is a "case" or a single record ("key")."""
+        return "case" if len(self.variants) > 1 else "key"
 
 
 def open_run(state: ServerState, caller: Caller, run_ref: str) -> OpenedRun:
@@ -139,19 +105,37 @@ def open_run(state: ServerState, caller: Caller, run_ref: str) -> OpenedRun:
         NotFoundError: the caller sees no such run.
     """
     seen = find_seen(state.store, caller, run_ref)
-    run, whose = seen.run, seen.served and seen.served.namespace
-    kind, model = str(run.spec.get("kind", "")), str(run.spec.get("model", ""))
+    run, namespace = seen.run, seen.served and seen.served.namespace
     standing = state.store.read(records.count_standing, [run.id])[run.id]
     try:
         stored = read_stored(run)
-        study = find_study(kind)
+        study = find_study(stored.kind)
         spec = read_spec(study, stored)
-        variant_names = study.variants(spec, model)
+        names = study.variants(spec, stored.model)
     except (MismatchError, InputError, ValueError) as error:
-        return OpenedRun(run, whose, kind, model, None, None, standing, (), "key", str(error))
-    variants = tuple(dict.fromkeys([*variant_names, *standing.variants]))
-    by: By = "case" if len(variants) > 1 else "key"
-    return OpenedRun(run, whose, kind, model, study, spec, standing, variants, by)
+        return OpenedRun(run, namespace, standing, reason=str(error))
+    variants = tuple(dict.fromkeys([*names, *standing.variants]))
+    return OpenedRun(run, namespace, standing, study, spec, variants)
+
+
+def read_results(store: Store, opened: OpenedRun) -> Report:
+    """Read the results of a run so far: the verdict and the figures below it. If the records of its
+    kind are cells of a matrix, and there are several, the results are computed from columns of the
+    store, otherwise from a report. The results are empty if there are no readable records."""
+    study, spec, run, total = opened.study, opened.spec, opened.run, opened.standing.total
+    if study is None or not total:
+        return Report("", "", ())
+    if study.rows is not None and total > 1:
+        figures = read_figures(store, run.id)
+        blocks = draw_results(study, spec, store, run.id, figures, f"/runs/{run.id}/cases/")
+        return Report("", state_verdict(spec, figures), blocks)
+    load_records = read_records(store, run)
+    try:
+        report = study.report(spec, study.summarise(spec, load_records()))
+        blocks = [block for block in report.blocks if not isinstance(block, Matrix)]
+    except (TextEvolveError, ValueError) as error:
+        return Report("", "", [Note(f"No results yet: {public_message(error)}", "dim")])
+    return Report("", wording.shorten_models(report.sentence), blocks)
 
 
 class RowsQuery(BaseModel):
@@ -180,106 +164,14 @@ class RowsQuery(BaseModel):
         return self.model_dump(exclude_defaults=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRow:
-    """A row of a run's page. `number`: the number of its case, from 1."""
-
-    number: int
-    row: MatrixRow
-
-
-@dataclass(frozen=True, slots=True)
-class RowsPage:
-    """One page of a run's rows.
-
-    Attributes:
-        heads: The names of the columns, one for each variant.
-        rows: The rows of this page.
-        total: The number of rows on all pages that match the query.
-    """
-
-    heads: Sequence[str]
-    rows: Sequence[ShownRow]
-    total: int
-
-
-def read_matrix(store: Store, opened: OpenedRun, query: RowsQuery) -> RowsPage:
-    """Read one page of a run's rows.
-
-    Raises:
-        StoreError: a record cannot be read.
-    """
-    run, by, selection = opened.run, opened.by, query.wanted
-    start = (query.page - 1) * ROWS
-    keys = store.read(records.find_rows, run.id, selection, by, query.sort, start, ROWS)
-    groups = store.read(records.read_rows, run.id, by, keys).values()
-    shown_rows = [row for group in groups for row in _show(opened, group)]
-    total = store.read(records.count_rows, run.id, selection, by)
-    heads = name_entries([entry.row for entry in shown_rows], opened.variants)
-    rows = [replace(entry, row=_fill(entry.row, len(heads))) for entry in shown_rows]
-    return RowsPage(heads, rows, total)
+def _show(opened: OpenedRun, stored: Sequence[StoredRecord]) -> list[MatrixRow]:
+    if opened.study is None or not stored:  # they went away between two queries
+        return []
+    return show_rows(opened.study, opened.run.id, opened.variants, stored)
 
 
 def _fill(row: MatrixRow, columns: int) -> MatrixRow:
     return replace(row, entries=(*row.entries, *(None,) * (columns - len(row.entries))))
-
-
-def _show(opened: OpenedRun, stored: Sequence[StoredRecord]) -> Iterator[ShownRow]:
-    if opened.study is not None and stored:  # else it went away between two queries
-        number = stored[0].position + 1
-        for row in show_rows(opened.study, opened.run.id, opened.variants, stored):
-            yield ShownRow(number, row)
-
-
-@dataclass(frozen=True, slots=True)
-class CaseView:
-    """One case of a run with all its rows.
-
-    Attributes:
-        number: The number of the case in the run, from 1.
-        details: The detailed blocks of each row.
-        heads: The names of the columns, one for each variant.
-        records: The stored records of the case.
-        before: The number of the case before; None for the first.
-        after: The number of the case after; None for the last.
-    """
-
-    number: int
-    rows: Sequence[MatrixRow]
-    details: Sequence[Sequence[Block]]
-    heads: Sequence[str]
-    records: Sequence[StoredRecord]
-    before: int | None
-    after: int | None
-
-
-def read_case(store: Store, opened: OpenedRun, number: int) -> CaseView:
-    """Read all of one case.
-
-    Raises:
-        NotFoundError: the case has no record. StoreError: a record cannot be read.
-    """
-    run = opened.run
-    stored_records = store.read(records.read_place, run.id, number - 1, opened.by)
-    if not stored_records or opened.study is None:
-        reason = opened.reason or f"run {run.id} has no record of case {number}, or none yet"
-        raise NotFoundError(reason)
-    places = [entry.position for entry in stored_records]
-    before, after = store.read(records.find_neighbours, run.id, min(places), max(places))
-    groups = [stored_records] if opened.by == "case" else [[entry] for entry in stored_records]
-    rows = [entry.row for group in groups for entry in _show(opened, group)]
-    heads = name_entries(rows, opened.variants)
-    blocks = show_alone(opened.study, opened.spec, run.id, stored_records)
-    details = [blocks] if blocks else [_details(row, heads) for row in rows]
-    return CaseView(
-        number,
-        rows,
-        details,
-        heads,
-        stored_records,
-        None if before is None else before + 1,
-        None if after is None else after + 1,
-    )
 
 
 def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
@@ -312,25 +204,16 @@ class ShownCall:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallsPage:
-    """One page of a run's model calls.
-
-    Attributes:
-        of_case: Whether the list is limited to the calls of one case.
-        after: The id of the last call of this page; None if there is no next page.
-    """
-
-    calls: Sequence[ShownCall]
-    of_case: bool
-    after: int | None
-
-
-def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()) -> CallsPage:
+def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()) -> dict[str, Any]:
     """Read the next calls of a run, or of one case: the calls whose prompts contain its input. If
     the input is too short to be distinctive, no prompt contains it, or the run has more than
     `MOST_SEARCHED_CALLS` calls, all calls of the run are listed. `after`: the id of the last call
-    of the previous page."""
+    of the previous page.
+
+    Returns:
+        The variables of the template: the `calls`, whether they are `of_case` alone, and the id of
+        the last one, `last_call`, if there is a next page.
+    """
     texts = [text.strip() for text in inputs]
     long = bool(texts) and all(len(text) >= LEAST_INPUT for text in texts)
     of_case = store.find_calls(run_id, texts[0], MOST_SEARCHED_CALLS) if long else None
@@ -338,8 +221,8 @@ def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()
     cases = islice(store.iterate_cases(run_id), MOST_NAMED_CASES)
     inputs_of = {case.id: _telling_text(case.input) for case in cases}
     shown_calls = [_show_call(call, store.read_request(call), inputs_of) for call in calls[:CALLS]]
-    following = calls[CALLS - 1].id if len(calls) > CALLS else None
-    return CallsPage(shown_calls, bool(of_case), following)
+    last_call = calls[CALLS - 1].id if len(calls) > CALLS else None
+    return {"calls": shown_calls, "of_case": bool(of_case), "last_call": last_call}
 
 
 def _telling_text(text: str) -> str:
@@ -449,11 +332,8 @@ def show_comparison(
     specs = [
         json.dumps(side.run.spec.get("spec", {}), indent=1, ensure_ascii=False) for side in opened
     ]
-    differing: list[Block] = []
-    if specs[0] != specs[1]:
-        differing.append(Diff("What differs in the specification", *specs))
-    pairs = [(side, side.standing) for side in opened]
-    return draw(request, "compare.html", pairs=pairs, made=report, why=reason, differing=differing)
+    differing = [Diff("What differs in the specification", *specs)] if specs[0] != specs[1] else []
+    return draw(request, "compare.html", runs=opened, made=report, why=reason, differing=differing)
 
 
 @router.get("/runs/{run_ref}")
@@ -471,19 +351,26 @@ def show_matrix(request: Request, opened: Opened, query: PageRows) -> Response:
 
 
 def _draw_rows(request: Request, template: str, opened: OpenedRun, query: RowsQuery) -> Response:
-    state = server_of(request)
-    rows = read_matrix(state.store, opened, query)
-    with_results = template == "run.html" and opened.study is not None
+    store, run_id, selection = server_of(request).store, opened.run.id, query.wanted
+    total = store.read(records.count_rows, run_id, selection, opened.by)
+    page = Page(request, query.page, ROWS, total)
+    keys = store.read(records.find_rows, run_id, selection, opened.by, query.sort, page.start, ROWS)
+    groups = store.read(records.read_rows, run_id, opened.by, keys).values()
+    rows = [(group[0].position + 1, row) for group in groups for row in _show(opened, group)]
+    heads = name_entries([row for _, row in rows], opened.variants)
+    rows = [(number, _fill(row, len(heads))) for number, row in rows]
+    results = None
+    if template == "run.html" and 0 < opened.standing.total <= AT_ONCE:
+        results = read_results(store, opened)
     return draw(
         request,
         template,
         opened=opened,
-        run=opened.run,
-        standing=opened.standing,
-        results=read_results(state.store, opened) if with_results and opened.is_small else None,
+        results=results,
         query=query,
-        found=rows,
-        page=Page(request, query.page, ROWS, rows.total),
+        heads=heads,
+        rows=rows,
+        page=page,
         address=urlencode(query.fields),
     )
 
@@ -492,9 +379,8 @@ def _draw_rows(request: Request, template: str, opened: OpenedRun, query: RowsQu
 def show_standing(request: Request, opened: Opened, revision: str = "") -> Response:
     """Draw the progress of a run. `revision`: the latest change of the records that the page shows;
     if there are newer records, the page is asked to reload its rows."""
-    standing = opened.standing
-    response = draw(request, "run_standing.html", run=opened.run, opened=opened, standing=standing)
-    if str(standing.revision) != revision:
+    response = draw(request, "run_standing.html", opened=opened)
+    if str(opened.standing.revision) != revision:
         response.headers["HX-Trigger"] = "te-records"
     return response
 
@@ -512,7 +398,7 @@ def show_history(request: Request, opened: Opened, caller: MayRead) -> Response:
     store = server_of(request).store
     every = store.read(served.find_runs, caller.namespaces)
     charts = read_history(store, find_history(opened.run, every), opened.standing.scores)
-    return draw(request, "run_history.html", run=opened.run, charts=charts)
+    return draw(request, "run_history.html", opened=opened, charts=charts)
 
 
 @router.get("/runs/{run_ref}/totals")
@@ -526,18 +412,41 @@ def show_totals(request: Request, opened: Opened) -> Response:
 
 @router.get("/runs/{run_ref}/cases/{number}")
 def show_case(request: Request, number: int, opened: Opened, after: WholeNumber = 0) -> Response:
-    """Show one case with all details. `number`: its place in the run, from 1."""
-    store = server_of(request).store
-    case = read_case(store, opened, number)
-    calls = read_calls(store, opened.run.id, after, [row.input for row in case.rows])
-    return draw(request, "case.html", opened=opened, run=opened.run, case=case, page=calls)
+    """Show one case with all details. `number`: its place in the run, from 1.
+
+    Raises:
+        NotFoundError: the case has no record. StoreError: a record cannot be read.
+    """
+    store, run = server_of(request).store, opened.run
+    stored_records = store.read(records.read_place, run.id, number - 1, opened.by)
+    if not stored_records or opened.study is None:
+        reason = opened.reason or f"run {run.id} has no record of case {number}, or none yet"
+        raise NotFoundError(reason)
+    places = [entry.position for entry in stored_records]
+    neighbours = store.read(records.find_neighbours, run.id, min(places), max(places))
+    groups = [stored_records] if opened.by == "case" else [[entry] for entry in stored_records]
+    rows = [row for group in groups for row in _show(opened, group)]
+    heads = name_entries(rows, opened.variants)
+    blocks = show_alone(opened.study, opened.spec, run.id, stored_records)
+    return draw(
+        request,
+        "case.html",
+        opened=opened,
+        number=number,
+        neighbours=[None if place is None else place + 1 for place in neighbours],
+        records=stored_records,
+        rows=rows,
+        heads=heads,
+        details=[blocks] if blocks else [_details(row, heads) for row in rows],
+        **read_calls(store, run.id, after, [row.input for row in rows]),
+    )
 
 
 @router.get("/runs/{run_ref}/calls")
 def show_calls(request: Request, opened: Opened, after: WholeNumber = 0) -> Response:
     """Show the calls of the run page by page, each with its request and its answer."""
     calls = read_calls(server_of(request).store, opened.run.id, after)
-    return draw(request, "calls.html", opened=opened, run=opened.run, page=calls)
+    return draw(request, "calls.html", opened=opened, **calls)
 
 
 @router.get("/runs/{run_ref}/report")
@@ -546,7 +455,7 @@ def show_report(request: Request, opened: Opened) -> Response:
     if opened.study is None:
         raise NotFoundError(opened.reason)
     pieces = _report(server_of(request), opened)
-    page = draw_stream(request, "report.html", opened=opened, run=opened.run, pieces=pieces)
+    page = draw_stream(request, "report.html", opened=opened, pieces=pieces)
     return StreamingResponse(page, media_type="text/html; charset=utf-8")
 
 
