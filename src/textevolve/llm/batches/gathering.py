@@ -19,9 +19,9 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
+from pydantic import AliasPath, BaseModel, Field, StringConstraints
 from yarl import URL
 
 from textevolve.errors import (
@@ -42,6 +42,7 @@ from textevolve.llm.batches.ledger import (
 )
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.model import Request, Response, request_key
+from textevolve.llm.prices import READABLE, KnownCount, KnownText
 from textevolve.llm.providers import resolve
 from textevolve.llm.refusals import one_line, read_refusal
 from textevolve.llm.wire import CHATS, encode
@@ -67,8 +68,8 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 it is still running."""
 
 T = TypeVar("T")
+Shape = TypeVar("Shape", bound=BaseModel)
 log = logging.getLogger("textevolve")
-_ID = re.compile(r"[\w.:-]{1,200}")
 _UNASKED = re.compile(r"batch_(expired|cancell?ed)")
 _STATUS = re.compile(r"\b[45]\d\d\b")
 _FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)
@@ -95,33 +96,63 @@ class AnsweredLine:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteBatch:
+def _at(*path: str) -> Any:
+    return Field(validation_alias=AliasPath(*path))
+
+
+_Name = Annotated[Annotated[str, Field(pattern=r"^[\w.:-]{1,200}$")] | None, READABLE]
+"""An identifier that is safe in a URL path; None for any other value."""
+
+
+class _RemoteFile(BaseModel):
+    id: _Name = None
+
+
+class RemoteBatch(BaseModel):
     """The state of a batch job as the endpoint reports it.
 
     Attributes:
-        id: The endpoint's id of the job.
+        id: The endpoint's id of the job; None if it is missing or unusable.
         status: The state in the endpoint's words, such as "in_progress".
         mark: The mark of the job's `KeptBatch`, by which a lost job is found.
-        input: The endpoint's name of the uploaded file of requests.
-        outputs: The endpoint's names of the files of results.
-        done: The number of finished requests.
-        total: The number of all requests.
-        errors: The reasons if the endpoint rejected the whole job; otherwise empty.
+        input_file_id: The endpoint's name of the uploaded file of requests.
+        errors: The reasons if the endpoint rejected the whole job.
     """
 
-    id: str
-    status: str
-    mark: str
-    input: str
-    outputs: tuple[str, ...]
-    done: int
-    total: int
-    errors: str
+    id: _Name = None
+    status: Annotated[Annotated[str, StringConstraints(to_lower=True)] | None, READABLE] = None
+    mark: Annotated[KnownText, _at("metadata", "textevolve")] = None
+    input_file_id: _Name = None
+    output_file_id: _Name = None
+    error_file_id: _Name = None
+    completed: Annotated[KnownCount, _at("request_counts", "completed")] = None
+    failed: Annotated[KnownCount, _at("request_counts", "failed")] = None
+    total: Annotated[KnownCount, _at("request_counts", "total")] = None
+    errors: Annotated[list[dict[str, Any]] | None, READABLE, _at("errors", "data")] = None
 
     @property
     def is_running(self) -> bool:
         return self.status not in ENDED
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Return the endpoint's names of the files of results."""
+        return tuple(filter(None, (self.output_file_id, self.error_file_id)))
+
+
+class _RemoteBatches(BaseModel):
+    data: Annotated[list[Annotated[RemoteBatch | None, READABLE]] | None, READABLE] = None
+
+
+class _Result(BaseModel):
+    """A line of a job's results as the endpoint writes it. `code` and `type` are of the error."""
+
+    key: Annotated[str, Field(validation_alias="custom_id")]
+    body: Annotated[Any, _at("response", "body")] = None
+    status: Annotated[KnownCount, _at("response", "status_code")] = None
+    error: Any = None
+    code: Annotated[Any, _at("error", "code")] = None
+    type: Annotated[Any, _at("error", "type")] = None
 
 
 def write_asked(key: str, body: Mapping[str, Any]) -> bytes:
@@ -135,21 +166,16 @@ def read_line(line: bytes) -> AnsweredLine | None:
     answer gets the HTTP status that its error names; otherwise 0 if the job expired or was
     cancelled before, 400 if the request was invalid, and 500 for other errors."""
     try:
-        result = _mapping(json.loads(line))
+        result = _Result.model_validate(json.loads(line))
     except (ValueError, RecursionError):
         return None
-    key, answer = result.get("custom_id"), _mapping(result.get("response"))
-    if not isinstance(key, str):
-        return None
-    if answer.get("body") is not None:
-        status = _count(answer.get("status_code")) or 200
-        return AnsweredLine(key, status, json.dumps(answer["body"]).encode())
-    error = result.get("error") or "no answer"
-    return AnsweredLine(key, _status(error), json.dumps({"error": error}).encode())
+    if result.body is not None:
+        return AnsweredLine(result.key, result.status or 200, json.dumps(result.body).encode())
+    content = json.dumps({"error": result.error or "no answer"}).encode()
+    return AnsweredLine(result.key, _status(f"{result.code} {result.type}"), content)
 
 
-def _status(error: Any) -> int:
-    code = f"{_mapping(error).get('code')} {_mapping(error).get('type')}"
+def _status(code: str) -> int:
     if _UNASKED.search(code):
         return 0
     if status := _STATUS.search(code):
@@ -166,42 +192,9 @@ def _multipart(boundary: str, name: str, content: bytes | bytearray) -> bytes:
     return b"".join((head.encode(), content, f"\r\n--{boundary}--\r\n".encode()))
 
 
-def read_remote(value: Any) -> RemoteBatch | None:
-    """Read a job from an endpoint's answer; None if it has no id."""
-    fields = _mapping(value)
-    counts = _mapping(fields.get("request_counts"))
-    outputs = (_name(fields.get(field)) for field in ("output_file_id", "error_file_id"))
-    errors = map(_mapping, _sequence(_mapping(fields.get("errors")).get("data")))
-    if not (id := _name(fields.get("id"))):
-        return None
-    return RemoteBatch(
-        id=id,
-        status=str(fields.get("status")).lower(),
-        mark=str(_mapping(fields.get("metadata")).get("textevolve")),
-        input=_name(fields.get("input_file_id")),
-        outputs=tuple(filter(None, outputs)),
-        done=_count(counts.get("completed")) + _count(counts.get("failed")),
-        total=_count(counts.get("total")),
-        errors="; ".join(f"{error.get('code')} {error.get('message')}" for error in errors),
-    )
-
-
-def _name(value: object) -> str:
-    """Return the value if it is an identifier that is safe in a URL path; otherwise an empty
-    text."""
-    return value if isinstance(value, str) and _ID.fullmatch(value) else ""
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _sequence(value: object) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and 0 <= value < 2**53 else 0
+def _read(shape: type[Shape], value: object) -> Shape:
+    """Read an answer of the endpoint; a value that is no object has all defaults."""
+    return shape.model_validate(value if isinstance(value, dict) else {})
 
 
 @dataclass(eq=False)
@@ -266,9 +259,9 @@ class Submissions:
         """
         await self.note(job)
         try:
-            file = await self.persist(partial(self._upload, job.batch.mark, lines), TRIES)
+            file = await self.persist(TRIES, self._upload, job.batch.mark, lines)
             await self.note(job, file=file)
-            remote = await self.persist(partial(self._create, job.batch), TRIES)
+            remote = await self.persist(TRIES, self._create, job.batch)
         except (AccessError, RejectedError, QueueFullError):  # a plain no: it is not there
             await self.close(job, "void")
             raise
@@ -283,7 +276,7 @@ class Submissions:
         with suppress(TimeoutError):  # raised below: no error of ours refers to the transport's
             async with asyncio.timeout(300.0 + len(body) / SLOWEST):
                 answer = await self._exchange("POST", "/files", body, headers, unbounded=True)
-        if not (name := _name(_mapping(answer).get("id"))):
+        if not (name := _read(_RemoteFile, answer).id):
             raise UnavailableError(
                 f"{self.name}: the upload of a batch file took too long, or the endpoint's answer"
                 " has no file id"
@@ -316,7 +309,7 @@ class Submissions:
         """Find a job that was stored without an id at the endpoint, and store its id; return False
         if the endpoint has no such job. A job with an id counts as found."""
         if not job.batch.id:
-            remote = await self.persist(partial(self._look_for, job.batch), TRIES)
+            remote = await self.persist(TRIES, self._look_for, job.batch)
             if remote is None:
                 return False
             await self.note(job, id=remote.id, state="submitted")
@@ -327,9 +320,9 @@ class Submissions:
         None if it is not there, or if no file was uploaded for it."""
         if not batch.file:
             return None
-        listed = _mapping(await self._exchange("GET", "/batches?limit=100")).get("data")
-        for job in map(read_remote, _sequence(listed)):
-            if job is not None and (job.mark == batch.mark or job.input == batch.file):
+        listed = _read(_RemoteBatches, await self._exchange("GET", "/batches?limit=100"))
+        for job in filter(None, listed.data or ()):
+            if job.id and (job.mark == batch.mark or job.input_file_id == batch.file):
                 return job
         return None
 
@@ -338,10 +331,11 @@ class Submissions:
         cannot be read."""
         wait, most = self.options.poll
         while True:
-            remote = await self.persist(partial(self._look, job), None)
-            status = remote.status if remote.is_running else ""
+            remote = await self.persist(None, self._look, job)
+            status = str(remote.status) if remote.is_running else ""
+            done = (remote.completed or 0) + (remote.failed or 0)
             total = remote.total or len(job.batch.keys)
-            self.listener(BatchPolled(self.name, job.batch.id, status, remote.done, total, wait))
+            self.listener(BatchPolled(self.name, job.batch.id, status, done, total, wait))
             if not remote.is_running:
                 return remote
             await asyncio.sleep(wait)
@@ -362,12 +356,10 @@ class Submissions:
         if not await self.find_again(job):
             await self.close(job, "void")
             return "was never submitted"
-        remote = await self.persist(partial(self._look, job), TRIES)
+        remote = await self.persist(TRIES, self._look, job)
         if not remote.is_running:
             return f"is over ({remote.status}); its answers are collected when the run is resumed"
-        await self.persist(
-            partial(self._exchange, "POST", f"/batches/{job.batch.id}/cancel", b"{}"), TRIES
-        )
+        await self.persist(TRIES, self._exchange, "POST", f"/batches/{job.batch.id}/cancel", b"{}")
         await self.note(job, state="cancelled")
         return "is cancelled; its answers so far are collected when the run is resumed"
 
@@ -378,8 +370,8 @@ class Submissions:
             with suppress(ModelError):  # what is left over there is deleted by the endpoint in time
                 await self._exchange("DELETE", f"/files/{file}")
 
-    async def lines(self, file: str) -> AsyncGenerator[AnsweredLine]:
-        """Yield the results in a file as they arrive, without unreadable lines."""
+    async def lines(self, file: str) -> AsyncGenerator[bytes]:
+        """Yield the lines of a file of results as they arrive."""
         url = URL(f"{self._base_url}/files/{file}/content")
         answer = await self._http.begin("GET", url, quiet=QUIET)
         if answer.status != 200:
@@ -388,21 +380,17 @@ class Submissions:
         async with aclosing(answer.parts()) as parts:
             async for part in parts:
                 buffer += part
-                if b"\n" not in part:
-                    continue
-                *complete_lines, tail = buffer.split(b"\n")
-                buffer = bytearray(tail)
-                for line in complete_lines:
-                    if (answered := read_line(self._http.without_key(bytes(line)))) is not None:
-                        yield answered
-        if (answered := read_line(self._http.without_key(bytes(buffer)))) is not None:
-            yield answered
+                if b"\n" in part:
+                    *complete_lines, buffer = buffer.split(b"\n")
+                    for line in complete_lines:
+                        yield self._http.without_key(bytes(line))
+        yield self._http.without_key(bytes(buffer))
 
     async def _job(
         self, method: str, path: str, body: bytes | None = None, headers: Any = None
     ) -> RemoteBatch:
-        job = read_remote(await self._exchange(method, path, body, headers))
-        if job is None:
+        job = _read(RemoteBatch, await self._exchange(method, path, body, headers))
+        if not job.id:
             raise UnavailableError(f"{self.name}: the endpoint returned no batch job")
         return job
 
@@ -426,7 +414,9 @@ class Submissions:
             )
         raise self._http.failure(status, read_refusal(raw), answered)
 
-    async def persist(self, action: Callable[[], Awaitable[T]], tries: int | None) -> T:
+    async def persist(
+        self, tries: int | None, action: Callable[..., Awaitable[T]], *arguments: Any
+    ) -> T:
         """Repeat an action while it raises `UnavailableError`; return its result. `tries`: the most
         attempts; None: no limit."""
         wait, most = self.options.poll
@@ -434,7 +424,7 @@ class Submissions:
         while True:
             attempt += 1
             try:
-                return await action()
+                return await action(*arguments)
             except UnavailableError as error:
                 failed = error
             if attempt == tries:
@@ -593,7 +583,9 @@ class Gatherer:
         """
         batch, job.outputs = job.batch, remote.outputs
         if remote.status == "failed" and not remote.outputs:
-            reason = one_line(remote.errors, self._client.http.secrets) or "no reason given"
+            errors = remote.errors or ()
+            reasons = "; ".join(f"{error.get('code')} {error.get('message')}" for error in errors)
+            reason = one_line(reasons, self._client.http.secrets) or "no reason given"
             await self._submissions.close(job, "void")
             if _FULL.search(reason):
                 raise QueueFullError(reason)
@@ -603,7 +595,7 @@ class Gatherer:
             )
         for file in remote.outputs:
             try:
-                await self._submissions.persist(partial(self._read_file, job, file), None)
+                await self._submissions.persist(None, self._read_file, job, file)
             except (AccessError, RejectedError) as error:
                 log.warning(
                     "batch job %s: its result file %s cannot be read any more: %s",
@@ -632,8 +624,9 @@ class Gatherer:
     async def _read_file(self, job: Job, file: str) -> None:
         """Read a file of results; if several lines have the same key, keep the first."""
         async with aclosing(self._submissions.lines(file)) as lines:
-            async for line in lines:
-                if line.status and self._jobs.get(line.key) is job:
+            async for text in lines:
+                line = read_line(text)
+                if line is not None and line.status and self._jobs.get(line.key) is job:
                     job.lines.setdefault(line.key, line)
 
     def _give(self, call: WaitingCall, job: Job) -> None:
