@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias, cast
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import FatalModelError, InputError, StoreError, TextEvolveError
@@ -181,21 +181,9 @@ def note_event(event: Event) -> None:
         spent.causes.append(event.cause)
 
 
-def note_cause(error: Exception) -> None:
-    """Note the error that left a question unanswered, if no call reported it."""
-    if (spent := _current.get()) is not None:
-        spent.causes.append(error)
-
-
 _BRACKETS = re.compile(r"[\[\]|]")
 QUESTIONS_AT_ONCE = 8
 """The number of questions of one request that a judge answers at a time."""
-
-
-class Decider(Protocol):
-    """An object that answers typed questions about a state."""
-
-    async def __call__(self, state: object, questions: Sequence[Question], /) -> Decision: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +228,8 @@ class DecidingJudge:
             except (FatalModelError, StoreError):
                 raise
             except TextEvolveError as error:
-                note_cause(error)
+                if (spent := _current.get()) is not None:  # no call has reported it
+                    spent.causes.append(error)
                 return failure_of(error)
 
         answers = await gather_bounded(
@@ -271,6 +260,10 @@ class DecidingJudge:
         if isinstance(result, Failure):
             return result
         return spread(result.score, len(question.options))
+
+
+Decider: TypeAlias = DecidingModel | DecidingJudge
+"""An object that answers typed questions about a state."""
 
 
 def describe_question(question: Question) -> str:
@@ -315,9 +308,4 @@ def share_out(results: Sequence[EvaluationResult | Failure]) -> Answer | Failure
             return result
         value = result.metadata.get("log_odds")
         odds.append(value if isinstance(value, float) else log_odds(result.score))
-    return answer_of(odds)
-
-
-def answer_of(odds: Sequence[float]) -> Answer:
-    """Return the softmax of the options' log-odds as probabilities."""
     return Answer(tuple(round(share, 12) for share in softmax(odds)))

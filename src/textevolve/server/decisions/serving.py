@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from textevolve.errors import SettingsError, TextEvolveError
+from textevolve.errors import SettingsError
 from textevolve.evaluation import Evaluator, Failure
 from textevolve.evaluators import (
     Judges,
@@ -23,7 +23,6 @@ from textevolve.evaluators import (
     keep_whole,
     parse_evaluator,
 )
-from textevolve.llm.decisions import Decision, Question
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Response
 from textevolve.server.decisions.deciders import (
@@ -32,9 +31,8 @@ from textevolve.server.decisions.deciders import (
     DecidingModel,
     RequestSpending,
     note_event,
-    spending,
 )
-from textevolve.server.errors import ApiError, as_api_error, no_model
+from textevolve.server.errors import ApiError, as_api_error
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today
 from textevolve.studies.standing import open_standing_run
@@ -51,21 +49,6 @@ MOST_IN_FLIGHT = 256
 """The most requests that are answered at a time; the next one is answered with 429."""
 RUBRICS_KEPT = 256
 """The most rubrics (questions) for each of which one served judge stays open."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A decision with its cost.
-
-    Attributes:
-        model: The served name of the model or judge that answered.
-        decision: The answers to the questions.
-        spending: The tokens and cost of the request.
-    """
-
-    model: str
-    decision: Decision
-    spending: RequestSpending
 
 
 @dataclass
@@ -91,26 +74,6 @@ class Serving:
     def names(self) -> tuple[str, ...]:
         """Return all names that a client may use, aliases last."""
         return (*self.deciders, *self.aliases)
-
-    async def answer(self, name: str, state: object, questions: Sequence[Question]) -> Answered:
-        """Answer questions about a state with the model or judge of this name.
-
-        Raises:
-            ApiError: the name is not served, too many requests are in flight, the time limit has
-                passed, or no call can succeed. A single question without an answer is a `Failure`.
-        """
-        with self.place(), spending() as spent:
-            try:
-                async with self.in_time():
-                    decider = self.find(name)
-                    if decider is None:
-                        raise no_model(name)
-                    decision = await decider(state, questions)
-            except asyncio.CancelledError:
-                raise ApiError(503, "server_unavailable", "the server is shutting down") from None
-            except TextEvolveError as error:
-                raise as_api_error(error) from error
-        return Answered(self.aliases.get(name, name), decision, spent)
 
     @asynccontextmanager
     async def in_time(self) -> AsyncGenerator[None]:
@@ -156,21 +119,6 @@ class Serving:
             yield
         finally:
             self.in_flight -= 1
-
-
-def check_answered(answered: Answered) -> None:
-    """Check that at least one question has an answer.
-
-    Raises:
-        ApiError: no question has an answer; the error of the first failed call, or else of the
-            first question.
-    """
-    failures = [
-        answer for answer in answered.decision.answers.values() if isinstance(answer, Failure)
-    ]
-    if len(failures) < len(answered.decision.answers):
-        return
-    raise failure_error(failures[0], answered.spending)
 
 
 def failure_error(failure: Failure, spent: RequestSpending) -> ApiError:

@@ -6,6 +6,7 @@ clients ignore them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -19,10 +20,10 @@ from pydantic import (
 )
 
 from textevolve.evaluation import Failure
-from textevolve.llm.decisions import Answer, Question, choice, predicate, score
-from textevolve.server.decisions.deciders import state_text
-from textevolve.server.decisions.serving import Answered, check_answered
-from textevolve.server.errors import SYSTEM_ONE, example_body, respond
+from textevolve.llm.decisions import Answer, Decision, Question, choice, predicate, score
+from textevolve.server.decisions.deciders import RequestSpending, spending, state_text
+from textevolve.server.decisions.serving import failure_error
+from textevolve.server.errors import SYSTEM_ONE, ApiError, example_body, no_model, respond
 from textevolve.server.identity import MayRun
 from textevolve.server.state import server_of
 
@@ -50,18 +51,6 @@ def score_confidence(probabilities: Sequence[float]) -> float:
 
 def _bounded(value: float) -> float:
     return min(max(value, 0.0), 1.0)
-
-
-def describe_answered(answered: Answered) -> dict[str, Any]:
-    """Return the facts of an answer that the API has no fields for: whether the answers were
-    derived from a chat model, how much of the state was left out, and how many calls the journal
-    answered. Facts that are false or 0 are left out."""
-    facts: dict[str, Any] = {
-        "x_emulated": answered.decision.emulated,
-        "x_state_cut": answered.decision.cut,
-        "x_replayed_calls": answered.spending.replayed,
-    }
-    return {name: value for name, value in facts.items() if value}
 
 
 StructuredText: TypeAlias = str | dict[str, Any] | list[Any]
@@ -170,27 +159,40 @@ class SystemOneRequest(BaseModel):
             question.read(f"q{n}") for n, question in enumerate(self.questions.values(), 1)
         )
 
-    def write(self, answered: Answered) -> dict[str, Any]:
+    def write(self, model: str, decision: Decision, spent: RequestSpending) -> dict[str, Any]:
         """Return the body of the response. A question without an answer is left out, with its
-        reason in `x_unanswered`: a client that looks for it must not find a number."""
+        reason in `x_unanswered`: a client that looks for it must not find a number. Further facts
+        that the API has no fields for are left out if they are false or 0: whether the answers were
+        derived from a chat model, how much of the state was left out, and how many calls the
+        journal answered.
+
+        Raises:
+            ApiError: no question has an answer.
+        """
         answers: dict[str, Any] = {}
-        missing: dict[str, str] = {}
+        failures: dict[str, Failure] = {}
         for n, (id, question) in enumerate(self.questions.items(), 1):
-            answer = answered.decision.answers[f"q{n}"]
+            answer = decision.answers[f"q{n}"]
             if isinstance(answer, Failure):
-                missing[id] = answer.reason
+                failures[id] = answer
             else:
                 answers[id] = question.write(answer)
-        usage = answered.spending.usage
+        if not answers:
+            raise failure_error(next(iter(failures.values())), spent)
+        facts: dict[str, Any] = {
+            "x_unanswered": {id: failure.reason for id, failure in failures.items()},
+            "x_emulated": decision.emulated,
+            "x_state_cut": decision.cut,
+            "x_replayed_calls": spent.replayed,
+        }
         return {
-            "model": answered.model,
+            "model": model,
             "answers": answers,
             "usage": {
-                "input_tokens": usage.prompt_tokens,
-                "output_tokens": usage.completion_tokens,
+                "input_tokens": spent.usage.prompt_tokens,
+                "output_tokens": spent.usage.completion_tokens,
             },
-            **({"x_unanswered": missing} if missing else {}),
-            **describe_answered(answered),
+            **{name: value for name, value in facts.items() if value},
         }
 
 
@@ -206,9 +208,17 @@ Body: TypeAlias = Annotated[SystemOneRequest, example_body(EXAMPLE)]
 @router.post(SYSTEM_ONE, responses={422: {"description": "The body cannot be used."}})
 async def answer_system_one(body: Body, request: Request, caller: MayRun) -> Response:
     """Answer typed questions about a state, as TypeSafe's System One does."""
-    server = server_of(request)
+    server, serving = server_of(request), server_of(request).serving
     await server.limits.check_tokens(caller)
-    answered = await server.serving.answer(body.model, body.state, body.read())
-    server.limits.note_tokens(caller, answered.spending.usage.tokens)
-    check_answered(answered)
-    return respond(body.write(answered))
+    with serving.place(), spending() as spent:
+        try:
+            async with serving.in_time():
+                decider = serving.find(body.model)
+                if decider is None:
+                    raise no_model(body.model)
+                decision = await decider(body.state, body.read())
+        except asyncio.CancelledError:
+            raise ApiError(503, "server_unavailable", "the server is shutting down") from None
+    server.limits.note_tokens(caller, spent.usage.tokens)
+    model = serving.aliases.get(body.model, body.model)
+    return respond(body.write(model, decision, spent))
