@@ -82,8 +82,7 @@ class DebateContext:
         """Return the model that fills an agent's scores with the readout `decide`: the profile's
         `decider`, or the agent's own."""
         decider = self.profile.decider or speaker.model
-        same = decider == speaker.model
-        return self.model_of(speaker if same else speaker.model_copy(update={"model": decider}))
+        return self.model_of(speaker.model_copy(update={"model": decider}))
 
     @cached_property
     def listed(self) -> tuple[int, ...]:
@@ -126,6 +125,20 @@ class DebateContext:
         line."""
         text = self.input if candidate is None else self.candidates[candidate]
         return quote_with(text, name_images(self.case, candidate))
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """The data of one agent's turn that are the same for all questions of the turn. `history`: the
+    messages that the turn sees. `sample`: the number of the sample, from 0, if the same question is
+    asked several times. `decider`: the model that answers with the readout `decide`."""
+
+    context: DebateContext
+    model: Model
+    decider: Model
+    speaker: Agent
+    history: tuple[str, ...]
+    sample: int
 
 
 def read_rules(profile: Profile, readout: str) -> str:

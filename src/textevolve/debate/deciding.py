@@ -24,13 +24,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import product
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
-from textevolve.debate.context import DebateContext, prompt
-from textevolve.debate.profile import Agent, Component
+from textevolve.debate.context import Speech, prompt
+from textevolve.debate.profile import Component
 from textevolve.debate.result import DecidedBy, Points, Turn
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError
@@ -38,7 +39,7 @@ from textevolve.events import StepStarted
 from textevolve.llm.case_images import image_rules, images_of, user_message
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS, probability, read_log_odds
 from textevolve.llm.decisions import Answer, Question, decide, predicate, score
-from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs
+from textevolve.llm.model import Message, Request, Response, TokenLogprobs
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.llm.structured import find_object
 from textevolve.texts.numbers import take_decimal
@@ -49,8 +50,6 @@ HIGHEST = 10
 
 def _plain_number(value: object) -> object:
     """Convert a text such as `8`, `8.5` or `8/10` to its number; other values stay unchanged."""
-    if type(value) is int or type(value) is float:
-        return value
     return take_decimal(_OF_TEN.sub("", value) if isinstance(value, str) else value)
 
 
@@ -220,46 +219,33 @@ def probe_score(log_odds: float) -> float:
     return HIGHEST * probability(log_odds)
 
 
-ScoreMatrix = tuple[tuple[float, ...], ...]
-"""Scores or log-odds, with a row for each candidate, in the case's order, and a column for each
-component."""
-
-
-async def probe_after(
-    context: DebateContext, model: Model, speaker: Agent, round: int, spoken: tuple[Message, ...]
-) -> ScoreMatrix:
-    """Ask the yes / no questions after an argument, and return the log-odds of yes. `spoken`: the
-    turn's messages with its answer.
+async def probe_after(speech: Speech, turn: Turn, spoken: tuple[Message, ...]) -> Turn:
+    """Ask the yes / no questions after an argument, and return the turn with the log-odds of yes
+    and the scores. `spoken`: the turn's messages with its answer.
 
     All questions share these messages as their prefix. Each question repeats its response, because
     small models confuse responses otherwise; the questions about one response follow each other, so
     that they share the repetition, too.
     """
+    context = speech.context
 
-    def messages(candidate: int, component: int) -> tuple[Message, ...]:
+    def messages(candidate: int, component: Component) -> tuple[Message, ...]:
         question = prompt("probe").render(
             label=f"Response {context.labels[candidate]}",
             response=context.fenced(candidate),
-            agent=speaker.name,
-            question=context.profile.components[component].probe,
+            agent=speech.speaker.name,
+            question=component.probe,
         )
         return (*spoken, Message("user", (question,)))
 
-    return await _ask_all(context, model, speaker, round, 0, messages)
+    return await _ask_all(speech, turn, 0, messages)
 
 
-async def probe_alone(
-    context: DebateContext,
-    model: Model,
-    speaker: Agent,
-    round: int,
-    sample: int,
-    remembered: str,
-) -> ScoreMatrix:
-    """Ask the yes / no questions about one quoted candidate at a time, and return the log-odds of
-    yes. All agents share input and candidate as their prefix; `remembered` (the agent's memories),
-    persona and question come last. `sample`: a number that distinguishes turns that are otherwise
-    equal."""
+async def probe_alone(speech: Speech, turn: Turn, remembered: str) -> Turn:
+    """Ask the yes / no questions about one quoted candidate at a time, and return the turn with the
+    log-odds of yes and the scores. All agents share input and candidate as their prefix;
+    `remembered` (the agent's memories), persona and question come last."""
+    context, speaker = speech.context, speech.speaker
     between = (remembered,) if remembered else ()
     rules = prompt("alone_rules").render(rules=context.profile.rules)
     system = Message("system", (rules, *image_rules(context.case)))
@@ -269,33 +255,29 @@ async def probe_alone(
         for j in range(len(context.candidates))
     ]
 
-    def messages(candidate: int, component: int) -> tuple[Message, ...]:
+    def messages(candidate: int, component: Component) -> tuple[Message, ...]:
         question = prompt("alone_question").render(
-            agent=speaker.name,
-            persona=speaker.persona,
-            question=context.profile.components[component].probe,
+            agent=speaker.name, persona=speaker.persona, question=component.probe
         )
         parts = (texts[candidate], *between, question)
         return (system, user_message(context.case, parts, (candidate,)))
 
-    return await _ask_all(context, model, speaker, round, sample, messages)
+    return await _ask_all(speech, turn, speech.sample, messages)
 
 
 async def _ask_all(
-    context: DebateContext,
-    model: Model,
-    speaker: Agent,
-    round: int,
+    speech: Speech,
+    turn: Turn,
     sample: int,
-    messages: Callable[[int, int], tuple[Message, ...]],
-) -> ScoreMatrix:
-    components = range(len(context.profile.components))
-    cells = [(j, k) for j in range(len(context.labels)) for k in components]
+    messages: Callable[[int, Component], tuple[Message, ...]],
+) -> Turn:
+    context, components = speech.context, speech.context.profile.components
+    cells = list(product(range(len(context.labels)), components))
     done = 0
 
-    async def ask(candidate: int, component: int) -> float:
+    async def ask(candidate: int, component: Component) -> float:
         nonlocal done
-        response = await model(
+        response = await speech.model(
             Request(
                 messages=messages(candidate, component),
                 temperature=0.0,
@@ -306,36 +288,33 @@ async def _ask_all(
             )
         )
         done += 1
-        details = {"round": round, "agent": speaker.name, "done": done, "total": len(cells)}
+        details = {
+            "round": turn.round,
+            "agent": speech.speaker.name,
+            "done": done,
+            "total": len(cells),
+        }
         context.listener(StepStarted(context.case.id, "probe", details))
         return read_log_odds(response)
 
-    values = await gather_bounded(
-        [lambda j=j, k=k: ask(j, k) for j, k in cells], context.concurrency
-    )
+    odds = await gather_bounded([partial(ask, *cell) for cell in cells], context.concurrency)
     width = len(components)
-    return tuple(tuple(values[j * width : (j + 1) * width]) for j in range(len(context.labels)))
+    rows = tuple(tuple(odds[at : at + width]) for at in range(0, len(odds), width))
+    scores = tuple(tuple(map(probe_score, row)) for row in rows)
+    return replace(turn, scores=scores, log_odds=rows)
 
 
 async def decide_scores(
-    context: DebateContext,
-    model: Model,
-    speaker: Agent,
-    turn: Turn,
-    heard: Sequence[str],
-    memories: tuple[str, ...],
-    *,
-    sample: int,
+    speech: Speech, turn: Turn, heard: Sequence[str], memories: tuple[str, ...]
 ) -> Turn:
     """Ask the deciding model for all scores of a turn, and return the turn with them. `heard`: the
-    messages so far, this turn's argument last; empty if agents do not argue. `sample`: a number
-    that distinguishes turns that are otherwise equal. Memories and all other texts that the model
-    decides about are between marks.
+    messages so far, this turn's argument last; empty if agents do not argue. Memories and all other
+    texts that the model decides about are between marks.
 
     Raises:
         AnswerError: a question has no answer. ModelError: the call failed.
     """
-    profile = context.profile
+    context, profile, speaker = speech.context, speech.context.profile, speech.speaker
     ending = prompt("decide").render(
         memories=memories, agent=speaker.name, persona=speaker.persona, today=context.today
     )
@@ -349,20 +328,22 @@ async def decide_scores(
     cells = [(j, component) for j in turn.order for component in profile.components]
     questions = {(j, c.name): ask_cell(f"Response {context.labels[j]}", c) for j, c in cells}
     decision = await decide(
-        model,
+        speech.decider,
         state,
         list(questions.values()),
         seed=profile.seed,
-        sample=sample,
+        sample=speech.sample,
         images=images_of(context.case, context.listed),
     )
     answers = {cell: decision.answer(question.name) for cell, question in questions.items()}
-    rows = [[(j, c) for c in profile.components] for j in range(len(context.labels))]
-    scores = tuple(tuple(read_score(c, answers[j, c.name]) for j, c in row) for row in rows)
+    rows = [
+        [(c, answers[j, c.name]) for c in profile.components] for j in range(len(context.labels))
+    ]
+    scores = tuple(tuple(read_score(*cell) for cell in row) for row in rows)
     log_odds = None
     if all(question.kind == "predicate" for question in questions.values()):
-        log_odds = tuple(tuple(answers[j, c.name].log_odds for j, c in row) for row in rows)
-    decided_by = DecidedBy(model.name, decision.emulated, decision.cut)
+        log_odds = tuple(tuple(answer.log_odds for _, answer in row) for row in rows)
+    decided_by = DecidedBy(speech.decider.name, decision.emulated, decision.cut)
     return replace(turn, scores=scores, log_odds=log_odds, decided_by=decided_by)
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,14 @@ from textevolve.debate import tensor as arithmetic
 from textevolve.debate.candidate_order import draw_labels
 from textevolve.debate.context import DebateContext, prompt, read_rules
 from textevolve.debate.profile import Agent, Profile, override
-from textevolve.debate.result import DebateResult, Stop, Turn, end_early, measure_certainty
+from textevolve.debate.result import (
+    DebateResult,
+    Stop,
+    Turn,
+    end_early,
+    measure_certainty,
+    stack_scores,
+)
 from textevolve.debate.tensor import Array
 from textevolve.debate.turn import quote_turn, sum_up, take_turn
 from textevolve.engine.local import gather_bounded
@@ -126,7 +134,7 @@ async def _debate(context: DebateContext) -> DebateResult:
         # Each round is another sample of the same blind turns.
         places = [(r, i) for r in range(profile.rounds) for i in table.agents]
         table.turns = await gather_bounded(
-            [lambda r=r, i=i: take_turn(context, r, i, (), sample=r) for r, i in places],
+            [partial(take_turn, context, r, i, (), sample=r) for r, i in places],
             context.concurrency,
         )
         cvs = [table.disagreement(r) for r in range(profile.rounds)]
@@ -181,12 +189,11 @@ class _Table:
             return
         history: Sequence[str] = () if r == 0 else self._window(r)
         if protocol == "simultaneous-summary" and r > 0:
-            summary, usage, failure = await sum_up(self.context, history, r)
+            summary, usage = await sum_up(self.context, history, r)
             self.extra += usage
-            if summary is None:
-                kind = failure.kind if failure else "failed"
-                reason = failure.reason if failure else "missing"
-                skipped = Failure(kind, f"the summary before round {r + 1}: {reason}")
+            if isinstance(summary, Failure):
+                reason = f"the summary before round {r + 1}: {summary.reason}"
+                skipped = Failure(summary.kind, reason)
                 for i in self.agents:
                     model = self.context.model_of(self.context.profile.agents[i]).name
                     self._hear(Turn(r, i, model, (), failure=skipped))
@@ -195,7 +202,7 @@ class _Table:
             fenced = fence("summary", summary, self.context.nonce)
             history = (prompt("summarised").render(round=r, summary=fenced),)
         turns = await gather_bounded(
-            [lambda i=i: take_turn(self.context, r, i, history) for i in self.agents],
+            [partial(take_turn, self.context, r, i, history) for i in self.agents],
             self.context.concurrency,
         )
         for turn in turns:
@@ -203,8 +210,8 @@ class _Table:
 
     def _hear(self, turn: Turn) -> None:
         self.turns.append(turn)
-        if turn.failure is None:
-            self.spoken.append((turn.round, quote_turn(self.context, turn)))
+        if turn.scores is not None:
+            self.spoken.append((turn.round, quote_turn(self.context, turn, turn.scores)))
 
     def _window(self, r: int) -> tuple[str, ...]:
         """Return the texts of the turns that round r may see: those of rounds q with r - l <= q (l:
@@ -216,13 +223,8 @@ class _Table:
     def scores(self, r: int) -> Array:
         """Return the scores of round r, shape (agents, candidates, components); NaN if a turn
         failed."""
-        profile = self.context.profile
-        cells = (len(profile.agents), len(self.context.labels), len(profile.components))
-        scores = np.full(cells, np.nan)
-        for turn in self.turns:
-            if turn.round == r and turn.scores is not None:
-                scores[turn.agent] = turn.scores
-        return scores
+        context = self.context
+        return stack_scores(self.turns, r + 1, context.profile, len(context.labels))[r]
 
     def disagreement(self, r: int) -> float:
         profile = self.context.profile

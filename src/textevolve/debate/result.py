@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
@@ -59,8 +59,6 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
     leaders = arithmetic.top_candidates(
         arithmetic.normalise(scores[None], weights, profile.aggregation)
     )
-    if not leaders:
-        return None
     seed = random.Random(f"{profile.seed}:{nonce}:certainty").getrandbits(128)
     certainty = arithmetic.certainty(scores, weights, leaders, seed)
     return None if np.isnan(certainty) else certainty
@@ -124,6 +122,11 @@ class DecidedBy:
     cut: int = 0
 
 
+ScoreMatrix: TypeAlias = tuple[tuple[float, ...], ...]
+"""Scores or log-odds, with a row for each candidate, in the case's order, and a column for each
+component."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One turn of a debate, in which one agent argues and scores all candidates. `round` and
@@ -141,8 +144,8 @@ class Turn:
     order: tuple[int, ...]
     argument: str = ""
     points: tuple[Points, ...] = ()
-    scores: tuple[tuple[float, ...], ...] | None = None
-    log_odds: tuple[tuple[float, ...], ...] | None = None
+    scores: ScoreMatrix | None = None
+    log_odds: ScoreMatrix | None = None
     decided_by: DecidedBy | None = None
     failure: Failure | None = None
     parse_mode: Annotated[ParseMode | None, _earlier("parse_mode", "rung")] = None
@@ -150,6 +153,17 @@ class Turn:
     sanitized: Sanitized = 0
     usage: Usage = Usage()
     seconds: float = 0.0
+
+
+def stack_scores(turns: Iterable[Turn], rounds: int, profile: Profile, candidates: int) -> Array:
+    """Return the scores of the first rounds of a debate, shape (rounds, agents, candidates,
+    components); NaN where a turn has no scores."""
+    shape = rounds, len(profile.agents), candidates, len(profile.components)
+    scores = np.full(shape, np.nan)
+    for turn in turns:
+        if turn.scores and turn.round < rounds:
+            scores[turn.round, turn.agent] = turn.scores
+    return scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,17 +255,8 @@ class DebateResult(Shown):
     def tensor(self) -> LabelledTensor:
         """Return the score tensor S, shape (rounds done, agents, candidates, components), in [0,
         10]."""
-        shape = (
-            len(self.convergence),
-            len(self.agents),
-            len(self.case.candidates),
-            len(self.components),
-        )
-        turn_scores = {(turn.round, turn.agent): turn.scores for turn in self.turns if turn.scores}
-        missing = ((math.nan,) * shape[3],) * shape[2]
-        rounds, agents = range(shape[0]), range(shape[1])
-        rows = [turn_scores.get((r, i), missing) for r in rounds for i in agents]
-        values = np.array(rows, dtype=float).reshape(shape)
+        rounds, candidates = len(self.convergence), len(self.case.candidates)
+        values = stack_scores(self.turns, rounds, self.profile, candidates)
         return LabelledTensor(values, self.agents, self.case.candidates, self.components)
 
     @cached_property
@@ -348,9 +353,7 @@ class DebateResult(Shown):
     def voters(self) -> tuple[int, ...]:
         """Return the number of agents that gave scores in each round that ran; `convergence` is
         computed from their scores."""
-        if not self.tensor.values.size:
-            return (0,) * len(self.convergence)
-        return tuple(int(n) for n in arithmetic.voters(self.tensor.values))
+        return tuple(arithmetic.voters(self.tensor.values).tolist())
 
     @property
     def coverage(self) -> float:
@@ -411,8 +414,15 @@ class DebateResult(Shown):
         parameter raises InputError. Rounds after the one that now ends the debate are left out;
         rounds that did not run cannot be added."""
         allowed = {
-            *("weights", "temperature", "aggregation", "select", "threshold", "seed"),
-            *("convergence", "convergence_mode", "escalate_below"),
+            "weights",
+            "temperature",
+            "aggregation",
+            "select",
+            "threshold",
+            "seed",
+            "convergence",
+            "convergence_mode",
+            "escalate_below",
         }
         for name in parameters:
             if name not in allowed:
@@ -471,12 +481,7 @@ class DebateResult(Shown):
             weighted = np.where(self.weights > 0, means, np.inf)
             lowest = int(np.argmin(weighted))
             weakest = f"{self.components[lowest]} ({means[lowest]:.1f} of 10)"
-        return Feedback(
-            tuple(remarks["strengths"]),
-            tuple(remarks["weaknesses"]),
-            tuple(remarks["instructions"]),
-            weakest,
-        )
+        return Feedback(*map(tuple, remarks.values()), weakest_component=weakest)
 
 
 FORMAT = 1

@@ -9,25 +9,22 @@ the prompt quotes texts, each below its source, which is outside of the quoted t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from textevolve.debate.candidate_order import place_candidates
-from textevolve.debate.context import DebateContext, prompt
+from textevolve.debate.context import DebateContext, Speech, prompt
 from textevolve.debate.deciding import (
-    ScoreMatrix,
     answer_type,
     decide_scores,
     keep_words,
     probe_after,
     probe_alone,
-    probe_score,
     read_points,
     read_verbalized,
     read_weighted,
 )
-from textevolve.debate.profile import Agent
-from textevolve.debate.result import Turn
+from textevolve.debate.result import ScoreMatrix, Turn
 from textevolve.errors import (
     AnswerError,
     BudgetError,
@@ -36,11 +33,11 @@ from textevolve.errors import (
     ModelError,
     TextEvolveError,
 )
-from textevolve.evaluation import Failure, Usage, failure_of
+from textevolve.evaluation import Failure, Usage, attempt, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS
 from textevolve.llm.fence import fence, quote, sanitize
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.model import Message, Request
 from textevolve.llm.structured import answer_schema, ask_structured
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.cue import Cue, Memory, nothing
@@ -50,15 +47,14 @@ SOURCE_CHARACTERS = 160
 """The maximum number of characters of a memory's source in a prompt."""
 
 
-async def remember(
-    context: DebateContext, speaker: Agent, history: Sequence[str]
-) -> tuple[Memory, ...]:
+async def remember(speech: Speech) -> tuple[Memory, ...]:
     """Recall the agent's memories that are relevant to the input, the candidates and the
     discussion.
 
     Raises:
         InputError: the recall, which may be the caller's own code, failed.
     """
+    context, speaker = speech.context, speech.speaker
     if context.recall is nothing:
         return ()
     settings = speaker.recall_settings
@@ -67,7 +63,7 @@ async def remember(
         () if settings is None else settings.collections,
         context.case.input,
         context.case.candidates,
-        _plain(history, context.nonce),
+        _plain(speech.history, context.nonce),
         settings,
     )
     try:
@@ -94,14 +90,14 @@ def fence_memories(context: DebateContext, memories: Sequence[Memory]) -> tuple[
     return (prompt("memory_rules").render(), *lines) if lines else ()
 
 
-def quote_memories(context: DebateContext, speaker: Agent, memories: Sequence[Memory]) -> str:
+def quote_memories(speech: Speech, memories: Sequence[Memory]) -> str:
     """Return the memories as a quotation, for a question on one candidate alone; empty without
     memories."""
     if not memories:
         return ""
-    lines = [_show(context.nonce, memory, quote) for memory in memories]
+    lines = [_show(speech.context.nonce, memory, quote) for memory in memories]
     rules = prompt("memory_rules").render()
-    return prompt("memory_alone").render(agent=speaker.name, memories=lines, rules=rules)
+    return prompt("memory_alone").render(agent=speech.speaker.name, memories=lines, rules=rules)
 
 
 def _show(nonce: str, memory: Memory, mark: Callable[[str], str]) -> str:
@@ -160,10 +156,10 @@ async def take_turn(
     meters = [UsageMeter(model)]
     if context.profile.readout == "decide":
         meters.append(UsageMeter(context.decider_of(speaker)))
-    request = _TurnRequest(context, meters[0], meters[-1], speaker, round, tuple(history), sample)
+    speech = Speech(context, meters[0], meters[-1], speaker, tuple(history), sample)
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
         turn = replace(
-            await _speak(request, Turn(round, agent, model.name, order)),
+            await _speak(speech, Turn(round, agent, model.name, order)),
             usage=sum((meter.usage for meter in meters), Usage()),
             seconds=sum(meter.seconds for meter in meters),
         )
@@ -173,54 +169,17 @@ async def take_turn(
     return turn
 
 
-@dataclass(frozen=True, slots=True)
-class _TurnRequest:
-    """The data of one turn's question, except the order of the candidates. `history`: the messages
-    that the turn sees. `sample`: the number of the sample, from 0, if the same question is asked
-    several times. `decider`: the model that answers with the readout `decide`."""
-
-    context: DebateContext
-    model: Model
-    decider: Model
-    speaker: Agent
-    round: int
-    history: tuple[str, ...]
-    sample: int
-
-    def request(self, order: tuple[int, ...], fenced: tuple[str, ...], schema: str) -> Request:
-        """Make the request for the candidates in `order`. `fenced`: the memories with their rules;
-        `schema`: the JSON schema of the answer."""
-        context, profile = self.context, self.context.profile
-        visible = tuple(context.labels[j] for j in order)
-        speaker, number = self.speaker, self.round + 1
-        ending = _ending(
-            fenced, speaker.name, speaker.persona, number, profile.rounds, context.today, visible
-        )
-        return Request(
-            messages=(
-                context.system,
-                context.user(context.opening(order), *self.history, ending),
-            ),
-            schema=schema,
-            temperature=profile.sampling_temperature,
-            max_tokens=profile.max_answer_tokens,
-            seed=profile.seed,
-            sample=self.sample,
-            top_logprobs=TOP_LOGPROBS if context.profile.readout == "logprob-weighted" else 0,
-        )
-
-
-async def _speak(request: _TurnRequest, turn: Turn) -> Turn:
+async def _speak(speech: Speech, turn: Turn) -> Turn:
     """Ask the agent, and return the turn with its answer and memories, or with a failure."""
+    context = speech.context
     memories: tuple[Memory, ...] = ()
-    say = _answer if request.context.profile.argue else _score_only
+    say = _argue if context.profile.argue else _score_only
     try:
-        memories = await remember(request.context, request.speaker, request.history)
-        spoken = await say(request, memories, turn)
-        if request.context.swaps(turn.order):
-            spoken = _average(
-                spoken, await say(request, memories, replace(turn, order=turn.order[::-1]))
-            )
+        memories = await remember(speech)
+        spoken = await say(speech, memories, turn)
+        if context.swaps(turn.order):
+            turned = replace(turn, order=turn.order[::-1])
+            spoken = _average(spoken, await say(speech, memories, turned))
     except FatalModelError:
         raise
     except (ModelError, BudgetError) as error:
@@ -228,43 +187,41 @@ async def _speak(request: _TurnRequest, turn: Turn) -> Turn:
     return replace(spoken, memories=memories)
 
 
-async def _score_only(request: _TurnRequest, memories: tuple[Memory, ...], turn: Turn) -> Turn:
-    if request.context.profile.readout == "decide":
-        return await _decide(request, turn, (), fence_memories(request.context, memories))
-    return await _probe_alone(request, memories, turn)
+async def _score_only(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn:
+    if speech.context.profile.readout == "decide":
+        return await decide_scores(speech, turn, (), fence_memories(speech.context, memories))
+    return await probe_alone(speech, turn, quote_memories(speech, memories))
 
 
-def _probed(turn: Turn, log_odds: ScoreMatrix) -> Turn:
-    scores = tuple(tuple(map(probe_score, row)) for row in log_odds)
-    return replace(turn, scores=scores, log_odds=log_odds)
-
-
-async def _probe_alone(request: _TurnRequest, memories: tuple[Memory, ...], turn: Turn) -> Turn:
-    quoted = quote_memories(request.context, request.speaker, memories)
-    log_odds = await probe_alone(
-        request.context, request.model, request.speaker, request.round, request.sample, quoted
-    )
-    return _probed(turn, log_odds)
-
-
-async def _decide(
-    request: _TurnRequest, turn: Turn, heard: tuple[str, ...], memories: tuple[str, ...]
-) -> Turn:
-    context, sample = request.context, request.sample
-    return await decide_scores(
-        context, request.decider, request.speaker, turn, heard, memories, sample=sample
-    )
-
-
-async def _answer(asked: _TurnRequest, memories: tuple[Memory, ...], turn: Turn) -> Turn:
-    context, profile = asked.context, asked.context.profile
+async def _argue(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn:
+    context, profile, speaker = speech.context, speech.context.profile, speech.speaker
     names = tuple(c.name for c in profile.components)
     visible = tuple(context.labels[j] for j in turn.order)
     fenced = fence_memories(context, memories)
     words = profile.argument_words
+    ending = _ending(
+        fenced,
+        speaker.name,
+        speaker.persona,
+        turn.round + 1,
+        profile.rounds,
+        context.today,
+        visible,
+    )
     kind = answer_type(visible, names, profile.readout, words)
-    request = asked.request(turn.order, fenced, answer_schema(kind))
-    answer = await ask_structured(asked.model, request, kind)
+    request = Request(
+        messages=(
+            context.system,
+            context.user(context.opening(turn.order), *speech.history, ending),
+        ),
+        schema=answer_schema(kind),
+        temperature=profile.sampling_temperature,
+        max_tokens=profile.max_answer_tokens,
+        seed=profile.seed,
+        sample=speech.sample,
+        top_logprobs=TOP_LOGPROBS if profile.readout == "logprob-weighted" else 0,
+    )
+    answer = await ask_structured(speech.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
     text, sanitized = sanitize(keep_words(argument, words), context.nonce)
     answered = replace(
@@ -277,14 +234,13 @@ async def _answer(asked: _TurnRequest, memories: tuple[Memory, ...], turn: Turn)
     last = answer.responses[-1]
     match profile.readout:
         case "pointwise":
-            return await _probe_alone(asked, memories, answered)
+            return await probe_alone(speech, answered, quote_memories(speech, memories))
         case "after-argument":
             spoken = (*request.messages, Message("assistant", (last.text,)))
-            probed = await probe_after(context, asked.model, asked.speaker, asked.round, spoken)
-            return _probed(answered, probed)
+            return await probe_after(speech, answered, spoken)
         case "decide":
-            quotation = _quote(context, asked.round, asked.speaker.name, text)
-            return await _decide(asked, answered, (*asked.history, quotation), fenced)
+            quotation = _quote(context, answered)
+            return await decide_scores(speech, answered, (*speech.history, quotation), fenced)
         case "logprob-weighted":
             return replace(answered, scores=read_weighted(last, context.labels, visible, names))
         case _:
@@ -309,49 +265,44 @@ def _average(first_turn: Turn, other: Turn) -> Turn:
     return replace(both, decided_by=replace(first_turn.decided_by, cut=cut))
 
 
-def quote_turn(context: DebateContext, turn: Turn) -> str:
-    """Return a turn, with its scores, as later turns see it in their history; empty if it has no
-    scores."""
-    name = context.profile.agents[turn.agent].name
-    if turn.scores is None:
-        return ""
+def quote_turn(context: DebateContext, turn: Turn, scores: ScoreMatrix) -> str:
+    """Return a turn, with its scores, as later turns see it in their history."""
+    names = [component.name for component in context.profile.components]
     lines: list[str] = []
     for j in context.listed:
-        row = zip(context.profile.components, turn.scores[j], strict=True)
-        lines.append(
-            f"Response {context.labels[j]}: " + ", ".join(f"{c.name} {s:.1f}" for c, s in row)
-        )
-    return _quote(context, turn.round, name, turn.argument, "; ".join(lines) + ".")
+        cells = [f"{name} {score:.1f}" for name, score in zip(names, scores[j], strict=True)]
+        lines.append(f"Response {context.labels[j]}: {', '.join(cells)}")
+    return _quote(context, turn, f"{'; '.join(lines)}.")
 
 
-def _quote(context: DebateContext, round: int, name: str, argument: str, scores: str = "") -> str:
+def _quote(context: DebateContext, turn: Turn, scores: str = "") -> str:
     """Render an agent's argument in a fence, with its scores if there are any."""
-    quoted = fence("argument", argument, context.nonce)
-    return prompt("spoken").render(round=round + 1, agent=name, argument=quoted, scores=scores)
+    return prompt("spoken").render(
+        round=turn.round + 1,
+        agent=context.profile.agents[turn.agent].name,
+        argument=fence("argument", turn.argument, context.nonce),
+        scores=scores,
+    )
 
 
 async def sum_up(
     context: DebateContext, history: Sequence[str], round: int
-) -> tuple[str | None, Usage, Failure | None]:
-    """Ask the first agent's model for a neutral summary of the debate so far. Return the summary
-    (None if the call failed), the usage, and the failure (None without one)."""
+) -> tuple[str | Failure, Usage]:
+    """Ask the first agent's model for a neutral summary of the debate so far. Return the summary or
+    the failure of the call, and the usage."""
     context.listener(StepStarted(context.case.id, "summary", {"round": round}))
     meter = UsageMeter(context.model_of(context.profile.agents[0]))
-    order = place_candidates(0, context.labels, "fixed")
-    text = (context.opening(order), *history, prompt("summary").render())
+    text = (context.opening(context.listed), *history, prompt("summary").render())
     request = Request(
         messages=(context.system, context.user(*text)),
         temperature=context.profile.sampling_temperature,
         max_tokens=context.profile.max_answer_tokens,
         seed=context.profile.seed,
     )
-    try:
-        response = await meter(request)
-        if not response.text.strip():
-            raise AnswerError("the summary was empty")
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
-        return None, meter.usage, failure_of(error)
-    summary, _ = sanitize(response.text.strip(), context.nonce)
-    return summary, meter.usage, None
+    response = await attempt(meter(request))
+    if isinstance(response, Failure):
+        return response, meter.usage
+    summary = response.text.strip()
+    if not summary:
+        return Failure("failed", "the summary was empty"), meter.usage
+    return sanitize(summary, context.nonce)[0], meter.usage
