@@ -14,7 +14,10 @@ from textevolve import (
     load_profile,
     run,
 )
+from textevolve.api.results import CaseResult
 from textevolve.errors import BudgetError
+from textevolve.evaluation import Failure
+from textevolve.judges.judged import JudgedCase
 from textevolve.llm.testing import Fault
 from textevolve.store.repository import open_store
 from textevolve.studies.evaluate_spec import EvaluateSpec
@@ -41,6 +44,9 @@ def test_a_missing_score_is_none_and_its_reason_stands_in_the_feedback(model, se
     assert (result.scores, result.best) == ((None, None), None)
     assert result.failure is not None
     assert result.feedback == (result.failure.reason,) * 2
+    limit = Failure("skipped", "the limit")
+    record = JudgedCase(Case("?", ("a", "b")), 0, (Failure("failed", "no answer"), limit))
+    assert CaseResult(record, "run").failure == record.failure == limit
 
 
 def test_judges_as_objects_are_those_of_the_same_name(model):

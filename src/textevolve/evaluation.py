@@ -212,6 +212,12 @@ def select_failure(outcomes: Iterable[object]) -> Failure | None:
     return min(failures, key=lambda failure: failure.kind != "skipped", default=None)
 
 
+def select_skipped(outcomes: Iterable[object]) -> Failure | None:
+    """Return the first failure that a limit caused (`skipped`); None if there is none."""
+    failure = select_failure(outcomes)
+    return failure if failure is not None and failure.kind == "skipped" else None
+
+
 async def attempt(work: Awaitable[T], *caught: type[TextEvolveError]) -> T | Failure:
     """Await calls to models, and return their result. If a call fails, or a limit forbids it,
     return a failure; errors of the types in `caught` also become failures.

@@ -50,7 +50,7 @@ from textevolve.debate.profile import Agent, Component, Profile, load_profile, o
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult
 from textevolve.errors import BudgetError, InputError
-from textevolve.evaluation import Case, Evaluation, Evaluator, empty_default
+from textevolve.evaluation import Case, Evaluation, Evaluator, empty_default, select_skipped
 from textevolve.events import Listener, silence
 from textevolve.judges.cascade import CASCADE, Cascade, read_cascade
 from textevolve.judges.context import Options
@@ -586,10 +586,8 @@ def keep_whole(judge: Evaluator) -> Evaluator:
 def describe_limit(result: DebateResult) -> str:
     """Return the reason of the first turn that a limit forbade in a debate that was cut short, or a
     general sentence if no turn has such a reason."""
-    forbidden = (
-        t.failure.reason for t in result.turns if t.failure and t.failure.kind == "skipped"
-    )
-    return next(forbidden, "a limit was reached within the debate")
+    skipped = select_skipped(turn.failure for turn in result.turns)
+    return skipped.reason if skipped else "a limit was reached within the debate"
 
 
 Open: TypeAlias = Callable[[Judges, EvaluatorSpec, str], Evaluator]

@@ -8,7 +8,15 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from textevolve.evaluation import Case, EvaluationResult, Failure, Figure, Result, Usage
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Failure,
+    Figure,
+    Result,
+    Usage,
+    select_failure,
+)
 from textevolve.showing import TableRows
 from textevolve.studies.kinds import find_study
 
@@ -70,8 +78,9 @@ class CaseResult(Result):
 
     @property
     def failure(self) -> Failure | None:
-        """The failure of the first candidate without a score; None if all candidates have one."""
-        return next((one for one in self.result if isinstance(one, Failure)), None)
+        """The failure of the first candidate without a score, those that a limit caused (`skipped`)
+        before others; None if all candidates have a score."""
+        return select_failure(self.result)
 
     @property
     def usage(self) -> Usage:

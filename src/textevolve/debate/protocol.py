@@ -41,7 +41,7 @@ from textevolve.debate.tensor import Array
 from textevolve.debate.turn import quote_turn, sum_up, take_turn
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import CapabilityError, InputError
-from textevolve.evaluation import Case, Failure, Usage, check_case, settings_of
+from textevolve.evaluation import Case, Failure, Usage, check_case, select_skipped, settings_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Model
@@ -235,6 +235,6 @@ class _Table:
         """Return the reason why the debate cannot continue: the budget is spent, or no agent
         answered in these rounds. None if it can."""
         turns = [t for t in self.turns if t.round in rounds]
-        if any(t.failure and t.failure.kind == "skipped" for t in turns):
+        if select_skipped(turn.failure for turn in turns):
             return "budget"
         return "failed" if all(t.failure for t in turns) else None

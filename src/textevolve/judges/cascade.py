@@ -31,6 +31,7 @@ from textevolve.evaluation import (
     Usage,
     check_case,
     failure_of,
+    select_skipped,
 )
 from textevolve.judges.context import Judgement, Options
 from textevolve.llm.choice_logprobs import log_odds, probability, softmax
@@ -132,9 +133,7 @@ class Cascade:
         sure = certainty_of(first_evaluation, bar)
         failures = [failure for failure in first_evaluation.result if isinstance(failure, Failure)]
         noted: dict[str, Any] = {} if sure is None else {"certainty": sure}
-        if any(failure.kind == "skipped" for failure in failures) or (
-            sure is not None and sure >= self.below
-        ):
+        if select_skipped(failures) or (sure is not None and sure >= self.below):
             noted[DECIDED_BY] = self.names[0]
             return _conclude(case, [first_evaluation], sure, noted)
         if failures:

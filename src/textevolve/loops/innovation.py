@@ -29,6 +29,7 @@ from textevolve.evaluation import (
     check_case,
     empty_default,
     failure_of,
+    select_skipped,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced, sanitize
@@ -77,7 +78,7 @@ def mean_score(samples: Sequence[Sample], threshold: float | None) -> Evaluation
     """Return the mean score of the outputs; a failure if fewer than half have a score, or a limit
     prevented one from being generated or judged. An input passes from the mean `threshold` on;
     None: it never passes."""
-    if skipped := find_skipped(samples):
+    if skipped := select_skipped(sample.evaluation for sample in samples):
         return skipped
     scores = scores_of(samples)
     if 2 * len(scores) < len(samples):
@@ -85,13 +86,6 @@ def mean_score(samples: Sequence[Sample], threshold: float | None) -> Evaluation
     score = fmean(scores)
     remarks = "\n".join(gather_remarks(samples))
     return EvaluationResult(score, threshold is not None and score >= threshold, remarks)
-
-
-def find_skipped(samples: Sequence[Sample]) -> Failure | None:
-    """Return the first failure of an output that a limit prevented from being generated or judged;
-    None without one."""
-    failures = (s.evaluation for s in samples if isinstance(s.evaluation, Failure))
-    return next((failure for failure in failures if failure.kind == "skipped"), None)
 
 
 def scores_of(samples: Sequence[Sample]) -> list[float]:
@@ -439,7 +433,7 @@ def _keep(work: _Work, attempt: RefinedInput) -> RefinedInput:
     """
     work.attempts.append(attempt)
     work.context.listener(StepFinished("", ATTEMPT, attempt))
-    if skipped := find_skipped(attempt.samples):
+    if skipped := select_skipped(sample.evaluation for sample in attempt.samples):
         raise BudgetError(skipped.reason)
     return attempt
 
@@ -513,7 +507,7 @@ async def _draw_anew(work: _Work) -> None:
         work.context.listener(StepStarted("", FRESH, details))
         with step_span("evaluate", FRESH, **details):
             samples = await _draw_samples(work, text, fresh, work.plan.seed + FRESH_SEEDS, name)
-        if skipped := find_skipped(samples):
+        if skipped := select_skipped(sample.evaluation for sample in samples):
             raise BudgetError(skipped.reason)
         if name == "before":
             work.before = samples

@@ -19,7 +19,15 @@ import yaml
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from textevolve.errors import AnswerError, BudgetError, FatalModelError, ModelError
-from textevolve.evaluation import Case, Evaluator, Failure, Usage, check_results, mend_text
+from textevolve.evaluation import (
+    Case,
+    Evaluator,
+    Failure,
+    Usage,
+    check_results,
+    mend_text,
+    select_failure,
+)
 from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, text_hash
 from textevolve.llm.reasoning import describe_missing_text
@@ -315,14 +323,12 @@ async def _choose_by_score(
     scoring = await evaluator(case_of(subject, verdict_kind))
     spent.usage += scoring.usage
     results = check_results(scoring.result, len(labels))
-    failures = [result for result in results if isinstance(result, Failure)]
-    if skipped := next((failure for failure in failures if failure.kind == "skipped"), None):
-        raise BudgetError(skipped.reason)
-    if failures:
-        raise AnswerError(
-            f"{len(failures)} of {len(labels)} verdicts have no score: {failures[0].reason}"
-        )
     scored = [result for result in results if not isinstance(result, Failure)]
+    if failure := select_failure(results):
+        if failure.kind == "skipped":
+            raise BudgetError(failure.reason)
+        without_score = f"{len(labels) - len(scored)} of {len(labels)} verdicts have no score"
+        raise AnswerError(f"{without_score}: {failure.reason}")
     highest = max(r.score for r in scored)
     best = [place for place, r in enumerate(scored) if r.score >= highest - TIE]
     if len(best) > 1:

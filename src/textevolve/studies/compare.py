@@ -22,7 +22,7 @@ from typing import Any
 from textevolve.agents.simulated_user import SimulatedUser, user_prompt
 from textevolve.bench.variants import compare_variants
 from textevolve.engine.local import stream
-from textevolve.evaluation import Case, Failure, Result, Usage, empty_default
+from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, select_skipped
 from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
@@ -347,9 +347,8 @@ def _entry(output: Output) -> Entry:
 
 
 def find_row(output: Output) -> Row:
-    failures = (grade.failure for grade in output.grades.values() if grade.failure)
-    skipped = (failure for failure in failures if failure.kind == "skipped")
-    failure, sample = next(skipped, output.failure), output.sample + 1
+    skipped = select_skipped(grade.failure for grade in output.grades.values())
+    failure, sample = skipped or output.failure, output.sample + 1
     return Row(
         key=f"{output.row.replace('|', '||')}|{output.variant}" + f"|{sample}" * (sample > 1),
         position=output.position,

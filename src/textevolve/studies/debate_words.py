@@ -9,7 +9,7 @@ import math
 
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, DecidedBy, Turn
-from textevolve.evaluation import Failure
+from textevolve.evaluation import Failure, select_skipped
 from textevolve.memory.cue import Memory
 from textevolve.report.wording import count, letter, letters, number, percent, visible
 
@@ -100,8 +100,8 @@ def ending(result: DebateResult) -> str:
 
 
 def _skip_reason(result: DebateResult) -> str:
-    skipped = (t.failure for t in result.turns if t.failure and t.failure.kind == "skipped")
-    return next((f": {failure.reason}" for failure in skipped), "")
+    skipped = select_skipped(turn.failure for turn in result.turns)
+    return f": {skipped.reason}" if skipped else ""
 
 
 def round_text(profile: Profile, r: int, cv: float, certainty: float | None, voters: int) -> str:

@@ -29,7 +29,15 @@ from textevolve.agents.persona import (
 )
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
-from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
+from textevolve.evaluation import (
+    Case,
+    Failure,
+    Result,
+    Usage,
+    attempt,
+    empty_default,
+    select_skipped,
+)
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.record import MemoryRecord
@@ -191,7 +199,7 @@ async def run(
         async for step in finished_steps:
             steps.append(step)
             yield step
-    if any(step.failure and step.failure.kind == "skipped" for step in steps):
+    if select_skipped(step.failure for step in steps):
         return
     texts = {record.id: record.text for batch in batches for record in batch}
     yield await _evolve(spec, snapshot, bench, steps, texts)

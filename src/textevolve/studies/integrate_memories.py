@@ -19,7 +19,15 @@ from pydantic import BaseModel
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
-from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
+from textevolve.evaluation import (
+    Case,
+    Failure,
+    Result,
+    Usage,
+    attempt,
+    empty_default,
+    select_skipped,
+)
 from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import Start, keep_points, read_decisions
@@ -186,7 +194,7 @@ async def run(
             result = await work.settle(drawn_question)
             failures.append(result.failure)
             yield IntegrationRecord(result)
-    if None in failures and not any(each and each.kind == "skipped" for each in failures):
+    if None in failures and not select_skipped(failures):
         await work.mark()
 
 

@@ -25,7 +25,7 @@ from textevolve.bench.verdicts import (
     stream_verdicts,
 )
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, select_skipped
 from textevolve.evaluators import check_absolute
 from textevolve.events import RecordsExpected
 from textevolve.llm.usage_meter import DistinctCalls
@@ -189,7 +189,7 @@ async def ask_judges(
     verdicts: list[Verdict] = []
     for again in (False, True) if equal_tokens else (False,):
         if again:
-            if any(v.failure is not None and v.failure.kind == "skipped" for v in verdicts):
+            if select_skipped(verdict.failure for verdict in verdicts):
                 return
             ranges = {name: range(1, n) for name, n in count_samples(verdicts, judges).items()}
         number = sum(map(len, ranges.values())) + (0 if again else len(views or ()))
