@@ -20,7 +20,8 @@ from textevolve.memory.record import (
     Supersede,
 )
 from textevolve.store import tables
-from textevolve.store.memory_changes import check_changes, erase_collection
+from textevolve.store.kinds import COLLECTIONS, delete
+from textevolve.store.memory_changes import check_changes
 from textevolve.store.sqlite import sqlite3
 
 
@@ -233,13 +234,13 @@ async def test_memories_that_share_entities_are_associated(store):
 
 
 async def test_a_collection_is_deleted_with_all_of_it(place):
-    id = place.create("home", "chats")
+    place.create("home", "chats")
     place.create("home", "other")
     store = place.open("home")
     for name in ("chats", "other"):
         (kept,) = (await store.apply(name, [Add(new("the cat", entities=("Ann",)))])).ids
         await store.use([kept], 1.0)
-    place.resources.database.write(lambda connection: erase_collection(connection, id))
+    place.resources.write(delete, COLLECTIONS, "home", "chats")
     with pytest.raises(InputError, match="no collection"):
         await store.page("chats")
     own = (tables.memories, tables.embeddings, tables.mentions, tables.uses, tables.versions)

@@ -24,7 +24,6 @@ from textevolve.settings import StoreLocation
 from textevolve.store import tables
 from textevolve.store.copying import read_rows, row_keys
 from textevolve.store.database import open_database
-from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
     bytes_to_text,
     dump_json,
@@ -37,7 +36,7 @@ from textevolve.store.documents import (
     unpack_json_bytes,
 )
 from textevolve.store.memory_search_sqlite import words_to_find
-from textevolve.store.resource_rows import delete_where, update_where
+from textevolve.store.resource_rows import delete_where, insert_unless_stored, update_where
 
 ERASED = "[erased]"
 MARK = f'"{ERASED}"'
@@ -101,8 +100,7 @@ def _erase(connection: Connection, texts: Sequence[str]) -> None:
             delete_where(connection, tables.texts, hash=hash)
         body = text_to_bytes(ERASED)
         tombstone = {"hash": hash_bytes(ERASED), "size": len(body), "body": body}
-        insertion = insert_into(connection, tables.texts).values(tombstone)
-        connection.execute(insertion.on_conflict_do_nothing())
+        insert_unless_stored(connection, tables.texts, tombstone)
         connection.execute(sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'"))
 
 

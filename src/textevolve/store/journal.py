@@ -25,7 +25,7 @@ from textevolve.llm.batches.ledger import OPEN_STATES, KeptBatch
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Request, Response
 from textevolve.store import tables
-from textevolve.store.dialects import IMAGES, insert_into
+from textevolve.store.dialects import IMAGES
 from textevolve.store.documents import (
     CHECK,
     bytes_to_text,
@@ -41,7 +41,7 @@ from textevolve.store.documents import (
     unpack,
 )
 from textevolve.store.memory_rows import chunks
-from textevolve.store.resource_rows import build, mapping_of
+from textevolve.store.resource_rows import build, fetch_all, mapping_of, replace_row
 from textevolve.store.tables import batches
 from textevolve.store.writer import Writer
 
@@ -333,14 +333,12 @@ def keep_batch(connection: Connection, run_id: str, batch: KeptBatch) -> None:
     values = {name: getattr(batch, name) for name in ("mark", "model", "created", "state", "file")}
     values |= {"run_id": run_id, "updated": time.time(), "remote_id": batch.id}
     values |= {"detail": "", "keys": b"".join(map(bytes.fromhex, batch.keys))}
-    row = insert_into(connection, batches).values(values)
-    connection.execute(row.on_conflict_do_update(index_elements=["mark"], set_=values))
+    replace_row(connection, batches, values)
 
 
 def open_batches(connection: Connection, run_id: str) -> list[KeptBatch]:
-    query = select(batches).where(batches.c.run_id == run_id, batches.c.state.in_(OPEN_STATES))
     open_jobs: list[KeptBatch] = []
-    for row in connection.execute(query.order_by(batches.c.created)):
+    for row in fetch_all(connection, batches, "created", run_id=run_id, state=list(OPEN_STATES)):
         keys = tuple(key.hex() for key in split_hashes(row.keys))
         open_jobs.append(build(KeptBatch, {**mapping_of(row), "keys": keys, "id": row.remote_id}))
     return open_jobs

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from sqlalchemy import Row, delete, insert
+from sqlalchemy import Row, delete
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.resources import ResourceName
@@ -27,6 +27,7 @@ from textevolve.store.resource_rows import (
     delete_where,
     fetch_all,
     fetch_one,
+    insert_rows,
     mapping_of,
     namespace_id,
     update_where,
@@ -115,7 +116,7 @@ def add_key(
     text, id = f"{PREFIX}{secrets.token_urlsafe(KEY_BYTES)}", f"key_{secrets.token_hex(8)}"
     values = {"id": id, "name": name, "hash": digest(text), "created": time.time()}
     values |= {"expires": expires, "spec": spec.model_dump_json()}
-    connection.execute(insert(api_keys).values(values))
+    insert_rows(connection, api_keys, [values])
     return require_key(connection, id), text
 
 
@@ -171,7 +172,7 @@ def add_session(connection: Connection, token: str, key_id: str, expires: float)
     now = time.time()
     connection.execute(delete(browser_sessions).where(browser_sessions.c.expires <= now))
     row = {"hash": digest(token), "key_id": key_id, "created": now, "expires": expires}
-    connection.execute(insert(browser_sessions).values(row))
+    insert_rows(connection, browser_sessions, [row])
 
 
 def find_session(connection: Connection, token: str) -> str | None:

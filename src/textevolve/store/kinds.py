@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Row, Select, func, insert, select
+from sqlalchemy import Row, Select, func, select
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.resources import (
@@ -43,7 +43,9 @@ from textevolve.store.resource_rows import (
     build,
     check_texts,
     delete_where,
+    fetch_all,
     insert_row,
+    insert_rows,
     list_rows,
     mapping_of,
     merge_spec,
@@ -186,12 +188,11 @@ def list_versions(
         NotFoundError: no resource has this name.
     """
     row = require_row(connection, kind, name, namespace)
-    query = select(_versions).where(_versions.c.resource_id == row.id).order_by(_versions.c.version)
     versions = [
         SpecVersion(
             each.version, each.created, json.loads(each.spec), each.source, json.loads(each.changes)
         )
-        for each in connection.execute(query)
+        for each in fetch_all(connection, _versions, "version", resource_id=row.id)
     ]
     return versions or [_first_version(row, _read_spec(kind, row))]
 
@@ -218,7 +219,7 @@ def store_version(connection: Connection, id: str, version: SpecVersion) -> None
     row = {**asdict(version), "resource_id": id}
     for name in ("spec", "changes"):
         row[name] = json.dumps(row[name])
-    connection.execute(insert(_versions).values(row))
+    insert_rows(connection, _versions, [row])
 
 
 def _first_version(row: Row[Any], spec: Frozen) -> SpecVersion:
@@ -369,7 +370,7 @@ def _erase_namespace(connection: Connection, row: Row[Any]) -> None:
 def _erase_agent(connection: Connection, row: Row[Any]) -> None:
     """Delete an agent's chats; its memories stay where they are."""
     chats = select(tables.sessions.c.id).where(tables.sessions.c.agent_id == row.id)
-    connection.execute(tables.messages.delete().where(tables.messages.c.session_id.in_(chats)))
+    delete_where(connection, tables.messages, session_id=chats)
     delete_where(connection, tables.sessions, agent_id=row.id)
 
 
@@ -408,7 +409,7 @@ COLLECTIONS = Kind(
     fixed=("name", "kind", "embedder", "dimension"),
     holds="all its memories",
     check=_check_collection,
-    erase=lambda connection, row: erase_collection(connection, row.id),
+    erase=erase_collection,
 )
 USERS = Kind(
     "user",

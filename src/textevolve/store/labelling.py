@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import InputError, NotFoundError
@@ -25,15 +25,16 @@ from textevolve.labelling.tasks import (
     check_labeller,
     check_note,
 )
-from textevolve.store.memory_rows import chunks
 from textevolve.store.resource_rows import (
     ResourceTable,
     build,
     delete_where,
     fetch_all,
     fetch_one,
+    insert_rows,
     namespace_id,
     new_id,
+    replace_row,
     require_row,
 )
 from textevolve.store.tables import labelling_items, labelling_tasks, labels, namespaces
@@ -60,13 +61,12 @@ def create_task(
     id = new_id(TASK)
     row = {"id": id, "namespace_id": space, "name": name, "created": time.time()}
     row["spec"] = _ascii(spec.model_dump(mode="json"))
-    connection.execute(insert(labelling_tasks).values(row))
+    insert_rows(connection, labelling_tasks, [row])
     rows = [
         {"task_id": id, "position": position, "item": _ascii(asdict(item))}
         for position, item in enumerate(items)
     ]
-    for chunk in chunks(rows):
-        connection.execute(insert(labelling_items), chunk)
+    insert_rows(connection, labelling_items, rows)
     return get_task(connection, id)
 
 
@@ -179,11 +179,9 @@ def keep_label(connection: Connection, task: StoredTask, label: PersonLabel) -> 
         created=label.created or time.time(),
     )
     label_data = {"answer": checked.answer, "note": checked.note, "swapped": checked.swapped}
-    key = {"task_id": task.id, "position": checked.position, "labeller": checked.labeller}
-    delete_where(connection, labels, **key)
-    connection.execute(
-        insert(labels).values(**key, created=checked.created, label=_ascii(label_data))
-    )
+    row = {"task_id": task.id, "position": checked.position, "labeller": checked.labeller}
+    row |= {"created": checked.created, "label": _ascii(label_data)}
+    replace_row(connection, labels, row)
     return checked
 
 

@@ -21,11 +21,9 @@ from sqlalchemy import (
     Select,
     and_,
     func,
-    insert,
     literal,
     or_,
     select,
-    update,
 )
 from sqlalchemy.engine import Connection
 
@@ -52,7 +50,7 @@ from textevolve.store.memory_changes import (
 from textevolve.store.memory_rows import (
     MemoryScope,
     choose_scope,
-    chunks,
+    find_memories,
     in_scope,
     in_version,
     read_collection,
@@ -60,7 +58,7 @@ from textevolve.store.memory_rows import (
     read_memory_records,
     read_rows,
 )
-from textevolve.store.resource_rows import namespace_id
+from textevolve.store.resource_rows import fetch_one, insert_rows, namespace_id, update_where
 from textevolve.store.tables import (
     memories,
     mentions,
@@ -249,12 +247,11 @@ class StoredMemories:
         if not math.isfinite(time):
             raise InputError(f"{time} is not a time at which memories can be used")
         rows = self._require(connection, tuple(dict.fromkeys(ids)))
-        if rows:
-            connection.execute(insert(uses), [{"seq": row.seq, "time": time} for row in rows])
+        insert_rows(connection, uses, [{"seq": row.seq, "time": time} for row in rows])
         for row in rows:
             last = time if row.last_used is None else max(time, row.last_used)
-            change = update(memories).where(memories.c.seq == row.seq)
-            connection.execute(change.values(last_used=last, times_used=row.times_used + 1))
+            values = {"last_used": last, "times_used": row.times_used + 1}
+            update_where(connection, memories, values, seq=row.seq)
 
     @_writes
     def replace_embeddings(
@@ -317,14 +314,13 @@ class StoredMemories:
         return list(connection.execute(nearest.order_by(hop, reached.c.seq)).scalars())
 
     def _place(self, connection: Connection, collection: Collection, id: str) -> int:
-        conditions = memories.c.collection_id == collection.id, memories.c.id == id
-        seq = connection.execute(select(memories.c.seq).where(*conditions)).scalar_one_or_none()
-        if seq is None:
+        row = fetch_one(connection, memories, collection_id=collection.id, id=id)
+        if row is None:
             raise NotFoundError(
                 f"no memory '{id}' (`memories list` shows the ids) in collection"
                 f" {collection.full_name}"
             )
-        return seq
+        return row.seq
 
     def _list(
         self, connection: Connection, query: Select[Any], scope: MemoryScope | None = None
@@ -333,12 +329,7 @@ class StoredMemories:
 
     def _find(self, connection: Connection, ids: Sequence[str]) -> dict[str, Row[Any]]:
         space = namespace_id(connection, self.namespace)
-        query = select(memories).where(memories.c.namespace_id == space)
-        return {
-            row.id: row
-            for chunk in chunks(ids)
-            for row in connection.execute(query.where(memories.c.id.in_(chunk)))
-        }
+        return find_memories(connection, ids, namespace_id=space)
 
     def _require(self, connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
         rows = self._find(connection, ids)

@@ -11,29 +11,36 @@ import secrets
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
+from itertools import chain
 from time import time
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, insert, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError
 from textevolve.memory.record import (
+    Add,
     Applied,
     Change,
     ChangeSource,
     Collection,
     Forget,
-    MemoryRecord,
     NewMemory,
     Supersede,
     Vector,
 )
 from textevolve.store import memory_search_postgres, memory_search_sqlite
 from textevolve.store.dialects import is_postgres
-from textevolve.store.memory_rows import IndexEntry, SearchIndex, chunks, collection_of
+from textevolve.store.memory_rows import IndexEntry, SearchIndex, chunks, find_memories
+from textevolve.store.resource_rows import (
+    delete_where,
+    fetch_one,
+    insert_rows,
+    update_where,
+)
 from textevolve.store.tables import (
     collections,
     embeddings,
@@ -76,14 +83,13 @@ def _find_fault(memory: NewMemory) -> str:
         return "its text is blank"
     if len(memory.text) > LONGEST_TEXT:
         return f"its text has {len(memory.text):,} characters, the most is {LONGEST_TEXT:,}"
-    edges = " ".join(f"{edge.subject}{edge.predicate}{edge.object}" for edge in memory.relations)
     texts = {
         "text": memory.text,
         "source": memory.origin.source,
         "author": memory.origin.author,
         "reason": memory.reason,
         "entities": " ".join(memory.entities),
-        "relations": edges,
+        "relations": " ".join(chain.from_iterable(map(astuple, memory.relations))),
     }
     for name, text in texts.items():
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -91,8 +97,8 @@ def _find_fault(memory: NewMemory) -> str:
     for name, share in (("importance", memory.importance), ("trust", memory.origin.trust)):
         if not 0 <= share <= 1:
             return f"its {name} is {share}, and must be from 0 to 1"
-    times = {name: getattr(memory, name) for name in ("created", "valid_from", "valid_to")}
-    for name, moment in times.items():
+    for name in ("created", "valid_from", "valid_to"):
+        moment = getattr(memory, name)
         if moment is not None and not np.isfinite(moment):
             return f"its {name} is {moment}, which is not a time"
     if memory.created is not None and memory.created > time() + CLOCKS_DIFFER:
@@ -124,8 +130,7 @@ def _list_closed(change: Change) -> tuple[str, ...]:
 
 
 def read_applied(connection: Connection, collection: Collection, key: str) -> Applied | None:
-    query = select(sources).where(sources.c.collection_id == collection.id, sources.c.key == key)
-    row = connection.execute(query).one_or_none()
+    row = fetch_one(connection, sources, collection_id=collection.id, key=key)
     return None if row is None else Applied(tuple(json.loads(row.ids)), row.base, row.version)
 
 
@@ -151,43 +156,29 @@ class Transaction:
         """
         targets = self._find_targets(changes)
         self._check_cited(changes)
-        changes = [self._date(change) for change in changes]
-        ids = self._keep(_list_new(changes))
-        new = iter(ids)
+        rows: list[dict[str, Any]] = []
         for change in changes:
             if isinstance(change, Forget):
                 self._forget(targets[change.memory], change.erase)
                 continue
-            id = next(new)
+            row = self._make_row(change)
+            rows.append(row)
             if isinstance(change, Supersede):
-                seqs = [targets[each].seq for each in change.memories]
-                values = {"superseded_by": id, "superseded_at": change.memory.valid_from}
+                values = {"superseded_by": row["id"], "superseded_at": row["valid_from"]}
+                seqs = [targets[id].seq for id in change.memories]
                 self._update(seqs, closed=self.version, **values)
+        self._keep(_list_new(changes), rows)
         base, version = self.collection.version, self.version if changes else self.version - 1
-        applied = Applied(tuple(ids), base, version)
+        applied = Applied(tuple(row["id"] for row in rows), base, version)
         self._note(applied, source)
         return applied
-
-    def _date(self, change: Change) -> Change:
-        """Return a change whose memory has a start of validity if it supersedes others: by default
-        the time when it was created, but not later than now, as the others held until then."""
-        if not isinstance(change, Supersede) or change.memory.valid_from is not None:
-            return change
-        created = change.memory.created
-        since = self.now if created is None else min(created, self.now)
-        return replace(change, memory=replace(change.memory, valid_from=since))
 
     def _find_targets(self, changes: Sequence[Change]) -> dict[str, Row[Any]]:
         erased = {
             change.memory for change in changes if isinstance(change, Forget) and change.erase
         }
         ids = [id for change in changes for id in _list_closed(change)]
-        table, rows = memories.c, dict[str, Row[Any]]()
-        for chunk in chunks(ids):
-            query = select(table.id, table.seq, table.closed).where(
-                table.collection_id == self.collection.id, table.id.in_(chunk)
-            )
-            rows |= {row.id: row for row in self.connection.execute(query)}
+        rows = find_memories(self.connection, ids, collection_id=self.collection.id)
         for id in ids:
             if id not in rows:
                 raise InputError(
@@ -203,12 +194,7 @@ class Transaction:
 
     def _check_cited(self, changes: Sequence[Change]) -> None:
         cited = list(dict.fromkeys(id for new in _list_new(changes) for id in new.cites))
-        existing: set[str] = set()
-        for chunk in chunks(cited):
-            query = select(memories.c.id).where(
-                memories.c.namespace_id == self.namespace_id, memories.c.id.in_(chunk)
-            )
-            existing.update(self.connection.execute(query).scalars())
+        existing = find_memories(self.connection, cited, namespace_id=self.namespace_id)
         if missing := [id for id in cited if id not in existing]:
             name = self.collection.namespace
             raise InputError(
@@ -216,58 +202,58 @@ class Transaction:
                 " the ids"
             )
 
-    def _keep(self, new: Sequence[NewMemory]) -> list[str]:
-        """Insert rows and index entries of new memories; return their ids."""
+    def _keep(self, new: Sequence[NewMemory], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert the rows of new memories, and what belongs to them: embeddings, index entries, and
+        the graph, which has the entities that they mention and their relations."""
         if not new:
-            return []
-        rows = [self._make_row(memory) for memory in new]
+            return
         put = insert(memories).returning(memories.c.seq, sort_by_parameter_order=True)
-        seqs = list(self.connection.execute(put, rows).scalars())
+        seqs = self.connection.execute(put, rows).scalars()
         numbered = list(zip(seqs, new, strict=True))
-        self.connect(numbered)
         packed = [{"seq": seq, **pack_vector(memory.embedding)} for seq, memory in numbered]
-        self.connection.execute(insert(embeddings), packed)
+        edges = [
+            {"seq": seq, "position": position, **asdict(edge)}
+            for seq, memory in numbered
+            for position, edge in enumerate(memory.relations)
+        ]
+        mentioned = [
+            {"collection_id": self.collection.id, "entity": entity, "seq": seq, **mention}
+            for seq, memory in numbered
+            for entity, mention in _list_mentions(memory).items()
+        ]
+        for table, new_rows in ((embeddings, packed), (relations, edges), (mentions, mentioned)):
+            insert_rows(self.connection, table, new_rows)
         entries = [IndexEntry(seq, memory.text, memory.embedding) for seq, memory in numbered]
         search_of(self.connection).add(self.connection, self.collection, entries)
-        return [row["id"] for row in rows]
 
-    def _make_row(self, memory: NewMemory) -> dict[str, Any]:
-        copied = ("importance", "valid_from", "valid_to", "reason", "text")
+    def _make_row(self, change: Add | Supersede) -> dict[str, Any]:
+        """Return the row of a new memory. One that supersedes others is valid by default from the
+        time when it was created, but not later than now, as the others held until then."""
+        memory = change.memory
+        created = self.now if memory.created is None else memory.created
+        valid_from = memory.valid_from
+        if valid_from is None and isinstance(change, Supersede):
+            valid_from = min(created, self.now)
         return {
-            **{name: getattr(memory, name) for name in copied},
+            **{
+                name: getattr(memory, name) for name in ("importance", "valid_to", "reason", "text")
+            },
             **asdict(memory.origin),
             "id": f"me_{secrets.token_hex(16)}",
             "namespace_id": self.namespace_id,
             "collection_id": self.collection.id,
             "kind": memory.kind or self.collection.kind,
-            "created": self.now if memory.created is None else memory.created,
+            "created": created,
+            "valid_from": valid_from,
             "times_used": 0,
             "added": self.version,
             "forgotten": False,
             "cites": json.dumps(memory.cites),
         }
 
-    def connect(self, new: Sequence[tuple[int, NewMemory | MemoryRecord]]) -> None:
-        """Store the graph: the entities that memories mention, and their relations."""
-        edges = [
-            {"seq": seq, "position": position, **asdict(edge)}
-            for seq, memory in new
-            for position, edge in enumerate(memory.relations)
-        ]
-        if edges:
-            self.connection.execute(insert(relations), edges)
-        mention_rows = [
-            {"collection_id": self.collection.id, "entity": entity, "seq": seq, **mention}
-            for seq, memory in new
-            for entity, mention in _list_mentions(memory).items()
-        ]
-        if mention_rows:
-            self.connection.execute(insert(mentions), mention_rows)
-
     def _update(self, seqs: Sequence[int], **values: Any) -> None:
         for chunk in chunks(seqs):
-            change = update(memories).where(memories.c.seq.in_(chunk))
-            self.connection.execute(change.values(**values))
+            update_where(self.connection, memories, values, seq=chunk)
 
     def _forget(self, row: Row[Any], erase: bool) -> None:
         values: dict[str, Any] = {"forgotten": True}
@@ -276,34 +262,32 @@ class Transaction:
         if erase:
             values |= {"text": "", "source": "", "author": "", "reason": "", "cites": "[]"}
             values |= {"turn": None, "trust": 1.0, "last_used": None, "times_used": 0}
-            search_of(self.connection).erase(self.connection, self.collection, [row.seq])
+            search_of(self.connection).erase(self.connection, [row.seq])
             for table in (embeddings, mentions, relations, uses):
-                self.connection.execute(delete(table).where(table.c.seq == row.seq))
+                delete_where(self.connection, table, seq=row.seq)
         self._update([row.seq], **values)
 
     def _note(self, applied: Applied, source: ChangeSource | None) -> None:
         """Store the new version and its source."""
         id = self.collection.id
         if applied.version != applied.base:
-            moved = update(collections).where(collections.c.id == id)
-            self.connection.execute(moved.values(version=applied.version, changed=self.now))
-            version_row = {"collection_id": id, "version": applied.version, "changed": self.now}
-            self.connection.execute(insert(versions).values(version_row))
+            moved = {"version": applied.version, "changed": self.now}
+            update_where(self.connection, collections, moved, id=id)
+            insert_rows(self.connection, versions, [{"collection_id": id, **moved}])
         if source is not None:
             row = {"collection_id": id, "key": source.key, "label": source.label}
             row |= {"base": applied.base, "version": applied.version, "created": self.now}
-            self.connection.execute(insert(sources).values(**row, ids=json.dumps(applied.ids)))
+            insert_rows(self.connection, sources, [{**row, "ids": json.dumps(applied.ids)}])
 
 
-def _list_mentions(memory: NewMemory | MemoryRecord) -> dict[str, dict[str, Any]]:
+def _list_mentions(memory: NewMemory) -> dict[str, dict[str, Any]]:
     """Return the row of each entity that a memory mentions, by the compared form of its name
     (`entity_of`). The position of an entity that only relations name is None."""
+    names: list[tuple[int | None, str]] = list(enumerate(memory.entities))
+    names += [(None, name) for edge in memory.relations for name in (edge.subject, edge.object)]
     by_entity: dict[str, dict[str, Any]] = {}
-    for position, name in enumerate(memory.entities):
+    for position, name in names:
         by_entity.setdefault(entity_of(name), {"position": position, "name": name})
-    for edge in memory.relations:
-        for name in (edge.subject, edge.object):
-            by_entity.setdefault(entity_of(name), {"position": None, "name": name})
     return {entity: mention for entity, mention in by_entity.items() if entity}
 
 
@@ -324,16 +308,19 @@ def search_of(connection: Connection) -> SearchIndex:
     return memory_search_postgres if is_postgres(connection) else memory_search_sqlite
 
 
-def erase_collection(connection: Connection, collection_id: str) -> None:
-    """Delete a collection with all its rows and index entries."""
-    query = select(collections).where(collections.c.id == collection_id)
-    search_of(connection).erase_all(connection, collection_of(connection.execute(query).one(), ""))
+def _list_seqs(connection: Connection, collection_id: str) -> list[int]:
     seqs = select(memories.c.seq).where(memories.c.collection_id == collection_id)
+    return list(connection.execute(seqs).scalars())
+
+
+def erase_collection(connection: Connection, row: Row[Any]) -> None:
+    """Delete everything that belongs to the collection of a row, with its index entries."""
+    search_of(connection).erase(connection, _list_seqs(connection, row.id))
+    seqs = select(memories.c.seq).where(memories.c.collection_id == row.id)
     for table in (embeddings, relations, uses):
-        connection.execute(delete(table).where(table.c.seq.in_(seqs)))
+        delete_where(connection, table, seq=seqs)
     for table in (mentions, sources, versions, memories):
-        connection.execute(delete(table).where(table.c.collection_id == collection_id))
-    connection.execute(delete(collections).where(collections.c.id == collection_id))
+        delete_where(connection, table, collection_id=row.id)
 
 
 def move_collection(
@@ -361,12 +348,11 @@ def move_collection(
             raise InputError(f"collection {collection.full_name}: no vector for memory {row.id}")
         if fault := find_vector_fault(vectors[row.id], dimension):
             raise InputError(f"collection {collection.full_name}: memory {row.id}: {fault}")
-    search_of(connection).erase_all(connection, collection)
+    search_of(connection).erase(connection, _list_seqs(connection, collection.id))
     for row in rows:
-        change = update(embeddings).where(embeddings.c.seq == row.seq)
-        connection.execute(change.values(**pack_vector(vectors[row.id])))
-    changed = update(collections).where(collections.c.id == collection.id)
-    connection.execute(changed.values(embedder=embedder, dimension=dimension, updated=time()))
+        update_where(connection, embeddings, pack_vector(vectors[row.id]), seq=row.seq)
+    values = {"embedder": embedder, "dimension": dimension, "updated": time()}
+    update_where(connection, collections, values, id=collection.id)
     if rows:
         entries = [IndexEntry(row.seq, row.text, vectors[row.id]) for row in rows]
         search_of(connection).add(connection, moved, entries)

@@ -23,7 +23,14 @@ from textevolve.memory.record import (
     Relation,
     Vector,
 )
-from textevolve.store.resource_rows import ResourceTable, build, mapping_of, require_row
+from textevolve.store.resource_rows import (
+    ResourceTable,
+    build,
+    fetch_all,
+    fetch_one,
+    mapping_of,
+    require_row,
+)
 from textevolve.store.tables import (
     collections,
     memories,
@@ -72,13 +79,8 @@ class SearchIndex(Protocol):
         self, connection: Connection, collection: Collection, entries: Sequence[IndexEntry]
     ) -> None: ...
 
-    def erase(
-        self, connection: Connection, collection: Collection, seqs: Sequence[int]
-    ) -> None: ...
-
-    def erase_all(self, connection: Connection, collection: Collection) -> None:
-        """Empty the index before the rows of the collection are deleted, or its embeddings
-        replaced."""
+    def erase(self, connection: Connection, seqs: Sequence[int]) -> None:
+        """Remove the entries of these memories."""
         ...
 
     def find_near(
@@ -151,16 +153,13 @@ def choose_scope(
 def read_version_time(connection: Connection, collection: Collection, version: int) -> float:
     if version == 0:
         return collection.created
-    query = select(versions.c.changed).where(
-        versions.c.collection_id == collection.id, versions.c.version == version
-    )
-    changed = connection.execute(query).scalar_one_or_none()
-    if changed is None:
+    row = fetch_one(connection, versions, collection_id=collection.id, version=version)
+    if row is None:
         raise InputError(
             f"collection {collection.full_name}: has no version {version}, its newest is"
             f" {collection.version}"
         )
-    return changed
+    return row.changed
 
 
 def in_scope(scope: MemoryScope) -> ColumnElement[bool]:
@@ -260,6 +259,16 @@ def read_memory_records(
             )
         )
     return records
+
+
+def find_memories(connection: Connection, ids: Iterable[str], **owner: str) -> dict[str, Row[Any]]:
+    """Return the rows of the memories with these ids, by id; those that do not exist are left out.
+    `owner`: the `namespace_id` or the `collection_id` to which the memories belong."""
+    return {
+        row.id: row
+        for chunk in chunks(ids)
+        for row in fetch_all(connection, memories, **owner, id=chunk)
+    }
 
 
 def read_rows(connection: Connection, seqs: Iterable[int]) -> list[Row[Any]]:

@@ -43,16 +43,9 @@ def _write_vector(embedding: Vector) -> str:
     return str(np.asarray(embedding, dtype=np.float32).tolist())
 
 
-def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -> None:
+def erase(connection: Connection, seqs: Sequence[int]) -> None:
     for name in ("memory_vectors", "memory_words"):
         connection.execute(sql(f"DELETE FROM {name} WHERE seq = ANY(:seqs)"), {"seqs": list(seqs)})
-
-
-def erase_all(connection: Connection, collection: Collection) -> None:
-    parameters = {"id": collection.id}
-    connection.execute(sql("DELETE FROM memory_vectors WHERE collection_id = :id"), parameters)
-    seqs = "SELECT seq FROM memories WHERE collection_id = :id"
-    connection.execute(sql(f"DELETE FROM memory_words WHERE seq IN ({seqs})"), parameters)
 
 
 _NEAREST = """

@@ -146,17 +146,12 @@ def add(connection: Connection, collection: Collection, entries: Sequence[IndexE
     connection.exec_driver_sql(f"INSERT INTO {WORDS} (rowid, words) VALUES (?, ?)", rows)
 
 
-def erase(connection: Connection, collection: Collection, seqs: Sequence[int]) -> None:
+def erase(connection: Connection, seqs: Sequence[int]) -> None:
     if seqs:
         rows: list[Any] = [(seq,) for seq in seqs]
         connection.exec_driver_sql(f"DELETE FROM {WORDS} WHERE rowid = ?", rows)
         # Else the words stay in the index until it happens to be merged.
         connection.exec_driver_sql(f"INSERT INTO {WORDS} ({WORDS}) VALUES ('optimize')")
-
-
-def erase_all(connection: Connection, collection: Collection) -> None:
-    query = select(memories.c.seq).where(memories.c.collection_id == collection.id)
-    erase(connection, collection, list(connection.execute(query).scalars()))
 
 
 def find_words(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.store.dialects import insert_into
@@ -24,6 +24,7 @@ from textevolve.store.documents import (
     text_to_bytes,
     unpack_json_bytes,
 )
+from textevolve.store.resource_rows import delete_where
 from textevolve.store.tables import records
 
 PAGE = 200
@@ -139,7 +140,7 @@ def keep_records(connection: Connection, run_id: str, new_records: Sequence[Stor
 
 
 def drop_records(connection: Connection, run_id: str) -> None:
-    connection.execute(delete(records).where(records.c.run_id == run_id))
+    delete_where(connection, records, run_id=run_id)
 
 
 def read_behind(

@@ -21,6 +21,7 @@ from textevolve.errors import NotFoundError, TakenError
 from textevolve.evaluation import check_text
 from textevolve.spec import suggest
 from textevolve.store import tables
+from textevolve.store.dialects import insert_into
 
 R = TypeVar("R")
 S = TypeVar("S", bound=BaseModel)
@@ -152,7 +153,7 @@ def insert_row(
     now = time.time()
     defaults = {"created": now, "updated": now, "changed": now, "version": 0}
     row |= {column: value for column, value in defaults.items() if column in kind.table.c}
-    connection.execute(insert(kind.table).values({**row, **values}))
+    insert_rows(connection, kind.table, [{**row, **values}])
     return row["id"]
 
 
@@ -176,10 +177,30 @@ def update_row(connection: Connection, kind: ResourceTable, id: str, **values: A
     update_where(connection, kind.table, {"updated": time.time(), **values}, id=id)
 
 
+def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, if there are any."""
+    if rows:
+        connection.execute(insert(table), rows)
+
+
+def insert_unless_stored(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row unless there is one with its key; return whether it was inserted."""
+    statement = insert_into(connection, table).values(row).on_conflict_do_nothing()
+    return connection.execute(statement).rowcount > 0
+
+
+def replace_row(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
+    """Insert a row in the place of the one with its primary key, if any."""
+    statement = insert_into(connection, table).values(row)
+    keys = list(table.primary_key.columns)
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=row))
+
+
 def fetch_all(
     connection: Connection, table: Table, *order: str, **equal: Any
 ) -> Sequence[Row[Any]]:
-    """Return the rows whose columns equal these values, ordered by the columns `order`."""
+    """Return the rows whose columns equal these values, ordered by the columns `order`. Here and
+    in the functions below, a list or a query stands for any of its values."""
     query = select(table).where(*_match(table, equal))
     return connection.execute(query.order_by(*(table.c[name] for name in order))).all()
 
@@ -202,7 +223,10 @@ def delete_where(connection: Connection, table: Table, **equal: Any) -> int:
 
 
 def _match(table: Table, equal: Mapping[str, Any]) -> list[ColumnElement[bool]]:
-    return [table.c[name] == value for name, value in equal.items()]
+    return [
+        table.c[name].in_(value) if type(value) in (list, Select) else table.c[name] == value
+        for name, value in equal.items()
+    ]
 
 
 def mapping_of(row: Row[Any]) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Select, insert, select
+from sqlalchemy import Select, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.store import lease
-from textevolve.store.dialects import IMAGES, insert_into, sweep_texts
+from textevolve.store.dialects import IMAGES, sweep_texts
 from textevolve.store.documents import (
     bytes_to_text,
     dump_case,
@@ -40,6 +40,8 @@ from textevolve.store.resource_rows import (
     delete_where,
     fetch_all,
     fetch_one,
+    insert_rows,
+    insert_unless_stored,
     mapping_of,
     update_where,
 )
@@ -128,7 +130,7 @@ def copy_run(connection: Connection, run: RunRecord) -> None:
     values |= {"name": plain_text(run.name), "source": plain_text(run.source)}
     values["spec"] = dump_json(dict(run.spec), "the description of a run")
     delete_where(connection, runs, id=run.id)
-    connection.execute(insert(runs).values(values))
+    insert_rows(connection, runs, [values])
 
 
 def respecify(connection: Connection, run_id: str, changed: Mapping[str, Any]) -> RunRecord:
@@ -301,9 +303,9 @@ def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None
     for url in dict.fromkeys(url for row in rows for url in row["images"]):
         body = to_bytes(url)
         values = {"hash": hash_bytes(url), "size": len(body), "body": pack(body)}
-        connection.execute(insert_into(connection, texts).values(values).on_conflict_do_nothing())
-    connection.execute(
-        insert(cases), [{n: v for n, v in row.items() if n != "images"} for row in rows]
+        insert_unless_stored(connection, texts, values)
+    insert_rows(
+        connection, cases, [{n: v for n, v in row.items() if n != "images"} for row in rows]
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Row
 
-from textevolve.store.dialects import insert_into
+from textevolve.store.resource_rows import build, fetch_all, fetch_one, mapping_of, replace_row
 from textevolve.store.runs import RunRecord, row_to_record
 from textevolve.store.tables import runs, served_runs
 
@@ -65,8 +65,7 @@ def keep_served(connection: Connection, served: ServedRun) -> None:
     """Store or update a run that a server performs."""
     values = {**asdict(served), "launch": json.dumps({**served.launch, "reason": served.reason})}
     del values["reason"]
-    row = insert_into(connection, served_runs).values(values)
-    connection.execute(row.on_conflict_do_update(index_elements=["run_id"], set_=values))
+    replace_row(connection, served_runs, values)
 
 
 def want(connection: Connection, run_id: str, state: WantedState, reason: str = "") -> None:
@@ -77,13 +76,12 @@ def want(connection: Connection, run_id: str, state: WantedState, reason: str = 
 
 def find_served(connection: Connection, run_id: str) -> ServedRun | None:
     """Return the server's row of a run; None if no server performs it."""
-    mine = select(served_runs).where(served_runs.c.run_id == run_id)
-    row = connection.execute(mine).one_or_none()
+    row = fetch_one(connection, served_runs, run_id=run_id)
     return None if row is None else _read(row)
 
 
 def all_served(connection: Connection) -> list[ServedRun]:
-    return [_read(row) for row in connection.execute(select(served_runs))]
+    return [_read(row) for row in fetch_all(connection, served_runs)]
 
 
 def find_unfinished(connection: Connection) -> list[ServedRun]:
@@ -136,4 +134,4 @@ def find_runs(connection: Connection, namespaces: Collection[str] | None) -> lis
 def _read(row: Row[Any]) -> ServedRun:
     launch = json.loads(row.launch)
     reason = launch.pop("reason", "")
-    return ServedRun(row.run_id, row.namespace, row.key_id, row.created, row.wanted, launch, reason)
+    return build(ServedRun, {**mapping_of(row), "launch": launch, "reason": reason})

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Row, Select, func, insert, select
+from sqlalchemy import Row, Select, func, select
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.session import (
@@ -25,12 +25,13 @@ from textevolve.agents.session import (
 from textevolve.errors import ConflictError, InputError, NotFoundError
 from textevolve.store import tables
 from textevolve.store.database import Database
-from textevolve.store.dialects import insert_into
 from textevolve.store.resource_rows import (
     build,
     delete_where,
     fetch_all,
     fetch_one,
+    insert_rows,
+    insert_unless_stored,
     mapping_of,
     namespace_id,
     update_where,
@@ -79,7 +80,7 @@ class StoredSessions:
         id, now = f"se_{secrets.token_hex(16)}", time.time()
         row = {"id": id, "namespace_id": namespace_id(connection, self.namespace)}
         row |= {"agent_id": agent_id, "user": user, "title": title}
-        connection.execute(insert(_sessions).values({**row, "created": now, "updated": now}))
+        insert_rows(connection, _sessions, [{**row, "created": now, "updated": now}])
         return id
 
     @_reads
@@ -132,9 +133,8 @@ class StoredSessions:
         row |= {"session_id": id, "details": _dump(message.details)}
         count = select(func.count()).where(_messages.c.session_id == id)
         expected = connection.execute(count).scalar_one() == message.position - 1
-        insertion = insert_into(connection, _messages).values(row).on_conflict_do_nothing()
         # Another process may be first by a moment.
-        if not expected or connection.execute(insertion).rowcount == 0:
+        if not expected or not insert_unless_stored(connection, _messages, row):
             raise ConflictError(
                 f"session {id}: another client has continued it; open it again to see the new"
                 " messages, or start a new session"
