@@ -10,10 +10,9 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, check_case, refer_to_images
 from textevolve.images import check_image, image_facts, image_reference, image_url
 from textevolve.llm.model import text_hash
-from textevolve.rows.cases import RowReading
+from textevolve.rows.cases import RowReading, read_cases
 from textevolve.rows.columns import Columns
 from textevolve.rows.images import IMAGE_LIMIT, read_image, read_images
-from textevolve.studies.case_rows import read_cases
 
 ONE, OTHER = image_url(png()), image_url(png(colour=(0, 0, 255)))
 

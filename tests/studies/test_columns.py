@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.rows import names_rows, read_rows
-from textevolve.rows.cases import RowReading
+from textevolve.rows.cases import RowReading, read_cases, take_cases
 from textevolve.rows.chats import ChatTurn, read_chat, write_chat
 from textevolve.rows.columns import Columns
-from textevolve.studies.case_rows import read_cases, take_cases
+from textevolve.studies.case_rows import PARAMETERS
 
 
 def take_case(row, columns=None):
@@ -175,7 +175,7 @@ def test_a_table_keeps_a_reference_as_it_stands(tmp_path):
     file = tmp_path / "cases.csv"
     file.write_text("input,candidate_1,answer,source,rounds\n2 + 2?,4,007,web,1\n3?,3,,,2\n")
     columns = Columns()
-    cases = list(read_cases(str(file), columns))
+    cases = list(read_cases(str(file), columns, RowReading(parameters=PARAMETERS)))
     assert [case.reference for case in cases] == ["007", None]
     assert columns.unread == {"source": None}
 

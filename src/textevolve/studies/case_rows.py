@@ -3,14 +3,12 @@ set for its case."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 from textevolve.debate.profile import Profile
 from textevolve.evaluation import Case
 from textevolve.rows import cases
-from textevolve.rows.cases import CaseLike, RowReading
-from textevolve.rows.columns import Columns
+from textevolve.rows.cases import RowReading
 from textevolve.spec import option
 from textevolve.studies.study import StudySpec
 
@@ -31,28 +29,10 @@ class MappedSpec(StudySpec):
     )
 
 
-def read_cases(
-    path: str, columns: Columns | None = None, reading: RowReading | None = None
-) -> Iterator[Case]:
+def read_cases(path: str) -> Iterator[Case]:
     """Read the cases of a file with their parameters.
 
     Raises:
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
-    return cases.read_cases(path, columns, _with_parameters(reading))
-
-
-def take_cases(
-    rows: Iterable[CaseLike], columns: Columns | None = None, reading: RowReading | None = None
-) -> Iterator[Case]:
-    """Convert Python objects to cases, by the same rules as for files.
-
-    Raises:
-        InputError: an object is no case; names its position.
-    """
-    return cases.take_cases(rows, columns, _with_parameters(reading))
-
-
-def _with_parameters(reading: RowReading | None) -> RowReading:
-    reading = reading or RowReading()
-    return replace(reading, parameters=(*PARAMETERS, *reading.parameters))
+    return cases.read_cases(path, reading=RowReading(parameters=PARAMETERS))

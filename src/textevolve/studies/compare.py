@@ -70,7 +70,7 @@ from textevolve.studies.compare_spec import (
     with_models,
 )
 from textevolve.studies.conversations import TurnFigures, TurnTally, turn_tables, user_of
-from textevolve.studies.judged_report import describe_images, trajectory_texts
+from textevolve.studies.judged_report import describe_images, image_fields, trajectory_texts
 from textevolve.studies.study import Asks, Row, Study, json_decoder, write_json
 from textevolve.studies.targeted import column_text, describe_targets
 from textevolve.trajectory import RECORDED
@@ -369,7 +369,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     scores = {scorer_label(name): grade.score for name, grade in output.grades.items()}
     reasons = {scorer_label(name): grade.reason or None for name, grade in output.grades.items()}
     several = {"reasons": reasons} if len(reasons) > 1 else {}
-    several |= {"images": list(map(image_reference, output.images))} if output.images else {}
+    several |= image_fields(images=output.images)
     several |= output.trajectory.as_row() if output.trajectory else {}
     yield {
         **fields,

@@ -36,10 +36,8 @@ def verdict(result: DebateResult) -> str:
 
 def reason(result: DebateResult) -> str:
     """Return the reason for missing scores; empty if there are scores."""
-    if result.scored:
-        return ""
-    failure = result.failure or next((t.failure for t in result.turns if t.failure), None)
-    return failure.reason if failure else "no turn gave scores"
+    outcome = result.result[0]
+    return outcome.reason if isinstance(outcome, Failure) else ""
 
 
 def failures(result: DebateResult) -> dict[Failure, list[Turn]]:

@@ -34,6 +34,7 @@ from textevolve.evaluation import (
     failure_of,
     mend_text,
     refer_to_images,
+    select_failure,
 )
 from textevolve.evaluators import (
     describe_limit,
@@ -58,14 +59,13 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
-from textevolve.rows.cases import CaseLike, RowReading
+from textevolve.rows.cases import CaseLike, RowReading, read_cases, take_cases
 from textevolve.rows.columns import Columns
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.spans import span
 from textevolve.studies.aggregates import Aggregates, describe_scores
-from textevolve.studies.case_rows import read_cases, take_cases
-from textevolve.studies.debate_words import reason
+from textevolve.studies.case_rows import PARAMETERS
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, explicit_parameters
 from textevolve.studies.judged_report import (
     Judged,
@@ -76,6 +76,7 @@ from textevolve.studies.judged_report import (
     describe_verdict,
     facts_of,
     show_case,
+    winners_of,
     write_line,
 )
 from textevolve.studies.study import Asks, Row, Study, write_json
@@ -123,16 +124,10 @@ class Evaluations(Result):
             self.debates += 1
             self.coverage += judged.coverage
             self.failed_turns += sum(turn.failure is not None for turn in judged.turns)
-            self.turned += _is_turned(judged)
+            winners, opening = winners_of(judged), arithmetic.top_candidates(judged.round_one)
+            self.turned += bool(winners and opening) and winners != opening
         if self.total <= IN_FULL:
             self.chosen.append(judged)
-
-
-def _is_turned(result: DebateResult) -> bool:
-    """Tell whether the debate ended with another winner than that of its first round."""
-    winners = result.tied or (() if result.best is None else (result.best,))
-    first_winners = arithmetic.top_candidates(result.round_one)
-    return bool(winners) and bool(first_winners) and tuple(winners) != tuple(first_winners)
 
 
 def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Report:
@@ -181,30 +176,24 @@ OF_ANY_JUDGE = ("seed", "threshold")
 """The parameters of debates that judges of other kinds have, too."""
 
 
-def debates(spec: EvaluateSpec) -> bool:
-    """Tell whether the judge of a specification is a debate, whose complete result is stored."""
-    return spec.judge is None or parse_evaluator(spec.judge).is_debate
-
-
 def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     """Return the specification with the complete profile of its debate, overridden by the
     parameters and the rubric. If another judge is named, return it unchanged; raise InputError if
     its options do not fit."""
     if spec.judge is not None and spec.profile is not None:
         raise InputError("--judge and --profile exclude each other: write --judge debate:PROFILE")
-    parameters = explicit_parameters(spec)
-    if not debates(spec):
-        _reject_debate_options(spec, parameters)
-        read_rubric(parse_evaluator(spec.judge or ""), spec.rubric or "")
-        return spec
-    base, model, rubric = spec.profile, spec.model, spec.rubric or ""
-    if spec.judge is not None:
-        parsed = parse_evaluator(spec.judge)
-        base = read_profile(parsed, read_rubric(parsed, rubric))
-        model = parsed.model or model
-    else:
-        source = settings.profile if base is None else base
+    parameters, model, rubric = explicit_parameters(spec), spec.model, spec.rubric or ""
+    if spec.judge is None:
+        source = settings.profile if spec.profile is None else spec.profile
         base = with_rubric(source if isinstance(source, Profile) else load_profile(source), rubric)
+    else:
+        parsed = parse_evaluator(spec.judge)
+        if not parsed.is_debate:
+            _reject_debate_options(spec, parameters)
+        rubric = read_rubric(parsed, rubric)
+        if not parsed.is_debate:
+            return spec
+        base, model = read_profile(parsed, rubric), parsed.model or model
     profile = override(base, parameters)
     if model is None and all(agent.model for agent in profile.agents):
         model = profile.agents[0].model
@@ -228,11 +217,10 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
 
 
 def ask(spec: EvaluateSpec) -> Asks:
-    if not debates(spec):
-        prompts = prompts_version(decides=reads_decisions(spec.judge or ""))
-        return Asks((spec.judge or "",), prompts=prompts | judge_prompts())
-    profile = _profile_of(spec)
-    recalls = spec.recall is not None
+    if spec.judge is not None:
+        prompts = prompts_version(decides=reads_decisions(spec.judge))
+        return Asks((spec.judge,), prompts=prompts | judge_prompts())
+    profile, recalls = _profile_of(spec), spec.recall is not None
     return Asks(
         models=tuple(filter(None, profile.models(None))),
         writes=any(not agent.model for agent in profile.agents),
@@ -250,9 +238,9 @@ async def describe(
 
 
 def _profile_of(spec: EvaluateSpec) -> Profile:
-    if isinstance(spec.profile, Profile):
-        return spec.profile
-    raise InputError("the specification of a debate has to be completed first")
+    """Return the profile of a completed specification without another judge."""
+    assert isinstance(spec.profile, Profile)
+    return spec.profile
 
 
 def read_given(spec: EvaluateSpec) -> Iterator[Case]:
@@ -273,16 +261,19 @@ def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -
 
 
 def reading_of(spec: EvaluateSpec) -> RowReading:
-    answered = spec.target is not None
-    steps = spec.judge is not None and parse_evaluator(spec.judge).reads_trajectory
     return RowReading(
-        spec.map, spec.each_reply, parameters=SPAN_IDS, trajectory=steps, answered=answered
+        spec.map,
+        spec.each_reply,
+        parameters=(*PARAMETERS, *SPAN_IDS),
+        trajectory=spec.judge is not None and parse_evaluator(spec.judge).reads_trajectory,
+        answered=spec.target is not None,
     )
 
 
 def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
     """Log once, after the cases were read, which columns of the file were used for what."""
-    columns.tell(reference=bool(spec.judge) and parse_evaluator(spec.judge or "").reads_reference)
+    judge = spec.judge and parse_evaluator(spec.judge)
+    columns.tell(reference=bool(judge and judge.reads_reference))
 
 
 def _read_case(spec: EvaluateSpec) -> Case:
@@ -313,7 +304,7 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
     """Judge the cases, and yield each judged case. If a case cannot be judged, the others are not
     affected."""
     judge = open_judge(spec, bench)
-    judge_parameters = {} if debates(spec) else explicit_parameters(spec)
+    judge_parameters = {} if spec.judge is None else explicit_parameters(spec)
     target, version = spec.target, spec.target_version
     callee = None if target is None else bench.target_of(target)
     if target is not None:
@@ -337,7 +328,10 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
                 case = await answer_case(callee, target, version, case)
             outcome = await judge(case)
         except (CallError, BudgetError, InputError) as error:
-            return _missing(spec, case, index, failure_of(error))
+            failure = failure_of(error)
+            if spec.judge is None:
+                return unusable(case, index, _profile_of(spec), failure)
+            return JudgedCase(case, index, (failure,) * max(1, len(case.candidates)))
         if isinstance(outcome, DebateResult):
             return replace(outcome, index=index)
         return JudgedCase(case, index, tuple(outcome.result), outcome.usage)
@@ -346,16 +340,9 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
 
 
 def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
-    if not debates(spec):
-        return bench.judge_of(spec.judge or "", spec.rubric or "")
+    if spec.judge is not None:
+        return bench.judge_of(spec.judge, spec.rubric or "")
     return trace_judge("debate", bench.debate_of(_profile_of(spec), spec.recall))
-
-
-def _missing(spec: EvaluateSpec, case: Case, index: int, failure: Failure) -> Judged:
-    """Return the record of a case that could not be judged."""
-    if not debates(spec):
-        return JudgedCase(case, index, (failure,) * max(1, len(case.candidates)))
-    return unusable(case, index, _profile_of(spec), failure)
 
 
 def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> DebateResult:
@@ -375,25 +362,16 @@ def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> Deba
 
 def find_row(judged: Judged) -> Row:
     place = str(judged.index), judged.index, mend_text(str(judged.case.id))
+    failure, best = select_failure(judged.result), None
     if isinstance(judged, DebateResult):
+        best = judged.best
         if judged.stopped == "budget":
-            limit = judged.failure.reason if judged.failure else describe_limit(judged)
-            return Row(*place, status="skipped", reason=limit)
-        if judged.scored:
-            units, best = judged.unit_scores, judged.best
-            score = max(units) if best is None else units[best]
-            passed = max(units) >= judged.profile.threshold
-            return Row(*place, min(1.0, max(0.0, score)), passed=passed)
-        failures = [outcome for outcome in judged.result if isinstance(outcome, Failure)]
-        return Row(*place, status=failures[0].kind, reason=reason(judged))
-    if judged.failure is not None:
-        return Row(*place, status=judged.failure.kind, reason=judged.failure.reason)
+            failure = judged.failure or Failure("skipped", describe_limit(judged))
+    if failure is not None:
+        return Row(*place, status=failure.kind, reason=failure.reason)
     results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
-    score, passed = (
-        max(outcome.score for outcome in results),
-        any(outcome.passed for outcome in results),
-    )
-    return Row(*place, score, passed=passed)
+    score = max(result.score for result in results) if best is None else results[best].score
+    return Row(*place, score, passed=any(result.passed for result in results))
 
 
 _JUDGED = TypeAdapter(JudgedCase)
@@ -426,11 +404,7 @@ def _storable(case: Case) -> Case:
     )
 
 
-def summarise(_spec: EvaluateSpec, records: Iterable[Judged]) -> Evaluations:
-    return summarise_all(records)
-
-
-def summarise_all(records: Iterable[Judged]) -> Evaluations:
+def summarise(_spec: EvaluateSpec | None, records: Iterable[Judged]) -> Evaluations:
     evaluations = Evaluations()
     for judged in records:
         evaluations.add(judged, find_row(judged))
@@ -466,7 +440,7 @@ def data(spec: EvaluateSpec, evaluations: Evaluations) -> Mapping[str, Any]:
 
 def _draw(judged: Judged) -> str:
     """Return the HTML of a judged case for notebooks."""
-    return html_fragment(report_evaluations(summarise_all([judged]), {}))
+    return html_fragment(report_evaluations(summarise(None, [judged]), {}))
 
 
 for _kind in (DebateResult, JudgedCase):

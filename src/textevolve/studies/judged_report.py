@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
@@ -92,7 +92,9 @@ def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
             **identity,
             "candidate": j + 1,
             "text": text,
-            **image_fields(result.case, j),
+            **image_fields(
+                images=result.case.images, candidate_images=_candidate_images(result.case, j)
+            ),
             "score": metrics["scores"][j],
             "s_norm": metrics["s_norm"][j],
             "probability": metrics["probabilities"][j],
@@ -114,11 +116,15 @@ def _record(judged: JudgedCase) -> ResultRow:
         "index": judged.index,
         "id": judged.case.id,
         "input": judged.case.input,
-        **image_fields(judged.case),
+        **image_fields(images=judged.case.images),
         **_trajectory_row(judged.case),
         "best": judged.best,
         "candidates": [
-            {"text": text, **_candidate_images(judged.case, j), **_outcome(outcome)}
+            {
+                "text": text,
+                **image_fields(images=_candidate_images(judged.case, j)),
+                **_outcome(outcome),
+            }
             for j, (text, outcome) in enumerate(
                 zip(judged.case.candidates, judged.result, strict=False)
             )
@@ -141,7 +147,9 @@ def _judged_rows(judged: JudgedCase) -> Iterator[ResultRow]:
             **identity,
             "candidate": j + 1,
             "text": text,
-            **image_fields(judged.case, j),
+            **image_fields(
+                images=judged.case.images, candidate_images=_candidate_images(judged.case, j)
+            ),
             "score": outcome_fields["score"],
             "log_odds": outcome_fields.get("log_odds"),
             "passed": outcome_fields.get("passed"),
@@ -157,18 +165,13 @@ def _judged_rows(judged: JudgedCase) -> Iterator[ResultRow]:
         }
 
 
-def image_fields(case: Case, candidate: int | None = None) -> ResultRow:
-    """Return the images of a case as the field `images`, and those of the candidate with this index
-    as `candidate_images`, each image by a short reference; a field without images is left out."""
-    fields: ResultRow = {"images": list(map(image_reference, case.images))} if case.images else {}
-    if candidate is not None and (candidate_fields := _candidate_images(case, candidate)):
-        fields["candidate_images"] = candidate_fields["images"]
-    return fields
+def image_fields(**urls: Sequence[str]) -> ResultRow:
+    """Return fields with images by short references; a field without images is left out."""
+    return {name: list(map(image_reference, images)) for name, images in urls.items() if images}
 
 
-def _candidate_images(case: Case, candidate: int) -> ResultRow:
-    urls = case.candidate_images[candidate] if case.candidate_images else ()
-    return {"images": list(map(image_reference, urls))} if urls else {}
+def _candidate_images(case: Case, candidate: int) -> Sequence[str]:
+    return case.candidate_images[candidate] if case.candidate_images else ()
 
 
 def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:
@@ -208,7 +211,13 @@ def show_case(judged: Judged) -> Iterator[Block]:
 
 def facts_of(judged: Judged) -> dict[str, str]:
     """Return further facts about the judgement of one case, such as its cost, by their headings."""
-    images = "; ".join(f"{name}: {image_facts(url)}" for name, url in images_by_name(judged.case))
+    by_text = [("Input", judged.case.images)]
+    by_text += [(wording.letter(j), urls) for j, urls in enumerate(judged.case.candidate_images)]
+    images = "; ".join(
+        f"{name}, image {n}: {image_facts(url)}"
+        for name, urls in by_text
+        for n, url in enumerate(urls, 1)
+    )
     if isinstance(judged, JudgedCase):
         decided, used = describe_deciders(count_decided(judged)), wording.used(judged.usage)
         facts = {"Decided by": decided, "Used": used, "Images": images}
@@ -216,16 +225,20 @@ def facts_of(judged: Judged) -> dict[str, str]:
         planned = int(np.prod(judged.tensor.shape[:2]))
         present = sum(turn.scores is not None for turn in judged.turns)
         share = wording.percent(judged.coverage)
+        # imitations of the marks that separate the texts in a prompt
+        marks = judged.sanitized + sum(turn.sanitized for turn in judged.turns)
+        harmless = f"{wording.count(marks, 'forged mark')} in the texts, made harmless"
         facts = {
             "Debate": debate_words.changes(judged) if judged.scored else "",
             "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
             f" {debate_words.ending(judged)}",
             "Used": f"{wording.used(judged.usage)}, {wording.duration(judged.seconds)}",
-            "Disarmed": _describe_marks(judged),
+            "Disarmed": harmless if marks else "",
             "Images": images,
         }
         for failure, turns in debate_words.failures(judged).items():
-            facts[failure.kind.capitalize()] = _describe_failure(judged, failure, turns)
+            names = ", ".join(f"{judged.agents[t.agent]} in round {t.round + 1}" for t in turns)
+            facts[failure.kind.capitalize()] = f"{names}: {failure.reason}"
     return {name: fact for name, fact in facts.items() if fact}
 
 
@@ -246,22 +259,10 @@ def describe_deciders(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {wording.percent(n / counts.total(), 1)}" for name, n in shares)
 
 
-def _describe_marks(result: DebateResult) -> str:
-    """Describe how many forged marks (imitations of the marks that separate the texts in a prompt)
-    were neutralised in the texts and in the agents' answers."""
-    marks = result.sanitized + sum(turn.sanitized for turn in result.turns)
-    return f"{wording.count(marks, 'forged mark')} in the texts, made harmless" if marks else ""
-
-
-def _describe_failure(result: DebateResult, failure: Failure, turns: Sequence[Turn]) -> str:
-    turn_names = ", ".join(f"{result.agents[t.agent]} in round {t.round + 1}" for t in turns)
-    return f"{turn_names}: {failure.reason}"
-
-
 def _show_debate(result: DebateResult) -> Iterator[Block]:
     yield _texts(result)
     if any(turn.scores is not None for turn in result.turns):
-        yield _table(result)
+        yield _draw_debate_scores(result)
     if result.turns:
         rounds = [_round(result, r) for r in range(len(result.convergence))]
         yield Section("Debate", rounds, folded=True)
@@ -293,57 +294,51 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
     return texts
 
 
-def images_by_name(case: Case) -> list[tuple[str, str]]:
-    """Return all images of a case, each with the name of the input or candidate that it belongs
-    to."""
-
-    def named(whose: str, urls: Sequence[str]) -> list[tuple[str, str]]:
-        return [(f"{whose}, image {n}", url) for n, url in enumerate(urls, 1)]
-
-    images = named("Input", case.images)
-    for j, candidate_urls in enumerate(case.candidate_images):
-        images += named(wording.letter(j), candidate_urls)
-    return images
-
-
 def describe_images(urls: Sequence[str]) -> dict[str, str]:
     """Return a fact that lists the images of a text in one line; empty without images."""
     return {"images": "; ".join(str(image_facts(url)) for url in urls)} if urls else {}
 
 
-def _table(result: DebateResult) -> Table:
+def winners_of(judged: Judged) -> tuple[int, ...]:
+    """Return the candidates with the highest score, several for a tie of a debate; empty without
+    scores."""
+    tied = judged.tied if isinstance(judged, DebateResult) else ()
+    return tied or (() if judged.best is None else (judged.best,))
+
+
+def _draw_scores(
+    judged: Judged, columns: Sequence[Column], figures: Iterable[Sequence[Cell]], note: str = ""
+) -> Table:
+    """Return the table of a case's candidates. `figures`: the cells of each candidate."""
+    texts = judged.case.candidates or ("",) * len(judged.result)
+    rows = [
+        (f"{wording.letter(j)}  {wording.shorten(text, LABEL_SHOWN)}", *cells)
+        for j, (text, cells) in enumerate(zip(texts, figures, strict=False))
+    ]
+    best = frozenset(winners_of(judged) if len(rows) > 1 else ())
+    columns = (Column("candidate"), *columns)
+    return Table("Scores", columns, rows, best, note, star="Highest score")
+
+
+def _draw_debate_scores(result: DebateResult) -> Table:
     metrics = result_metrics(result)
-    best = result.tied or (() if result.best is None else (result.best,))
-    columns = [
-        Column("candidate"),
+    columns = (
         Column("score", "score", 3),
         Column("passed"),
         Column("± agents", "number", 3),
         *(Column(wording.shorten(n, NAME_SHOWN), "score", 2) for n in result.components),
-    ]
-    spread = arithmetic.unit_scores(result.spread, result.weights).tolist()
-    rows: list[tuple[Cell, ...]] = []
-    for j, text in enumerate(result.case.candidates):
-        components: dict[str, float] = metrics["components"][j] or {}
-        rows.append(
-            (
-                f"{wording.letter(j)}  {wording.shorten(text, LABEL_SHOWN)}",
-                metrics["scores"][j],
-                metrics["passed"][j],
-                spread[j],
-                *(components[n] / TOP if n in components else None for n in result.components),
-            )
-        )
-    stands_out = frozenset(best) if len(rows) > 1 else frozenset[int]()
-    return Table(
-        "Scores",
-        columns,
-        rows,
-        best=stands_out,
-        note=f"Scores from 0 to 1; passed from {result.profile.threshold:g} on. ± agents:"
-        " standard deviation over the agents.",
-        star="Highest score",
     )
+    spread = arithmetic.unit_scores(result.spread, result.weights).tolist()
+    figures: list[list[Cell]] = []
+    for j, components in enumerate(metrics["components"]):
+        parts: Mapping[str, float] = components or {}
+        units = [parts[n] / TOP if n in parts else None for n in result.components]
+        figures.append([metrics["scores"][j], metrics["passed"][j], spread[j], *units])
+    note = (
+        f"Scores from 0 to 1; passed from {result.profile.threshold:g} on. ± agents:"
+        " standard deviation over the agents."
+    )
+    return _draw_scores(result, columns, figures, note)
 
 
 def _round(result: DebateResult, r: int) -> Section:
@@ -351,15 +346,41 @@ def _round(result: DebateResult, r: int) -> Section:
     summary = debate_words.round_text(result.profile, r, cv, result.certainty, voters)
     blocks: list[Block] = [Note(summary)]
     for turn in (turn for turn in result.turns if turn.round == r):
-        blocks.append(Transcript("", [_utter(result, turn)]))
-        if turn.scores is not None:
-            blocks.append(turn_table(turn, result.profile, result.labels))
+        blocks += _draw_turn(turn, result.profile, result.labels, _note(turn), _list_points(turn))
     if r < len(result.summaries) and result.summaries[r]:
         blocks.append(Texts("Summary for the next round", [("", result.summaries[r])]))
     return Section(f"Round {r + 1}", blocks)
 
 
-def _utter(result: DebateResult, turn: Turn) -> Utterance:
+def _draw_turn(
+    turn: Turn,
+    profile: Profile,
+    labels: Sequence[int],
+    note: str,
+    points: Sequence[tuple[str, str]] = (),
+) -> Iterator[Block]:
+    """Yield an agent's argument, and its scores as a table of candidates and components, with the
+    total score of each candidate in this turn. `labels`: for each candidate, the number by which
+    the agents know it."""
+    failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
+    speaker, note = profile.agents[turn.agent].name, f"round {turn.round + 1}, {note}"
+    yield Transcript("", [Utterance(speaker, turn.argument, note, points, failure)])
+    if turn.scores is None:
+        return
+    weighted = arithmetic.turn_scores(np.array(turn.scores), np.array(profile.weight_list))
+    names = [wording.shorten(component.name, NAME_SHOWN) for component in profile.components]
+    columns = [Column(""), *(Column(n, "score", 1, TOP) for n in names)]
+    equal = len(set(profile.weight_list)) == 1
+    columns.append(Column("mean" if equal else "weighted", "score", 2, TOP))
+    rows = [
+        (f"{wording.letter(j)} Response {labels[j]}", *scores, float(weighted[j]))
+        for j, scores in enumerate(turn.scores)
+    ]
+    yield Table("", columns, rows)
+
+
+def _list_points(turn: Turn) -> list[tuple[str, str]]:
+    """Return an agent's remarks on each candidate, and the memories that it recalled."""
     points: list[tuple[str, str]] = []
     for j, point in enumerate(turn.points):
         groups = (
@@ -368,15 +389,7 @@ def _utter(result: DebateResult, turn: Turn) -> Utterance:
             ("to change", point.instructions),
         )
         points += [(f"{wording.letter(j)}, {name}", text) for name, text in groups if text]
-    points += [("recalled", debate_words.recalled(memory)) for memory in turn.memories]
-    failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
-    return Utterance(
-        result.agents[turn.agent],
-        turn.argument,
-        f"round {turn.round + 1}, {_note(turn)}",
-        points,
-        failure,
-    )
+    return [*points, *(("recalled", debate_words.recalled(memory)) for memory in turn.memories)]
 
 
 def _note(turn: Turn) -> str:
@@ -388,51 +401,20 @@ def _note(turn: Turn) -> str:
     return ", ".join(parts)
 
 
-def turn_table(turn: Turn, profile: Profile, labels: Sequence[int]) -> Table:
-    """Return the scores of an agent's turn as a table of candidates and components, with the total
-    score of each candidate in this turn. `labels`: for each candidate, the number by which the
-    agents know it."""
-    scores = np.array(turn.scores)
-    weighted = arithmetic.turn_scores(scores, np.array(profile.weight_list))
-    names = [wording.shorten(component.name, NAME_SHOWN) for component in profile.components]
-    columns = [Column(""), *(Column(n, "score", 1, TOP) for n in names)]
-    equal = len(set(profile.weight_list)) == 1
-    columns.append(Column("mean" if equal else "weighted", "score", 2, TOP))
-    rows = [
-        (
-            f"{wording.letter(j)} Response {labels[j]}",
-            *(float(score) for score in scores[j]),
-            float(weighted[j]),
-        )
-        for j in range(len(scores))
-    ]
-    return Table("", columns, rows)
-
-
 def _show_judged(judged: JudgedCase) -> Iterator[Block]:
     yield _texts(judged)
     columns = (
-        Column("candidate"),
         Column("score", "number", 3),
         Column("log-odds", "number", 2),
         Column("passed"),
     )
-    texts = judged.case.candidates or ("",) * len(judged.result)
-    rows = [
-        (f"{wording.letter(j)}  {wording.shorten(text, LABEL_SHOWN)}", *_figures(outcome))
-        for j, (text, outcome) in enumerate(zip(texts, judged.result, strict=False))
-    ]
-    best = frozenset(() if judged.best is None or len(rows) < 2 else (judged.best,))
-    yield Table("Scores", columns, rows, best=best, star="Highest score")
+    yield _draw_scores(judged, columns, map(_figures, judged.result))
     explanations = [
-        (
-            wording.letter(j),
-            judgement.reason if isinstance(judgement, Failure) else judgement.feedback,
-        )
-        for j, judgement in enumerate(judged.result)
+        (wording.letter(j), outcome.reason if isinstance(outcome, Failure) else outcome.feedback)
+        for j, outcome in enumerate(judged.result)
     ]
-    if any(text for _, text in explanations):
-        yield Texts("What the judge says", [(name, text) for name, text in explanations if text])
+    if texts := [(name, text) for name, text in explanations if text]:
+        yield Texts("What the judge says", texts)
 
 
 def _figures(outcome: EvaluationResult | Failure) -> tuple[Cell, Cell, Cell]:
@@ -452,39 +434,34 @@ def _describe_best(judged: JudgedCase) -> str:
 
 def case_matrix_row(judged: Judged) -> MatrixRow:
     """Return the matrix row of a case; its texts and all arguments unfold in their cells."""
-    case = judged.case
-    texts = tuple(case.candidates) or ("",) * max(1, len(judged.result))
-    parts = result_metrics(judged)["components"] if isinstance(judged, DebateResult) else ()
-    entries = [_entry(judged, j, text, parts[j] if parts else {}) for j, text in enumerate(texts)]
+    case, winners = judged.case, winners_of(judged)
+    texts = case.candidates or ("",) * len(judged.result)
+    entries = [
+        _entry(judged, j, text, outcome)
+        for j, (text, outcome) in enumerate(zip(texts, judged.result, strict=False))
+    ]
     details = Section(describe_verdict(judged), show_case(judged), facts_of(judged))
-    facts = {**_winner_in_line(judged), **describe_images(case.images)}
+    is_won = winners and len(case.candidates) > 1
+    facts = {"winner": wording.letters(winners)} if is_won else {}
+    facts |= describe_images(case.images)
     reference = case.reference or ""
     name = wording.shorten(str(case.id), 30) or str(judged.index + 1)
     return MatrixRow(name, case.input, entries, reference, facts, (details,))
 
 
-def _entry(judged: Judged, j: int, text: str, components: Mapping[str, float] | None) -> Entry:
+def _entry(judged: Judged, j: int, text: str, outcome: EvaluationResult | Failure) -> Entry:
     """Return the entry of one candidate; for a debate with the scores of its components."""
-    case, outcome = judged.case, judged.result[j] if j < len(judged.result) else None
-    facts = describe_images(case.candidate_images[j] if case.candidate_images else ())
+    facts = describe_images(_candidate_images(judged.case, j))
     if isinstance(outcome, EvaluationResult):
         reasons = {"feedback": outcome.feedback} if outcome.feedback else {}
-        scores: dict[str, float | None] = {"score": outcome.score}
-        scores |= {name: score / TOP for name, score in (components or {}).items()}
+        scores = {"score": outcome.score}
+        if isinstance(judged, DebateResult):
+            components: Mapping[str, float] = outcome.metadata["components"]
+            scores |= {name: score / TOP for name, score in components.items()}
         return Entry(text, scores, outcome.passed, reasons, facts=facts)
-    failure_reason = outcome.reason if outcome else ""
-    if isinstance(judged, DebateResult):
-        failure_reason = reason(judged) or failure_reason
-    if outcome is not None and outcome.kind == "skipped":  # a call that was not made has not failed
-        return Entry(text, facts={**facts, "not judged": failure_reason})
-    return Entry(text, failure=f"failed: {failure_reason}", facts=facts)
-
-
-def _winner_in_line(judged: Judged) -> dict[str, str]:
-    if judged.best is None or len(judged.case.candidates) < 2:
-        return {}
-    tied = judged.tied if isinstance(judged, DebateResult) else ()
-    return {"winner": wording.letters(tied or (judged.best,))}
+    if outcome.kind == "skipped":  # a call that was not made has not failed
+        return Entry(text, facts={**facts, "not judged": outcome.reason})
+    return Entry(text, failure=f"failed: {outcome.reason}", facts=facts)
 
 
 class LiveDebate:
@@ -492,23 +469,24 @@ class LiveDebate:
     starts, and a report when it ends. The final result is in the report of the run."""
 
     def __init__(self) -> None:
-        self._profile: Profile | None = None
-        self._labels: tuple[int, ...] = ()
+        self._debate: Mapping[str, Any] = {}
         self._certainty: float | None = None
 
     def __call__(self, event: Event) -> str | Report | None:
         match event:
             case StepStarted(step="debate"):
-                self._profile = event.details["profile"]
-                self._labels = event.details["labels"]
+                self._debate = event.details
             case StepStarted(step="turn" | "probe" | "summary"):
                 return self._status(event)
             case StepFinished(step="turn", value=Turn() as turn):
-                return Report("", "", self._turn(turn))
+                note = f"{turn.model}, {wording.duration(turn.seconds)}"
+                profile, labels = self._debate["profile"], self._debate["labels"]
+                return Report("", "", list(_draw_turn(turn, profile, labels, note)))
             case StepFinished(step="certainty"):
                 self._certainty = event.value
             case StepFinished(step="round", value=(r, cv, voters)):
-                return Report("", "", [self._round(int(r), float(cv), int(voters))])
+                text = round_text(self._debate["profile"], r, cv, self._certainty, voters)
+                return Report("", "", [Note(f"Round {r + 1}: {text}", "strong")])
             case _:
                 pass
         return None
@@ -518,19 +496,3 @@ class LiveDebate:
         if event.step == "summary":
             doing = "the debate so far is being summed up"
         return f"Round {event.details['round'] + 1}  {event.details.get('agent', '')} {doing}"
-
-    def _turn(self, turn: Turn) -> list[Block]:
-        assert self._profile is not None
-        notes = [f"round {turn.round + 1}", turn.model, wording.duration(turn.seconds)]
-        failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
-        name = self._profile.agents[turn.agent].name
-        utterance = Utterance(name, turn.argument, ", ".join(notes), (), failure)
-        blocks: list[Block] = [Transcript("", [utterance])]
-        if turn.scores is not None:
-            blocks.append(turn_table(turn, self._profile, self._labels))
-        return blocks
-
-    def _round(self, r: int, cv: float, voters: int) -> Note:
-        assert self._profile is not None
-        text = round_text(self._profile, r, cv, self._certainty, voters)
-        return Note(f"Round {r + 1}: {text}", "strong")
