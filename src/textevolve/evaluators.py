@@ -174,7 +174,8 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     name = FITTED if is_fitted(text) else re.split("[:+@]", text, maxsplit=1)[0]
     if name not in KINDS:
         raise InputError(
-            f"judge '{text}': '{name}' is not the name of a judge{suggest(name, NAMES)}"
+            f"judge '{text}': '{name}' is not the name of a judge"
+            + (f"; your function is metric:{text}" if ".py:" in text else suggest(name, NAMES))
         )
     spec = KINDS[name].read(text)
     _ = spec.judges  # a part that cannot be read is refused now

@@ -165,11 +165,12 @@ def load_user_object(name: str, objects: Mapping[str, object]) -> object:
     """Return the user's object of this name.
 
     Raises:
-        InputError: it was not passed, for example if a run is resumed from the command line.
+        InputError: it was not passed, for example on the command line.
     """
     if name not in objects:
         raise InputError(
-            f"{name.removeprefix(OWN)} is an object of the Python program that started this run:"
-            " resume the run from that program"
+            f"{name}: names an object of a Python program, which is not available here: start or"
+            " resume the run in that program, or name a function of a file by FILE.py:NAME, as a"
+            " judge by metric:FILE.py:NAME"
         )
     return objects[name]

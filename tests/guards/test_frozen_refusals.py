@@ -32,6 +32,8 @@ FILES = {
 }
 TABLE = """
 evaluate Why? Because. --judge nobody
+evaluate Why? Because. --judge own.py:brief
+evaluate Why? Because. --judge python:own.py:brief
 evaluate Why? Because. --judge probe+colour=red
 evaluate Why? Because. --profile nobody
 evaluate Why? Because. --profile profile.yaml

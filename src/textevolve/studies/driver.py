@@ -26,7 +26,14 @@ from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, Usage, empty_default, refer_to_images
-from textevolve.evaluators import agents_of, collections_of, describe_judge, judge_models
+from textevolve.evaluators import (
+    PYTHON,
+    agents_of,
+    collections_of,
+    describe_judge,
+    judge_models,
+    judges_in,
+)
 from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
@@ -53,6 +60,7 @@ from textevolve.studies.stored import (
 )
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.tracing.opening import open_tracing
+from textevolve.user_code import OWN, load_user_object
 from textevolve.wiring import (
     Halt,
     Limits,
@@ -130,6 +138,8 @@ async def specify(
     objects = {} if objects is None else objects
     if len(set(asks.judges)) < len(asks.judges):
         raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
+    for judge in (part for text in asks.judges for part in judges_in(text) if part.name == PYTHON):
+        load_user_object(f"{OWN}{judge.profile}", objects)  # refused before a run is stored
     reject_chain(study, spec, asks)
     chains = describe_chains(asks.chains, objects)
     of_chains = models_of_chains(chains)
