@@ -274,62 +274,52 @@ def prose(rng: Random, words: int) -> str:
 
 def instance(schema: Mapping[str, Any], rng: Random) -> Any:
     """Return a random value that follows a JSON schema, with properties in the schema's order."""
-    return _value(schema, rng, schema, 0)
+
+    def draw(part: Mapping[str, Any], depth: int) -> Any:
+        if "$ref" in part:
+            return draw(_find(schema, part["$ref"]), depth)
+        if choices := part.get("anyOf") or part.get("oneOf"):
+            return draw(rng.choice(choices), depth)
+        if "const" in part:
+            return part["const"]
+        if "enum" in part:
+            return rng.choice(part["enum"])
+        kind: Any = part.get("type", "object" if "properties" in part else "string")
+        if isinstance(kind, list):
+            kind = cast("list[str]", kind)[0]
+        if kind == "object":
+            properties: Mapping[str, Any] = part.get("properties", {})
+            required = part.get("required", ())
+            return {
+                name: draw(value, depth + 1)
+                for name, value in properties.items()
+                if name in required or depth < 4  # an optional property could nest without end
+            }
+        if kind == "array":
+            return [draw(item, depth + 1) for item in _items(part, rng, depth)]
+        if kind in ("number", "integer"):
+            return _number(part, rng, kind == "integer")
+        if kind == "boolean":
+            return rng.random() < 0.5
+        return None if kind == "null" else _string(part, rng)
+
+    return draw(schema, 0)
 
 
-def _value(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any], depth: int) -> Any:
-    schema = _resolve(schema, rng, root)
-    if "const" in schema:
-        return schema["const"]
-    if "enum" in schema:
-        return rng.choice(list(schema["enum"]))
-    kind: Any = schema.get("type")
-    if isinstance(kind, list):
-        kind = cast("list[str]", kind)[0]
-    if kind == "object" or (kind is None and "properties" in schema):
-        return _object(schema, rng, root, depth)
-    if kind == "array":
-        return _array(schema, rng, root, depth)
-    if kind in ("number", "integer"):
-        return _number(schema, rng, kind == "integer")
-    if kind == "boolean":
-        return rng.random() < 0.5
-    if kind == "null":
-        return None
-    return _string(schema, rng)
+def _find(schema: Mapping[str, Any], reference: str) -> Any:
+    node: Any = schema
+    for step in reference.removeprefix("#/").split("/"):
+        node = node[step]
+    return node
 
 
-def _resolve(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    while True:
-        if "$ref" in schema:
-            node: Any = root
-            for step in str(schema["$ref"]).removeprefix("#/").split("/"):
-                node = node[step]
-            schema = node
-        elif "anyOf" in schema or "oneOf" in schema:
-            schema = rng.choice(list(schema.get("anyOf") or schema["oneOf"]))
-        else:
-            return schema
-
-
-def _object(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any], depth: int) -> Any:
-    properties: Mapping[str, Any] = schema.get("properties", {})
-    required = set(schema.get("required", ()))
-    return {
-        name: _value(part, rng, root, depth + 1)
-        for name, part in properties.items()
-        if name in required or depth < 4  # an optional property could nest without end
-    }
-
-
-def _array(schema: Mapping[str, Any], rng: Random, root: Mapping[str, Any], depth: int) -> Any:
-    fixed: list[Any] = list(schema.get("prefixItems", ()))
+def _items(schema: Mapping[str, Any], rng: Random, depth: int) -> list[Any]:
+    """Return the schema of each item of an array, whose length is drawn."""
+    fixed: list[Any] = schema.get("prefixItems", [])
     least = max(int(schema.get("minItems", 1)), len(fixed))
     most = int(schema.get("maxItems", max(least, 2)))
     length = rng.randint(least, max(least, most)) if depth < 4 else least
-    items: Mapping[str, Any] = schema.get("items") or {"type": "string"}
-    parts = fixed + [items] * (length - len(fixed))
-    return [_value(part, rng, root, depth + 1) for part in parts]
+    return fixed + [schema.get("items") or {"type": "string"}] * (length - len(fixed))
 
 
 def _number(schema: Mapping[str, Any], rng: Random, integer: bool) -> int | float:

@@ -17,7 +17,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from http.client import responses
 from typing import Any, Self, cast
@@ -41,27 +42,25 @@ from textevolve.llm.testing.faults import (
 from textevolve.llm.testing.wires import (
     as_stream,
     decision,
-    dialect_of,
 )
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """A script: a function from a request's body and its number (from 1) to the answer; None: the
 default answer."""
 
-Writer = Callable[[dict[str, Any], int, Answer], bytes]
-"""A function from a request, its seed and the answer to the bytes of the response's body."""
 ASKED = ("/chat/completions", "/systemone", "/decisions")
-POSTED = (*ASKED, "/embeddings")
 DIMENSION = 32
 FILLING = b" " * 65_536
 
 
+@dataclass(eq=False)
 class ScriptedServer:
     """A scripted server, which serves within `async with` (on this event loop) or `with` (in a
     thread of its own).
 
-    Args:
+    Attributes:
         latency: The seconds before each answer.
+        port: The port; 0: any free one, which replaces the 0 once the server runs.
         capacity: The number of chat and decision requests in flight above which the answer is a
             429.
         key: The required bearer token; requests without it are answered with 401.
@@ -75,46 +74,32 @@ class ScriptedServer:
             paths are a 404.
     """
 
-    def __init__(
-        self,
-        script: Script | None = None,
-        *,
-        latency: float = 0.0,
-        port: int = 0,
-        models: tuple[str, ...] = ("scripted",),
-        key: str | None = None,
-        capacity: int | None = None,
-        keep: int = 1000,
-        wires: Sequence[Wire] = (),
-        tokenizes: bool = False,
-        dimension: int = DIMENSION,
-        batches: ScriptedBatches | None = None,
-    ) -> None:
-        self.script = script
-        self.latency = latency
-        self.models = models
-        self.key = key
-        self.capacity = capacity
-        self.wires = wires
-        self.tokenizes = tokenizes
-        self.dimension = dimension
-        self.batches = batches
-        self.requests: deque[dict[str, Any]] = deque(maxlen=keep)
-        self.headers: deque[dict[str, str]] = deque(maxlen=keep)
-        self.calls = 0
-        self.in_flight = 0
-        self.most_in_flight = 0
+    script: Script | None = None
+    _: KW_ONLY
+    latency: float = 0.0
+    port: int = 0
+    models: tuple[str, ...] = ("scripted",)
+    key: str | None = None
+    capacity: int | None = None
+    keep: int = 1000
+    wires: Sequence[Wire] = ()
+    tokenizes: bool = False
+    dimension: int = DIMENSION
+    batches: ScriptedBatches | None = None
+    _server: asyncio.Server = field(init=False)
+    _thread: threading.Thread = field(init=False)
+    _stop: Callable[[], object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.requests: deque[dict[str, Any]] = deque(maxlen=self.keep)
+        self.headers: deque[dict[str, str]] = deque(maxlen=self.keep)
+        self.calls = self.in_flight = self.most_in_flight = 0
         self.connections: set[ScriptedConnection] = set()
-        self.seen: dict[int, int] = {}
-        self._port = port
-        self._server: asyncio.Server | None = None
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self.seen: set[int] = set()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/v1"
+        return f"http://127.0.0.1:{self.port}/v1"
 
     def stats(self) -> dict[str, int]:
         """Return the number of calls (`calls`), of calls with different bodies (`distinct`), and
@@ -126,15 +111,13 @@ class ScriptedServer:
         }
 
     async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(
-            lambda: ScriptedConnection(self), "127.0.0.1", self._port, backlog=2048
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: ScriptedConnection(self), "127.0.0.1", self.port, backlog=2048
         )
-        self._port = self._server.sockets[0].getsockname()[1]
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_raised: object) -> None:
-        assert self._server is not None
         self._server.close()
         for connection in self.connections:
             connection.transport.abort()
@@ -145,7 +128,8 @@ class ScriptedServer:
         started = threading.Event()
 
         async def serve() -> None:
-            stop = self._stop = asyncio.Event()
+            stop = asyncio.Event()
+            self._stop = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
             async with self:
                 started.set()
                 await stop.wait()
@@ -157,10 +141,7 @@ class ScriptedServer:
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        assert self._loop is not None
-        assert self._thread is not None
-        assert self._stop is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self._stop()
         self._thread.join(10)
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -170,7 +151,7 @@ class ScriptedServer:
         if self.batches is not None:
 
             def ask(line_body: dict[str, Any], line: bytes) -> Answer:
-                return self._answer(line_body, headers, line, completion)
+                return self._answer(line_body, headers, line)
 
             if (batch := self.batches.answer(method, path, headers, body, ask)) is not None:
                 return batch
@@ -179,38 +160,37 @@ class ScriptedServer:
             models = [{"id": name, "object": "model"} for name in self.models]
             listed = {"object": "list", "data": models}
             return Answer(body=json.dumps(self.stats() if path == "/stats" else listed).encode())
-        if method == "POST" and path in (POSTED if not self.tokenizes else (*POSTED, "/tokenize")):
-            try:
-                parsed = json.loads(body)
-            except ValueError:
-                return Answer(status=400, body=b'{"error":{"message":"the body is not JSON"}}')
-            if path == "/embeddings":
-                return _embeddings(parsed, self.dimension)
-            if path == "/tokenize":
-                return Answer(body=answer_tokenize(parsed))
-            if path == "/chat/completions":
-                return self._answer(parsed, headers, body, completion)
-            if dialect := dialect_of(path, self.wires):
-                try:
-                    answered = decision(dialect, parsed)
-                except (AttributeError, KeyError, TypeError):
-                    return Answer(status=422, body=b'{"detail":"the questions are none"}')
-                return self._answer(parsed, headers, body, lambda _asked, _seed, _answer: answered)
-        return Answer(status=404, body=b'{"error":{"message":"no such path"}}')
+        wire: Wire | None = next((wire for wire in self.wires if path == f"/{wire}"), None)
+        tokenizes = self.tokenizes and path == "/tokenize"
+        answers = wire or tokenizes or path in ("/chat/completions", "/embeddings")
+        if method != "POST" or not answers:
+            return Answer(status=404, body=b'{"error":{"message":"no such path"}}')
+        try:
+            parsed = json.loads(body)
+            decided = None if wire is None else decision(wire, parsed)
+        except ValueError:
+            return Answer(status=400, body=b'{"error":{"message":"the body is not JSON"}}')
+        except (AttributeError, KeyError, TypeError):
+            return Answer(status=422, body=b'{"detail":"the questions are none"}')
+        if path == "/embeddings":
+            return _embeddings(parsed, self.dimension)
+        if tokenizes:
+            return Answer(body=answer_tokenize(parsed))
+        return self._answer(parsed, headers, body, decided)
 
     def _answer(
         self,
         parsed: dict[str, Any],
         headers: Mapping[str, str],
         body: bytes,
-        make: Writer,
+        decided: bytes | None = None,
     ) -> Answer:
-        """Return the script's answer, or the default one if the script has none. `make` writes its
-        body, unless the script set the body. Above the `capacity` the script is not called, and the
-        answer is a 429."""
+        """Return the script's answer, or the default one if the script has none. If the script has
+        not set the body, it is `decided`, the answer to a decision, or a chat completion. Above the
+        `capacity` the script is not called, and the answer is a 429."""
         seed = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
         self.calls += 1
-        self.seen[seed] = self.seen.get(seed, 0) + 1
+        self.seen.add(seed)
         self.requests.append(parsed)
         self.headers.append(dict(headers))
         if self.capacity is not None and self.in_flight > self.capacity:
@@ -221,7 +201,7 @@ class ScriptedServer:
         answer = misbehave(scripted) if isinstance(scripted, Fault) else scripted or OBLIGING
         if answer.body is not None:
             return answer
-        complete = replace(answer, body=make(parsed, seed, answer))
+        complete = replace(answer, body=decided or completion(parsed, seed, answer))
         return as_stream(complete, parsed) if parsed.get("stream") and answer.streams else complete
 
 
@@ -230,9 +210,10 @@ def _embeddings(request: Mapping[str, Any], dimension: int) -> Answer:
     depends only on the text."""
     inputs: Any = request.get("input", [])
     texts: list[str] = [inputs] if isinstance(inputs, str) else list(inputs)
-    data: list[dict[str, Any]] = []
-    for index, text in enumerate(texts):
-        data.append({"index": index, "embedding": drawn_embedding(text, dimension)})
+    data = [
+        {"index": index, "embedding": drawn_embedding(text, dimension)}
+        for index, text in enumerate(texts)
+    ]
     tokens = sum(len(text) // 4 + 1 for text in texts)
     response = {"data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
     return Answer(body=json.dumps(response).encode())

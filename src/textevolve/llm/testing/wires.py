@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -65,85 +65,62 @@ def _event(data: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A question read from a request. A predicate has the options no and yes. `levels`: the
-    descriptions of a score's options."""
-
-    name: str | None
-    type: str
-    instructions: str
-    options: tuple[str, ...]
-    levels: tuple[Any, ...] = ()
-
-
-def dialect_of(path: str, spoken: Sequence[str]) -> Wire | None:
-    """Return the decision protocol of a request's path; None if the server does not have it."""
-    if path == "/systemone":
-        return "systemone" if "systemone" in spoken else None
-    return "decisions" if "decisions" in spoken else None
-
-
 def decision(dialect: Wire, request: Mapping[str, Any]) -> bytes:
     """Return the body of a response to decision questions. Its last field, `answers`, is an object
-    by the names of the questions in the protocol `systemone`, and a list in `decisions`."""
-    state = request.get("state" if dialect == "systemone" else "input")
-    questions = [_read(dialect, name, question) for name, question in _questions(request)]
-    answers: Any = [_answer(dialect, q, _probabilities(state, q)) for q in questions]
-    if dialect != "decisions":
-        answers = {q.name: answer for q, answer in zip(questions, answers, strict=True)}
+    by the names of the questions in the protocol `systemone`, and a list in `decisions`.
+
+    Raises AttributeError, KeyError or TypeError if the request has no questions of the protocol.
+    """
+    questions: Any = request.get("questions") or {}
+    if dialect == "systemone":
+        state = request.get("state")
+        answers: Any = {
+            name: _answer(dialect, state, question) for name, question in questions.items()
+        }
+    else:
+        state = request.get("input")
+        answers = [
+            _answer(dialect, state, question) | {"name": question.get("name")}
+            for question in questions
+        ]
     usage = _usage(dialect, len(json.dumps(state)) // 4 + 20 * len(questions))
     body = {"model": request.get("model", ""), "usage": usage, "answers": answers}
     return json.dumps(body).encode()
 
 
-def _questions(request: Mapping[str, Any]) -> list[tuple[str | None, Mapping[str, Any]]]:
-    questions: Any = request.get("questions") or {}
-    if isinstance(questions, dict):
-        return list(questions.items())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
-    return [(question.get("name"), question) for question in questions]
-
-
-def _read(dialect: Wire, name: str | None, question: Mapping[str, Any]) -> _Question:
-    kind = str(question.get("type"))
-    words = str(question.get("instructions"))
-    options: Sequence[Any] = ("no", "yes")
-    levels: Sequence[Any] = ()
+def _answer(dialect: Wire, state: object, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to one question. A predicate has the options no and yes, and a score the
+    numbers of its levels."""
+    kind, is_native = str(question.get("type")), dialect == "systemone"
+    options, levels = ["no", "yes"], list[Any]()
     if kind == "choice":
-        choices = question["criteria" if dialect == "systemone" else "choices"]
+        choices = question["criteria" if is_native else "choices"]
         options = [option if isinstance(option, str) else option["value"] for option in choices]
     elif kind == "score":
-        levels = question["criteria" if dialect == "systemone" else "levels"]
+        levels = question["criteria" if is_native else "levels"]
         options = [str(number) for number in range(len(levels))]
     # OpenAI's predicates say in their instructions what yes and no mean.
-    return _Question(name, kind, words.split("\n")[0], tuple(options), tuple(levels))
-
-
-def _probabilities(state: object, question: _Question) -> list[float]:
-    described = json.dumps([state, question.instructions, question.options])
-    rng = Random(blake2b(described.encode(), digest_size=8).digest())
-    shares = [rng.gammavariate(0.7, 1.0) + 1e-3 for _ in question.options]
-    return [share / sum(shares) for share in shares]
-
-
-def _answer(dialect: Wire, question: _Question, row: Sequence[float]) -> dict[str, Any]:
-    name = {"name": question.name} if dialect == "decisions" else {}
-    if question.type in ("noul", "predicate"):
-        field = "noul" if dialect == "systemone" else "probability"
-        return {"type": question.type, field: row[1]} | name
-    shares: Any = dict(zip(question.options, row, strict=True))
-    best = max(shares, key=shares.__getitem__)
-    fields: dict[str, Any] = {"choice": best}
-    if question.type == "score":
+    instructions = str(question.get("instructions")).split("\n")[0]
+    row = _probabilities(json.dumps([state, instructions, options]), len(options))
+    if kind in ("noul", "predicate"):
+        return {"type": kind, "noul" if is_native else "probability": row[1]}
+    shares: Any = dict(zip(options, row, strict=True))
+    fields: dict[str, Any] = {"choice": max(shares, key=shares.__getitem__)}
+    if kind == "score":
         fields = {"score": sum(number * p for number, p in enumerate(row))}
-        if dialect == "systemone":
-            fields["legend"] = dict(zip(question.options, question.levels, strict=True))
-    if dialect == "decisions":
+        if is_native:
+            fields["legend"] = dict(zip(options, levels, strict=True))
+    if not is_native:
         shares = [{"value": option, "probability": p} for option, p in shares.items()]
-        for number, level in enumerate(question.levels):
+        for number, level in enumerate(levels):
             shares[number] |= {"value": number, "label": level["label"]}
-    fields |= {"confidence": max(row), "probabilities": shares}
-    return {"type": question.type} | fields | name
+    return {"type": kind, **fields, "confidence": max(row), "probabilities": shares}
+
+
+def _probabilities(described: str, count: int) -> list[float]:
+    rng = Random(blake2b(described.encode(), digest_size=8).digest())
+    shares = [rng.gammavariate(0.7, 1.0) + 1e-3 for _ in range(count)]
+    return [share / sum(shares) for share in shares]
 
 
 def _usage(dialect: Wire, tokens: int) -> dict[str, Any]:
