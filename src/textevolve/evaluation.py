@@ -104,17 +104,13 @@ def check_case(case: Case) -> None:
     judged."""
     if not case.candidates:
         raise InputError("no candidates: the output to be judged is missing or empty")
-    texts = [("the input", case.input)]
-    texts += [(f"candidate {n}", text) for n, text in enumerate(case.candidates, 1)]
-    texts += [
-        (name, text)
-        for name, text in (("the reference", case.reference), ("the context", case.context))
-        if text is not None
-    ]
-    for name, text in texts:
-        check_text(name, text)
-    if case.images or case.candidate_images:
-        check_images(case)
+    check_text("the input", case.input)
+    for number, text in enumerate(case.candidates, 1):
+        check_text(f"candidate {number}", text)
+    for name, text in (("the reference", case.reference), ("the context", case.context)):
+        if text is not None:
+            check_text(name, text)
+    check_images(case)
 
 
 def check_images(case: Case) -> None:
@@ -123,10 +119,9 @@ def check_images(case: Case) -> None:
     for number, url in enumerate(case.images, 1):
         check_image(f"image {number} of the input", url)
     if case.candidate_images and len(case.candidate_images) != len(case.candidates):
-        own, texts = len(case.candidate_images), len(case.candidates)
         raise InputError(
-            f"candidate_images: has {own} entries for {texts} candidates; give one list of images"
-            " for each candidate"
+            f"candidate_images: has {len(case.candidate_images)} entries for"
+            f" {len(case.candidates)} candidates; give one list of images for each candidate"
         )
     for place, own in enumerate(case.candidate_images, 1):
         for number, url in enumerate(own, 1):
@@ -285,25 +280,23 @@ def check_result(value: Any) -> EvaluationResult | Failure:
     if the value is a `Failure` or no result, or if its score cannot be used."""
     if isinstance(value, Failure):
         return replace(value, reason=mend_text(value.reason))
-    reason = ""
-    if not isinstance(value, (EvaluationResult, Real)):
-        score, reason = read_parts(value)
-        value = score if isinstance(score, Real) else value
-    if not isinstance(value, (EvaluationResult, Real)):
-        error = getattr(value, "error", None)
-        return Failure(
-            "failed",
-            f"the judge gave {type(value).__name__} for a candidate: it must give a number from 0"
-            " to 1, an EvaluationResult or a Failure, or an Evaluation of all"
-            + (f"; its error: {error}" if error else ""),
-        )
-    is_whole = isinstance(value, EvaluationResult)
-    result = value if is_whole else EvaluationResult(float(value), False, reason)
+    if isinstance(value, EvaluationResult):
+        result = value
+    else:
+        score, reason = (value, "") if isinstance(value, Real) else read_parts(value)
+        if not isinstance(score, Real):
+            error = getattr(value, "error", None)
+            return Failure(
+                "failed",
+                f"the judge gave {type(value).__name__} for a candidate: it must give a number from"
+                " 0 to 1, an EvaluationResult or a Failure, or an Evaluation of all"
+                + (f"; its error: {error}" if error else ""),
+            )
+        result = EvaluationResult(float(score), float(score) >= PASSES, reason)
     if fault := find_score_fault(result.score):
         return Failure("failed", f"the judge's result cannot be used: {fault}")
-    score = float(result.score)
-    passed = result.passed if result is value else score >= PASSES
-    return EvaluationResult(score, passed, mend_texts(result.feedback), mend_texts(result.metadata))
+    feedback, metadata = mend_texts(result.feedback), mend_texts(result.metadata)
+    return EvaluationResult(float(result.score), result.passed, feedback, metadata)
 
 
 def check_results(
@@ -341,41 +334,36 @@ class Usage:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        is_known = self.cost is not None and other.cost is not None
-        priced = self.saved is not None and other.saved is not None
-        return Usage(
-            self.calls + other.calls,
-            self.prompt_tokens + other.prompt_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.completion_tokens + other.completion_tokens,
-            (self.cost or 0.0) + (other.cost or 0.0) if is_known else None,
-            self.reasoning_tokens + other.reasoning_tokens,
-            (self.saved or 0.0) + (other.saved or 0.0) if priced else None,
-            self.estimated + other.estimated,
-            _add_counts(self.models, other.models),
-        )
+        return self._add(other, 1)
 
     def __sub__(self, before: Usage) -> Usage:
         """Return the usage since `before`, an earlier state of the same sum."""
-        is_known = self.cost is not None and before.cost is not None
-        priced = self.saved is not None and before.saved is not None
+        return self._add(before, -1)
+
+    def _add(self, other: Usage, sign: int) -> Usage:
         return Usage(
-            self.calls - before.calls,
-            self.prompt_tokens - before.prompt_tokens,
-            self.cached_tokens - before.cached_tokens,
-            self.completion_tokens - before.completion_tokens,
-            (self.cost or 0.0) - (before.cost or 0.0) if is_known else None,
-            self.reasoning_tokens - before.reasoning_tokens,
-            (self.saved or 0.0) - (before.saved or 0.0) if priced else None,
-            self.estimated - before.estimated,
-            _add_counts(self.models, {name: -n for name, n in before.models.items()}),
+            self.calls + sign * other.calls,
+            self.prompt_tokens + sign * other.prompt_tokens,
+            self.cached_tokens + sign * other.cached_tokens,
+            self.completion_tokens + sign * other.completion_tokens,
+            _add_known(self.cost, other.cost, sign),
+            self.reasoning_tokens + sign * other.reasoning_tokens,
+            _add_known(self.saved, other.saved, sign),
+            self.estimated + sign * other.estimated,
+            _add_counts(self.models, other.models, sign),
         )
 
 
-def _add_counts(counts: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
-    if not more:
+def _add_known(amount: float | None, other: float | None, sign: int) -> float | None:
+    return None if amount is None or other is None else amount + sign * other
+
+
+def _add_counts(
+    counts: Mapping[str, int], others: Mapping[str, int], sign: int
+) -> Mapping[str, int]:
+    if not others:
         return counts
-    sums = {name: counts.get(name, 0) + more.get(name, 0) for name in {**counts, **more}}
+    sums = {n: counts.get(n, 0) + sign * others.get(n, 0) for n in {**counts, **others}}
     return {name: number for name, number in sums.items() if number}
 
 

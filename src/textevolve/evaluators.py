@@ -108,15 +108,15 @@ M = TypeVar("M", str, str | None)
 class EvaluatorSpec:
     """A judge as parsed from its text. `name`: the name at the beginning. `profile`: the argument
     after the colon: a profile, a metric, a property such as `length`, the limit of a cascade, or a
-    file; None without one. `options`: those after a plus sign; `parameters`: those with a value.
-    `model`: the model after the @; None: the run's model judges. `parts`: the texts of the judges
+    file; empty without one. `options`: those after a plus sign; `parameters`: those with a value.
+    `model`: the model after the @; empty: the run's model judges. `parts`: the texts of the judges
     that this judge calls."""
 
     name: str
-    profile: str | None = None
+    profile: str = ""
     options: frozenset[str] = frozenset()
     parameters: Mapping[str, str] = empty_default(dict)
-    model: str | None = None
+    model: str = ""
     parts: tuple[str, ...] = ()
 
     @property
@@ -145,7 +145,7 @@ class EvaluatorSpec:
     @property
     def reads_trajectory(self) -> bool:
         """Return whether the judge reads the steps of an agent, and not only its output."""
-        reads = self.name == METRIC and reads_trajectory(self.profile or "")
+        reads = self.name == METRIC and reads_trajectory(self.profile)
         return reads or self.name == TRAJECTORY or any(j.reads_trajectory for j in self.judges)
 
     @property
@@ -159,7 +159,7 @@ class EvaluatorSpec:
         """Return which of `context` and `reference` a case must have so that the judge can score
         it."""
         if self.name == METRIC:
-            return ("reference",) if needs_label(self.profile or "") else ()
+            return ("reference",) if needs_label(self.profile) else ()
         of_parts = (need for judge in self.judges for need in judge.needs)
         return tuple(dict.fromkeys((*self.kind.needs, *of_parts)))
 
@@ -194,10 +194,11 @@ def read_plain(text: str) -> EvaluatorSpec:
     if unknown := sorted(flags.difference(names)):
         hint = f"{suggest(unknown[0], names)} (or NAME=VALUE)" if names else ": it has none"
         raise InputError(f"judge '{text}': no option '{unknown[0]}'{hint}")
-    parameters = dict(option.split("=", 1) for option in options if "=" in option)
-    if len(parameters) < sum("=" in option for option in options):
+    pairs = [option.split("=", 1) for option in options if "=" in option]
+    parameters = dict(pairs)
+    if len(parameters) < len(pairs):
         raise InputError(f"judge '{text}': a parameter is set twice; set each once")
-    spec = EvaluatorSpec(name, profile or None, frozenset(flags), parameters, model or None)
+    spec = EvaluatorSpec(name, profile, frozenset(flags), parameters, model)
     if not spec.is_debate:
         read_options(spec)
     return spec
@@ -355,7 +356,7 @@ def with_model(text: str, model: str | None) -> str:
     if spec.parts:
         parts = ",".join(with_model(part, model) for part in spec.parts)
         return f"{spec.name}:{spec.profile}:{parts}"
-    return text if spec.model is not None else f"{text}@{model}"
+    return text if spec.model else f"{text}@{model}"
 
 
 def judge_models(text: str, model: M) -> tuple[str | M, ...]:
@@ -374,13 +375,15 @@ def judge_models(text: str, model: M) -> tuple[str | M, ...]:
 def pass_threshold(text: str) -> float | None:
     """Return the score from which a judge passes a text. None if its verdict does not depend on a
     threshold, as with a metric, or if its parts have different thresholds."""
-    debates = [read_profile(judge).threshold for judge in judges_in(text) if judge.is_debate]
-    judge_thresholds = [
-        Options().threshold for judge in judges_in(text) if not judge.is_debate and judge.kind.asks
-    ]
-    thresholds = {*debates, *judge_thresholds}
-    is_complete = len(debates) + len(judge_thresholds) == len(judges_in(text))
-    return thresholds.pop() if is_complete and len(thresholds) == 1 else None
+    thresholds = {
+        read_profile(judge).threshold
+        if judge.is_debate
+        else Options().threshold
+        if judge.kind.asks
+        else None
+        for judge in judges_in(text)
+    }
+    return thresholds.pop() if len(thresholds) == 1 else None
 
 
 def is_swayed(text: str) -> bool:
@@ -446,11 +449,11 @@ def _describe_debate(spec: EvaluatorSpec) -> Mapping[str, Any]:
 
 
 def _describe_metric(spec: EvaluatorSpec) -> Mapping[str, Any]:
-    return {METRIC: describe_metric(spec.profile or "")}
+    return {METRIC: describe_metric(spec.profile)}
 
 
 def _describe_rules(spec: EvaluatorSpec) -> Mapping[str, Any]:
-    file = load_rules(spec.profile or "").file
+    file = load_rules(spec.profile).file
     about: dict[str, Any] = {RULES: file.model_dump(mode="json", by_alias=True)}
     for part in spec.parts:
         about |= describe_judge(part)
@@ -462,7 +465,7 @@ def _describe_parts(spec: EvaluatorSpec) -> dict[str, Any]:
 
 
 def _describe_fitted(spec: EvaluatorSpec) -> Mapping[str, Any]:
-    file = load_fitted(spec.profile or "").model_dump(mode="json")
+    file = load_fitted(spec.profile).model_dump(mode="json")
     return {**_describe_parts(spec), FITTED: file}
 
 
@@ -496,8 +499,10 @@ class Judges:
 
     def open_parts(self, spec: EvaluatorSpec, rubric: str) -> list[Evaluator]:
         """Open the judges that a judge calls, and pass the rubric to each that takes one."""
-        rubrics = [rubric if judge.takes_rubric else "" for judge in spec.judges]
-        return [keep_whole(self.open(*part)) for part in zip(spec.parts, rubrics, strict=True)]
+        return [
+            keep_whole(self.open(part, rubric if parse_evaluator(part).takes_rubric else ""))
+            for part in spec.parts
+        ]
 
 
 def _open_debate(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
@@ -529,17 +534,17 @@ def _open_decide(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
 def _open_argument(
     make: Callable[[str], Evaluator], _: Judges, spec: EvaluatorSpec, _rubric: str
 ) -> Evaluator:
-    return make(spec.profile or "")
+    return make(spec.profile)
 
 
 def _open_hybrid(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
-    rules = load_rules(spec.profile or "")
+    rules = load_rules(spec.profile)
     return Hybrid(rules, *judges.open_parts(spec, rubric), rules_weight=rules.file.share)
 
 
 def _open_cascade(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
     cheap, strong = judges.open_parts(spec, rubric)
-    return Cascade(cheap, strong, float(spec.profile or 0), (spec.parts[0], spec.parts[1]))
+    return Cascade(cheap, strong, float(spec.profile), (spec.parts[0], spec.parts[1]))
 
 
 def _open_python(judges: Judges, spec: EvaluatorSpec, _rubric: str) -> Evaluator:
@@ -548,11 +553,11 @@ def _open_python(judges: Judges, spec: EvaluatorSpec, _rubric: str) -> Evaluator
 
 
 def _open_fitted(judges: Judges, spec: EvaluatorSpec, rubric: str) -> Evaluator:
-    path = spec.profile or ""
-    file = load_fitted(path)
+    file = load_fitted(spec.profile)
     names = [signal.judge for signal in file.signals]
     parts = dict(zip(names, judges.open_parts(spec, rubric), strict=True))
-    return FittedJudge(file, parts, frozenset(filter(is_swayed, names)), judges.concurrency, path)
+    ordered = frozenset(filter(is_swayed, names))
+    return FittedJudge(file, parts, ordered, judges.concurrency, spec.profile)
 
 
 def trace_judge(name: str, judge: Evaluator, root: Span = NO_SPAN) -> Evaluator:

@@ -132,8 +132,8 @@ def read_score(value: Any, passes: float) -> EvaluationResult:
         result = value
     else:
         number, text = _parts_of(value)
-        result = EvaluationResult(_number(number, value), False, text)
-        result = EvaluationResult(result.score, result.score >= passes, text)
+        score = _number(number, value)
+        result = EvaluationResult(score, score >= passes, text)
     if isinstance(checked := check_result(result), Failure):
         raise InputError(f"the metric gave {result.score!r}, which is no score from 0 to 1")
     return checked
