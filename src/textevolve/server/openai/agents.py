@@ -22,8 +22,7 @@ from textevolve.server.openai.requests import (
     ClientMessage,
     NamedChoice,
     ServedRequest,
-    text_of,
-    write_schema,
+    read_texts,
 )
 from textevolve.server.openai.streams import AnswerEnd, AnswerPieces, NoteTokens
 from textevolve.server.state import ServerState
@@ -81,22 +80,24 @@ def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
     Raises:
         ApiError: the body has no message to answer, or its metadata is invalid.
     """
-    texts = [text_of(body.messages, place, tools=True) for place in range(len(body.messages))]
-    messages = list(zip(body.messages, texts, strict=True))
+    messages = read_texts(body.messages, tools=True)
     instructions = [text for message, text in messages if message.role in ("system", "developer")]
     asking = max(
-        (n for n, message in enumerate(body.messages) if message.role == "user"), default=-1
+        (n for n, (message, _) in enumerate(messages) if message.role == "user"), default=-1
     )
     exchange = _read_exchange(messages[asking + 1 :])
+    # Earlier tool calls and their results are no part of the conversation.
     turns = [
-        (message.role, text) for message, text in messages[: asking + 1] if _speaks(message, text)
+        (message.role, text)
+        for message, text in messages[: asking + 1]
+        if message.role == "user" or (message.role == "assistant" and text.strip())
     ]
-    if not turns or turns[-1][0] != "user" or not turns[-1][1].strip() or exchange is None:
+    if not turns or not turns[-1][1].strip() or exchange is None:
         raise bad_request(
             "the last message must have the role user, or be the result of a tool",
             param="messages",
         )
-    metadata = body.metadata or {}
+    metadata, choice = body.metadata or {}, body.tool_choice if body.tools else None
     session = metadata.get(SESSION) or None
     options = ChatOptions(
         agent=name,
@@ -123,44 +124,31 @@ def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
         instructions="\n\n".join(filter(str.strip, instructions)),
         memory=_read_use(metadata),
         recall=_read_recall(metadata),
-        schema=write_schema(body),
+        schema=body.response_format and body.response_format.schema_text,
         tools=json.dumps([tool.model_dump(exclude_unset=True) for tool in body.tools])
         if body.tools
         else None,
-        tool_choice=_read_choice(body) if body.tools else None,
+        tool_choice=choice.function.name if isinstance(choice, NamedChoice) else choice,
         exchange=exchange,
         seed=body.seed,
     )
 
 
-def _speaks(message: ClientMessage, text: str) -> bool:
-    """Check whether a message is part of the conversation, unlike earlier tool calls and their
-    results."""
-    return message.role == "user" or (message.role == "assistant" and bool(text.strip()))
-
-
 def _read_exchange(messages: Sequence[tuple[ClientMessage, str]]) -> tuple[Message, ...] | None:
     """Return the tool calls and their results in these messages, after which the model continues;
     None if there is any other message, or no result at the end."""
-    spoken = [
-        (message, text) for message, text in messages if message.role not in ("system", "developer")
-    ]
     exchange: list[Message] = []
-    for message, text in spoken:
+    for message, text in messages:
+        if message.role in ("system", "developer"):
+            continue
         if message.role == "assistant" and message.tool_calls:
-            exchange.append(
-                Message("assistant", (text,), tool_calls=as_tool_calls(message.tool_calls))
-            )
+            calls = as_tool_calls(message.tool_calls)
+            exchange.append(Message("assistant", (text,), tool_calls=calls))
         elif message.role == "tool" and exchange and message.tool_call_id:
             exchange.append(Message("tool", (text,), tool_call_id=message.tool_call_id))
         else:
             return None
     return tuple(exchange) if not exchange or exchange[-1].role == "tool" else None
-
-
-def _read_choice(body: ServedRequest) -> str | None:
-    choice = body.tool_choice
-    return choice.function.name if isinstance(choice, NamedChoice) else choice
 
 
 def _read_recall(metadata: Mapping[str, str]) -> dict[str, str]:

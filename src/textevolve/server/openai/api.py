@@ -6,12 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from textevolve.server.decisions.deciders import DecidingJudge, DecidingModel
+from textevolve.server.decisions.deciders import DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
 from textevolve.server.identity import Caller, MayRun, caller_of
@@ -66,17 +65,17 @@ async def find_answer(
     if isinstance(decider, DecidingModel):
         spec, note = decider.model.name, await _charge(server, caller)
         return RelayedAnswer(server.relays, spec, body, note)
-    if isinstance(decider, DecidingJudge):
+    agent = name if "/" in name else name.replace(ALIAS, "/", 1)
+    if decider is not None:
         own_request, note = read_own_request(body, JUDGES_CANNOT), await _charge(server, caller)
         pieces = answer_as_judge(server.serving, decider, own_request, note)
-        return ServedAnswer(name, cut_at_stop(pieces, own_request.stop))
-    agent = name if "/" in name else name.replace(ALIAS, "/", 1)
-    if await is_agent(server, caller, agent):
+    elif await is_agent(server, caller, agent):
         own_request = read_own_request(body)
         note = await _charge(server, caller, agent.partition("/")[0])
         pieces = await answer_as_agent(server, agent, own_request, note)
-        return ServedAnswer(name, cut_at_stop(pieces, own_request.stop))
-    raise no_model(name)
+    else:
+        raise no_model(name)
+    return ServedAnswer(name, cut_at_stop(pieces, own_request.stop))
 
 
 async def _charge(server: ServerState, caller: Caller, namespace: str = "") -> NoteTokens:
@@ -184,8 +183,7 @@ async def create_embeddings(request: Request, caller: MayRun) -> Response:
         if not isinstance(decider, DecidingModel):
             raise no_model(body["model"])
         async with server.serving.in_time():
-            await server.limits.check_tokens(caller)
-            note = partial(server.limits.note_tokens, caller)
+            note = await _charge(server, caller)
             return respond(await embed_for(decider.model, body, note))
 
     return _answer(server, caller, body, make)

@@ -19,7 +19,7 @@ from textevolve.server.decisions.deciders import (
 )
 from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.errors import bad_request
-from textevolve.server.openai.requests import ServedRequest, text_of
+from textevolve.server.openai.requests import ServedRequest, read_texts
 from textevolve.server.openai.streams import AnswerEnd, NoteTokens
 
 CANDIDATES = "candidates"
@@ -32,13 +32,11 @@ def read_case(request: ServedRequest, judge: DecidingJudge) -> tuple[Case, str]:
     Raises:
         ApiError: the request has no case. InputError: a text is blank.
     """
-    texts = [text_of(request.messages, place) for place in range(len(request.messages))]
     turns = [
-        {"role": entry.role, "content": text}
-        for entry, text in zip(request.messages, texts, strict=True)
+        {"role": message.role, "content": text} for message, text in read_texts(request.messages)
     ]
-    rubric = (request.metadata or {}).get("rubric", "")
-    last = parse_text(texts[-1], CONTAINERS) if turns[-1]["role"] == "user" else None
+    rubric, end = (request.metadata or {}).get("rubric", ""), turns[-1]
+    last = parse_text(end["content"], CONTAINERS) if end["role"] == "user" else None
     if isinstance(last, Mapping):
         case = _read_object(cast("Mapping[str, Any]", last))
     else:

@@ -55,11 +55,12 @@ class ResponseFormat(BaseModel):
     json_schema: SchemaFormat | None = None
 
     @property
-    def asked(self) -> Mapping[str, Any] | None:
-        """The JSON schema of the answer; None for text."""
+    def schema_text(self) -> str | None:
+        """The JSON schema that the answer must follow, as text; None if the answer is text."""
         if self.type == "text":
             return None
-        return (self.json_schema and self.json_schema.schema_) or {"type": "object"}
+        schema = self.json_schema and self.json_schema.schema_
+        return json.dumps(schema or {"type": "object"})
 
 
 class NamedFunction(BaseModel):
@@ -151,13 +152,21 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
     return request
 
 
-def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) -> str:
-    """Return the text of a message; with `tools` it may be the result of a tool.
+def read_texts(
+    messages: Sequence[ClientMessage], *, tools: bool = False
+) -> list[tuple[ClientMessage, str]]:
+    """Return each message with its text. `tools`: messages may be the results of tools.
 
     Raises:
-        ApiError: the message is not text, or comes from a tool.
+        ApiError: a message is not text, or comes from a tool.
     """
-    message, where = messages[place], f"messages.{place}"
+    return [
+        (message, _text_of(message, f"messages.{place}", tools))
+        for place, message in enumerate(messages)
+    ]
+
+
+def _text_of(message: ClientMessage, where: str, tools: bool) -> str:
     if message.role == "function" or (message.role == "tool" and not tools):
         raise bad_request(
             "agents read no result of a function, and judges none of a tool either: leave it out",
@@ -177,9 +186,3 @@ def text_of(messages: Sequence[ClientMessage], place: int, tools: bool = False) 
                 param=f"{where}.content",
             )
     return "\n".join(part.text or "" for part in message.content)
-
-
-def write_schema(request: ServedRequest) -> str | None:
-    """Return the JSON schema that the answer must follow; None if the request has none."""
-    schema = request.response_format and request.response_format.asked
-    return json.dumps(schema) if schema else None
