@@ -3,6 +3,7 @@
 import json
 import re
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from textevolve.memory.integration import (
     decided_insight,
     draw_insights,
 )
-from textevolve.memory.reconciliation import Ground
+from textevolve.memory.reconciliation import Ground, NearMemory
 from textevolve.memory.record import ChangeSource, DialogueTurn
 from textevolve.memory.sameness import (
     differ_in_dates,
@@ -364,6 +365,8 @@ async def test_an_insight_takes_the_place_of_a_known_one_and_cites_its_memories(
         again = await read_decisions(ground, await make.store.applied("notes", "k"))
     (decided,) = [decided_insight(one, "Where?") for one in made.decisions]
     assert (decided.decision, decided.other) == ("supersede", known.id)
+    nearer = replace(made.decisions[0], near=(NearMemory("?", "me_2"), *made.decisions[0].near))
+    assert decided_insight(nearer, "Where?").other == known.id  # and not the nearest one
     new = make.store.memories[-1]
     assert (new.id, new.kind, new.cites) == (decided.id, "insight", (known.id,))
     assert new.reason == f"Where? ({decided.reason})"

@@ -109,9 +109,9 @@ known already."""
 
 @dataclass(frozen=True, slots=True)
 class DecidedInsight:
-    """The decision on an insight, and its reason. `other`: the id of the existing memory most
-    similar to a superseding or dropped insight; empty for an added one. `id`: the id of its stored
-    memory."""
+    """The decision on an insight, and its reason. `other`: the id of the memory that a superseding
+    insight replaces, or of the one most similar to a dropped insight; empty for an added one. `id`:
+    the id of its stored memory."""
 
     insight: Insight
     decision: InsightDecision
@@ -278,5 +278,6 @@ def decided_insight(decided: PointDecision, question: str) -> DecidedInsight:
     point, superseded = decided.point, decided.action in ("merge", "update")
     insight = Insight(decided.text or point.text, point.cites, point.importance, point.trust)
     decision = "supersede" if superseded else "drop" if decided.action == "drop" else "add"
-    other = decided.near[0].id if decided.near and decision != "add" else ""
+    others = [near.id for near in decided.near if not superseded or near.text in decided.before]
+    other = "" if decision == "add" else next(iter(others), "")
     return DecidedInsight(insight, decision, reason, other, decided.id)
