@@ -234,7 +234,10 @@ def ask(spec: EvaluateSpec) -> Asks:
 async def describe(
     spec: EvaluateSpec, _settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    return describe_targets([] if spec.target is None else [spec.target], spec.target_version)
+    targets = [] if spec.target is None else [spec.target]
+    for target in targets:
+        check_body(target, ["input"])
+    return describe_targets(targets, spec.target_version)
 
 
 def _profile_of(spec: EvaluateSpec) -> Profile:
@@ -307,8 +310,6 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
     judge_parameters = {} if spec.judge is None else explicit_parameters(spec)
     target, version = spec.target, spec.target_version
     callee = None if target is None else bench.target_of(target)
-    if target is not None:
-        check_body(target, ["input"])
 
     async def work(numbered: tuple[int, Case]) -> Judged:
         index, case = numbered

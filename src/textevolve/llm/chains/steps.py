@@ -209,12 +209,18 @@ def check_names(
     no earlier step produces is added to `inputs`; otherwise it is an error.
 
     Raises:
-        InputError: a step uses a value that does not exist, or produces one that does.
+        InputError: a step uses a value or a field that does not exist, or produces a value that
+            does.
     """
     produced: dict[str, Any] = {}
     for step in steps:
         for name in step.needs:
-            root = name.partition(".")[0]
+            root, *path = name.split(".")
+            kind = produced.get(root, inputs.get(root))
+            fields = () if kind is str else getattr(kind, "model_fields", None)
+            if path and fields is not None and path[0] not in fields:
+                near = suggest(path[0], tuple(fields))
+                raise InputError(f"step '{step.name}': '{root}' has no field '{path[0]}'{near}")
             if root in produced or root in inputs:
                 continue
             if not is_open:
