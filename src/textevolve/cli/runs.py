@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -14,6 +13,7 @@ import typer
 from textevolve.cli import options, say
 from textevolve.cli.drawing import show_report
 from textevolve.cli.results import check_outputs, print_json, print_list, write_line, write_outputs
+from textevolve.cli.spec_options import keyword
 from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
 from textevolve.cli.working import execute
 from textevolve.engine import sync
@@ -115,7 +115,7 @@ def show(
             show_report(make_report(study, opened, record, records))
 
 
-RESUMED = (*("output", "concurrency", "batch", "on", *LIMIT_OPTIONS), *("as_json", "store"))
+RESUMED = ("output", "concurrency", "batch", "on", *LIMIT_OPTIONS, "as_json", "store")
 """The options that the command for resuming a run takes, among those of all runs."""
 
 
@@ -134,8 +134,7 @@ def _resume(run: str = "last", **values: Any) -> None:
         raise typer.Exit(execute(opened, record, settings, take_launch(run_options), run_options))
 
 
-_RUN = inspect.Parameter("run", inspect.Parameter.KEYWORD_ONLY, default="last", annotation=RunName)
-resume = shape_command(_resume, [_RUN], RESUMED)
+resume = shape_command(_resume, [keyword("run", RunName, "last")], RESUMED)
 
 
 def export(

@@ -34,15 +34,9 @@ def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
     visible = [
         n for n, f in fields.items() if n not in within and not option_properties(f).get("hidden")
     ]
-    parameters = [_parameter(name, fields[name]) for name in visible]
-    arguments = [
-        parameter
-        for parameter in parameters
-        if option_properties(fields[parameter.name]).get("argument")
-    ]
+    visible.sort(key=lambda name: not option_properties(fields[name]).get("argument"))
     return [
-        *arguments,
-        *(parameter for parameter in parameters if parameter not in arguments),
+        *(_parameter(name, fields[name]) for name in visible),
         *(
             _parameter(name, field, group.replace("_", " ").capitalize())
             for group, inner in within.items()
@@ -90,9 +84,10 @@ def takes(spec: type[Frozen], *without: str) -> Callable[[F], F]:
 
 
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """Return a parameter of a command that belongs to no specification."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+    """Return a parameter of a command. `default`: `...` if a value is required."""
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
 def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.Parameter:
@@ -100,7 +95,6 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
     kinds = _kinds(field.annotation)
     many, flag = _is_many(field.annotation), kinds == (bool,)
     option_type: Any = (bool if flag else list[str] if many else str) | None
-    required = field.is_required()
     settings: dict[str, Any] = {
         "help": f"{field.description or ''}{_format_default(field)}",
         "metavar": None if flag else _metavar(name, kinds, noted),
@@ -110,16 +104,12 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
         info: Any = typer.Argument(**settings)
     else:
         dashed = name.replace("_", "-")
-        flag_name = noted.get("flag", f"--{dashed}")
-        names = [f"--{dashed}/--no-{dashed}" if flag and field.default is not False else flag_name]
-        names += [noted["short"]] if "short" in noted else []
+        names = [noted.get("flag", f"--{dashed}"), *([noted["short"]] if "short" in noted else [])]
+        if flag and field.default is not False:
+            names[0] = f"--{dashed}/--no-{dashed}"
         info = typer.Option(*names, **settings, rich_help_panel=noted.get("group", group))
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=... if required and noted.get("argument") else None,
-        annotation=Annotated[option_type, info],
-    )
+    is_required = field.is_required() and noted.get("argument")
+    return keyword(name, Annotated[option_type, info], ... if is_required else None)
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:

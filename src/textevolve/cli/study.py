@@ -23,7 +23,7 @@ from textevolve.cli.results import (
     check_outputs,
     reject_overwriting,
 )
-from textevolve.cli.spec_options import give_parameters, parameters_of, read_given
+from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
@@ -169,9 +169,8 @@ def make_file_command() -> Callable[..., None]:
             help="The YAML file of the study: `kind: NAME`, then the fields of that kind."
         ),
     ]
-    path = inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, annotation=argument)
     command.__name__, command.__doc__ = "run", "Run a study that a YAML file describes."
-    return shape_command(command, [path, *_gate_options(None)])
+    return shape_command(command, [keyword("file", argument, ...), *_gate_options(None)])
 
 
 def _take_run_options(spec: type[StudySpec] | None, values: Mapping[str, Any]) -> RunOptions:
@@ -196,11 +195,8 @@ def shape_command(
     """Return the command with a signature for typer: its own parameters, and those of all runs
     whose names are listed."""
     shared = get_type_hints(RunOptions, include_extras=True)
-    keyword = inspect.Parameter.KEYWORD_ONLY
     more = [
-        inspect.Parameter(
-            option.name, keyword, default=option.default, annotation=shared[option.name]
-        )
+        keyword(option.name, shared[option.name], option.default)
         for option in fields(RunOptions)
         if option.name in shared_names
     ]

@@ -284,7 +284,7 @@ async def cancel_study(request: Request, caller: MayRun, seen: SeenRun) -> Respo
 async def resume_study(
     request: Request, caller: MayRun, seen: SeenRun, changes: Changes = AS_IT_WAS
 ) -> Response:
-    """Resume a run that was interrupted or cancelled, or has failed, with the caller's rights."""
+    """Resume a run that was interrupted or cancelled, or has failed."""
     server, run_id = server_of(request), seen.run.id
     if seen.served is None:
         raise ApiError(
