@@ -388,6 +388,11 @@ class Evaluation(Protocol):
         ...
 
 
+def share_scored(outcomes: Sequence[EvaluationResult | Failure]) -> float:
+    """Return the share of candidates that have a score."""
+    return sum(isinstance(outcome, EvaluationResult) for outcome in outcomes) / len(outcomes)
+
+
 @dataclass(frozen=True, slots=True)
 class PlainEvaluation:
     """An evaluation that consists of the result or the failure of each candidate, and of the usage
@@ -398,8 +403,7 @@ class PlainEvaluation:
 
     @property
     def coverage(self) -> float:
-        scored = sum(isinstance(outcome, EvaluationResult) for outcome in self.result)
-        return scored / len(self.result)
+        return share_scored(self.result)
 
 
 class Evaluator(Protocol):

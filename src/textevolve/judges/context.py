@@ -27,6 +27,7 @@ from textevolve.evaluation import (
     empty_default,
     reject_candidate_images,
     settings_of,
+    share_scored,
 )
 from textevolve.llm.case_images import (
     fence_with,
@@ -39,7 +40,7 @@ from textevolve.llm.case_images import (
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS, read_log_odds
 from textevolve.llm.decision_wires import wire_of
 from textevolve.llm.decisions import Answer, Question, decide, predicate
-from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
+from textevolve.llm.fence import draw_nonce, quote, sanitize
 from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.template import Template, load_template
@@ -212,11 +213,13 @@ class JudgeContext:
         # Whatever the candidates' order, so that what does not depend on it is asked once.
         self.nonce = draw_nonce((case.input, *sorted(case.candidates)), self.options.seed)
 
-    def fenced(self, name: str, text: str) -> str:
-        return fence(name, sanitize(text, self.nonce)[0], self.nonce)
+    def fenced(self, name: str, text: str, images: str = "") -> str:
+        """Return a text between marks. `images`: the names of the images that belong to it."""
+        return fence_with(name, sanitize(text, self.nonce)[0], self.nonce, images)
 
-    def quoted(self, text: str) -> str:
-        return quote(sanitize(text, self.nonce)[0])
+    def quoted(self, text: str, images: str = "") -> str:
+        """Return a text quoted line by line; empty for an empty text."""
+        return quote_with(sanitize(text, self.nonce)[0], images) if text else ""
 
     def system(self, *, quoted: bool = False) -> Message:
         """Return the system message with the judge's rules; `quoted`: for texts that are quoted
@@ -231,32 +234,28 @@ class JudgeContext:
 
     @cached_property
     def instruction(self) -> str:
-        return self._fence_input(self.nonce)
-
-    def _fence_input(self, nonce: str) -> str:
-        text, _ = sanitize(self.case.input, nonce)
-        return fence_with("instruction", text, nonce, name_images(self.case))
+        return self.fenced("instruction", self.case.input, name_images(self.case))
 
     @cached_property
     def quoted_instruction(self) -> str:
-        text, _ = sanitize(self.case.input, self.nonce)
-        return quote_with(text, name_images(self.case))
+        return self.quoted(self.case.input, name_images(self.case))
 
     def response(self, candidate: int, before: tuple[int, ...] = ()) -> str:
         """Return one candidate between marks, for a message that shows the candidates `before`
         first."""
-        text, _ = sanitize(self.case.candidates[candidate], self.nonce)
-        return fence_with("response", text, self.nonce, name_images(self.case, candidate, before))
+        images = name_images(self.case, candidate, before)
+        return self.fenced("response", self.case.candidates[candidate], images)
 
     def quoted_response(self, candidate: int, before: tuple[int, ...] = ()) -> str:
-        text, _ = sanitize(self.case.candidates[candidate], self.nonce)
-        return quote_with(text, name_images(self.case, candidate, before))
+        images = name_images(self.case, candidate, before)
+        return self.quoted(self.case.candidates[candidate], images)
 
     @cached_property
     def lone_instruction(self) -> str:
         """Return the input between marks that do not depend on the candidates, so that a question
         on the input alone is asked only once for all of them."""
-        return self._fence_input(self.lone_nonce)
+        text, _ = sanitize(self.case.input, self.lone_nonce)
+        return fence_with("instruction", text, self.lone_nonce, name_images(self.case))
 
     @cached_property
     def lone_nonce(self) -> str:
@@ -269,7 +268,7 @@ class JudgeContext:
         empty."""
         return prompt("one").render(
             instruction=self.quoted_instruction,
-            reference=self.quoted(reference) if reference else "",
+            reference=self.quoted(reference),
             response=self.quoted_response(candidate),
         )
 
@@ -461,11 +460,6 @@ class PlainJudge(ABC):
     @abstractmethod
     async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
         """Grade one candidate."""
-
-
-def share_scored(outcomes: Sequence[EvaluationResult | Failure]) -> float:
-    """Return the share of candidates that have a score."""
-    return sum(isinstance(outcome, EvaluationResult) for outcome in outcomes) / len(outcomes)
 
 
 def require_field(case: Case, name: str) -> None:

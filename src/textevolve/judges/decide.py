@@ -124,7 +124,7 @@ async def choose_between(
     """
     text = prompt("pair").render(
         instruction=context.quoted_instruction,
-        reference=context.quoted(reference) if reference else "",
+        reference=context.quoted(reference),
         first=context.quoted_response(candidate),
         second=context.quoted_response(rival, (candidate,)),
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -21,8 +22,9 @@ from textevolve.evaluation import (
     attempt,
     check_case,
     choose_candidates,
+    share_scored,
 )
-from textevolve.judges.context import Judgement, Options, share_scored
+from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.fitted_file import FittedFile, FittedSignal
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.judges.looks import LOOK
@@ -65,17 +67,11 @@ class FittedJudge:
         """
         check_case(case)
         parameters = dict(case.parameters)
-        options = Options(threshold=self.file.threshold.value)
-        if "threshold" in parameters:
-            options = options.overridden({"threshold": parameters.pop("threshold")})
+        threshold = parameters.pop("threshold", self.file.threshold.value)
+        options = CaseOptions(threshold=threshold)
         case_of_signals = replace(case, parameters=parameters)
-        answers = await gather_bounded(
-            [
-                lambda signal=signal: self._ask(signal, case_of_signals)
-                for signal in self.file.signals
-            ],
-            self.concurrency,
-        )
+        work = [partial(self._ask, signal, case_of_signals) for signal in self.file.signals]
+        answers = await gather_bounded(work, self.concurrency)
         results = self._weigh([values for values, _, _ in answers], options.threshold)
         return Judgement(
             case=case,
@@ -94,12 +90,14 @@ class FittedJudge:
             return scores
         turned = choose_candidates(case, range(len(case.candidates))[::-1])
         turned_scores = await self._ask_once(signal, turned)
-        values: list[float | Failure] = []
-        for forward, other in zip(scores[0], turned_scores[0][::-1], strict=True):
-            if isinstance(forward, Failure) or isinstance(other, Failure):
-                values.append(forward if isinstance(forward, Failure) else other)
-            else:
-                values.append((forward + other) / 2)
+        values = [
+            forward
+            if isinstance(forward, Failure)
+            else other
+            if isinstance(other, Failure)
+            else (forward + other) / 2
+            for forward, other in zip(scores[0], turned_scores[0][::-1], strict=True)
+        ]
         return values, scores[1] + turned_scores[1], scores[2] + turned_scores[2]
 
     async def _ask_once(
@@ -116,12 +114,14 @@ class FittedJudge:
         other = Failure(
             "failed", f"signal {name}: gave {unit}, but the judge was fitted to {signal.values}"
         )
-        values: list[float | Failure] = []
-        for result, rank in zip(judged.result, ranks_of(judged.result), strict=True):
-            if isinstance(result, Failure):
-                values.append(_about(name, result))
-            else:
-                values.append(other if rank is None or unit != signal.values else rank)
+        values = [
+            _about(name, result)
+            if isinstance(result, Failure)
+            else other
+            if rank is None or unit != signal.values
+            else rank
+            for result, rank in zip(judged.result, ranks_of(judged.result), strict=True)
+        ]
         return values, judged.usage, float(getattr(judged, "seconds", 0.0))
 
     def _weigh(

@@ -16,15 +16,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from textevolve.errors import AnswerError, CapabilityError
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import EvaluationResult
 from textevolve.judges.context import JudgeContext, Judgement, ModelJudge, prompt
-from textevolve.llm.case_images import fence_with, image_rules, images_of, name_images
+from textevolve.llm.case_images import image_rules, images_of, name_images
 from textevolve.llm.choice_logprobs import probability
-from textevolve.llm.fence import fence, sanitize
+from textevolve.llm.fence import fence
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.reasoning import describe_missing_text
 
@@ -51,73 +51,34 @@ class InstructionLikelihood(ModelJudge):
     """
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        results: list[EvaluationResult | Failure] = []
-        for surprise in await read_likelihood(context):
-            if isinstance(surprise, Failure):
-                results.append(surprise)
-                continue
-            score, odds = probability(surprise.log_odds), surprise.log_odds
-            result = context.result(
-                score, [surprise.feedback], log_odds=odds, surprise=asdict(surprise)
+        case, target = context.case, cut_instruction(context.case.input)
+        # Under a code of the input alone, so that it is asked once for all.
+        empty = fence("response", "", context.lone_nonce)
+        alone = max(await _surprise(context, target, empty), CERTAIN)
+        # The input is what has to be told, so its images are not shown either.
+        unasked = replace(case, images=())
+
+        async def read(candidate: int) -> EvaluationResult:
+            text, images = case.candidates[candidate], name_images(unasked, candidate)
+            response = context.fenced("response", text, images)
+            shown = images_of(unasked, (candidate,))
+            left = max(await _surprise(context, target, response, shown), CERTAIN)
+            odds = math.log(alone) - math.log(left)
+            feedback = (
+                f"{max(0.0, 1.0 - left / alone):.0%} of the instruction can be told from the"
+                " response: it should do all that is asked, and nothing else"
             )
-            results.append(result)
-        return context.judgement(results)
+            surprise = {"left": left, "alone": alone}
+            return context.result(probability(odds), [feedback], log_odds=odds, surprise=surprise)
+
+        return context.judgement(await context.each(range(len(case.candidates)), read))
 
 
-@dataclass(frozen=True, slots=True)
-class Surprise:
-    """The surprise of the instruction in nats: `left` after the response, `alone` after an empty
-    response."""
-
-    left: float
-    alone: float
-
-    @property
-    def log_odds(self) -> float:
-        return math.log(self.alone) - math.log(self.left)
-
-    @property
-    def feedback(self) -> str:
-        share = max(0.0, 1.0 - self.left / self.alone)
-        return (
-            f"{share:.0%} of the instruction can be told from the response: it should do all that"
-            " is asked, and nothing else"
-        )
-
-
-async def read_likelihood(context: JudgeContext) -> list[Surprise | Failure]:
-    """Return for each candidate the surprise of the instruction after it and after an empty
-    response, or a failure with the reason why it could not be measured.
-
-    Raises:
-        FatalModelError: no call can succeed. CapabilityError: the endpoint cannot force tokens, or
-            gives no log-probabilities.
-    """
-    target = cut_instruction(context.case.input)
-    # Under a code of the input alone, so that it is asked once for all.
-    alone = await _surprise(context, target, fence("response", "", context.lone_nonce))
-
-    # The input is what has to be told, so its images are not shown either.
-    unasked = replace(context.case, images=())
-
-    def shown(candidate: int) -> str:
-        text, images = context.case.candidates[candidate], name_images(unasked, candidate)
-        return fence_with("response", sanitize(text, context.nonce)[0], context.nonce, images)
-
-    async def read(candidate: int) -> Surprise:
-        remaining = await _surprise(
-            context, target, shown(candidate), images_of(unasked, (candidate,))
-        )
-        return Surprise(max(remaining, CERTAIN), max(alone, CERTAIN))
-
-    return await context.each(range(len(context.case.candidates)), read)
-
-
-def cut_instruction(text: str, words: int = WORDS) -> str:
-    """Return the first `words` words of a text, or all for 0; if they have more than `LONGEST`
-    characters, only their beginning and end."""
+def cut_instruction(text: str) -> str:
+    """Return the first `WORDS` words of a text; if they have more than `LONGEST` characters, only
+    their beginning and end."""
     text = text.strip()
-    for last in islice(re.finditer(r"\S+", text), words - 1, words) if words else ():
+    for last in islice(re.finditer(r"\S+", text), WORDS - 1, WORDS):
         text = text[: last.end()]
     half = LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
@@ -127,17 +88,13 @@ async def _surprise(
     context: JudgeContext, target: str, response: str, images: tuple[str, ...] = ()
 ) -> float:
     """Ask for the instruction of a response, with `target` forced as the answer, and return its
-    surprise. `images`: those of the response."""
+    surprise. `images`: those of the response.
+
+    Raises:
+        FatalModelError: no call can succeed. CapabilityError: the endpoint cannot force tokens, or
+            gives no log-probabilities.
+    """
     rules = image_rules(context.case) if images else ()
-    request = request_instruction(response, target, context.options.seed, images, rules)
-    return read_surprise(await context.model(request), target)
-
-
-def request_instruction(
-    response: str, target: str, seed: int, images: tuple[str, ...] = (), rules: tuple[str, ...] = ()
-) -> Request:
-    """Return the request that asks for the instruction of a response, and forces `target` as the
-    answer. `images`: those of the response; `rules`: how to treat them."""
     text = prompt("backward").render(response=response)
     schema = {
         "type": "object",
@@ -145,15 +102,16 @@ def request_instruction(
         "required": ["instruction"],
         "additionalProperties": False,
     }
-    return Request(
+    request = Request(
         messages=(Message("user", (*rules, text), images),),
         schema=json.dumps(schema),
         forced=target,
         temperature=0.0,
         max_tokens=len(json.dumps(target)) + 64,
-        seed=seed,
+        seed=context.options.seed,
         top_logprobs=1,
     )
+    return read_surprise(await context.model(request), target)
 
 
 def read_surprise(response: Response, target: str) -> float:
