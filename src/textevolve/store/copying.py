@@ -84,8 +84,7 @@ def finish_copy(connection: Connection) -> None:
     sequences continue after the copied ids, release all leases, and mark running runs as
     interrupted."""
     for table in (tables.runs, tables.jobs):
-        free = {column.name: None for column in table.c if column.name.startswith("lease_")}
-        update_where(connection, table, free)
+        update_where(connection, table, lease.no_lease(table))
     update_where(connection, tables.runs, {"status": "interrupted"}, status="running")
     if is_postgres(connection):
         for table in (tables.calls, tables.memories, tables.uses, tables.job_runs):

@@ -30,9 +30,6 @@ Damage: TypeAlias = Literal["store", "group", "row"]
 """The scope of an error while writing: all later writes fail (`store`), only this transaction
 (`group`), or only one row, which cannot be stored."""
 
-IMAGES = b"\x01"
-"""The first byte of the stored body of a case with images; other bodies never begin with it."""
-
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -50,14 +50,17 @@ HASH_BYTES = 32
 """The number of bytes of the SHA-256 hash under which a text is stored."""
 
 IMAGES = b"\x01"
-"""The first byte of the body of a case with images. The number of images follows in five digits,
-then their hashes, 32 bytes each, then the case as JSON. Each image is stored once, like the texts
-of messages."""
+"""The first byte of the body of a case with images; no other body begins with it. The number of
+images follows in five digits, then their hashes, 32 bytes each, then the case as JSON. Each image
+is stored once, like the texts of messages."""
 _DIGITS = 5
 
 EXTRA = ("schema", "questions", "forced", "tools")
 """The fields of a request that are texts, in the order in which their hashes follow those of its
 messages."""
+
+SAMPLING = ("temperature", "max_tokens", "seed", "sample", "top_logprobs")
+"""The fields of a request that are numbers."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -158,22 +161,16 @@ def hash_bytes(text: str) -> bytes:
 def store_request(request: Request) -> StoredRequest:
     """Split a request into its document, the hashes of its texts, and the texts."""
     texts = [part for message in request.messages for part in (*message.parts, *message.images)]
-    extra = {name: getattr(request, name) for name in EXTRA}
-    texts += [text for text in extra.values() if text is not None]
+    texts += [text for name in EXTRA if (text := getattr(request, name)) is not None]
     document = {
         "messages": [_store_message(message) for message in request.messages],
         "schema": request.schema is not None,
-        "temperature": request.temperature,
-        "max_tokens": request.max_tokens,
-        "seed": request.seed,
-        "sample": request.sample,
-        "top_logprobs": request.top_logprobs,
-        **({"embeds": True} if request.embeds else {}),
-        **({"questions": True} if request.questions is not None else {}),
-        **({"forced": True} if request.forced is not None else {}),
-        **({"tools": True} if request.tools is not None else {}),
-        **({} if request.tool_choice is None else {"tool_choice": request.tool_choice}),
+        **{name: getattr(request, name) for name in SAMPLING},
     }
+    flags = ("embeds", "questions", "forced", "tools")
+    document |= {name: True for name in flags if getattr(request, name) not in (None, False)}
+    if request.tool_choice is not None:
+        document["tool_choice"] = request.tool_choice
     parts = bytes.fromhex("".join(map(text_hash, texts)))
     return StoredRequest(_dump(document), parts, tuple(texts))
 
@@ -183,21 +180,16 @@ def _store_message(message: Message) -> list[Any]:
     return [message.role, len(message.parts), *([more] if more else [])]
 
 
-def _restore_message(
-    stored: Sequence[Any], texts: Sequence[str], position: int
-) -> tuple[Message, int]:
-    """Return the message at `position` in `texts`, and the position of the next one."""
+def _restore_message(stored: Sequence[Any], texts: Iterator[str]) -> Message:
+    """Restore a message. `texts`: the texts of the request from those of this message on."""
     more: dict[str, Any] = stored[2] if len(stored) > 2 else {}
-    images = position + int(stored[1])
-    end = images + int(more.get("images", 0))
-    message = Message(
+    return Message(
         role=stored[0],
-        parts=tuple(texts[position:images]),
-        images=tuple(texts[images:end]),
+        parts=tuple(islice(texts, int(stored[1]))),
+        images=tuple(islice(texts, int(more.get("images", 0)))),
         tool_calls=_restore_calls(more),
         tool_call_id=more.get("tool_call_id"),
     )
-    return message, end
 
 
 def _restore_calls(stored: Mapping[str, Any]) -> tuple[ToolCall, ...]:
@@ -208,14 +200,10 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
     """Restore a request from the result of `store_request`. `texts`: in the order of its
     `parts`."""
     stored: dict[str, Any] = load_json(document)
-    messages: list[Message] = []
-    position = 0
-    for stored_message in stored.pop("messages"):
-        message, position = _restore_message(stored_message, texts, position)
-        messages.append(message)
-    remaining = iter(texts[position:])
+    remaining = iter(texts)
+    messages = tuple(_restore_message(message, remaining) for message in stored.pop("messages"))
     extra = {name: next(remaining) if stored.pop(name, False) else None for name in EXTRA}
-    return Request(messages=tuple(messages), **extra, **stored)
+    return Request(messages=messages, **extra, **stored)
 
 
 OPTIONAL_USAGE = ("reasoning_tokens", "estimated", "models")
@@ -232,17 +220,14 @@ def dump_response(response: Response) -> bytes:
         "seconds": response.seconds,
         "attempts": response.attempts,
     }
-    if response.logprobs:
-        document["logprobs"] = [[t.token, t.logprob, t.top] for t in response.logprobs]
-    if response.reasoning:
-        document["reasoning"] = response.reasoning
-    if response.tool_calls:
-        document["tool_calls"] = [[c.id, c.name, c.arguments] for c in response.tool_calls]
-    if response.member:
-        document["member"] = response.member
-    for name in OPTIONAL_USAGE:
-        if value := getattr(response.usage, name):
-            document[name] = value
+    optional = {
+        "logprobs": [[t.token, t.logprob, t.top] for t in response.logprobs],
+        "reasoning": response.reasoning,
+        "tool_calls": [[c.id, c.name, c.arguments] for c in response.tool_calls],
+        "member": response.member,
+        **{name: getattr(response.usage, name) for name in OPTIONAL_USAGE},
+    }
+    document |= {name: value for name, value in optional.items() if value}
     return pack(_dump(document))
 
 
@@ -257,14 +242,14 @@ def load_response(
     """Decode a stored response, marked as replayed. Early versions stored no savings: they are 0 if
     none of the tokens were cached and the cost is known, otherwise None."""
     stored = unpack_json(data)
-    for name in ("text", "finish_reason"):
-        require(stored[name], str)
-    for number in (stored["calls"], stored["attempts"], prompt_tokens, cached_tokens):
+    for text in (stored["text"], stored["finish_reason"]):
+        require(text, str)
+    tokens = (prompt_tokens, cached_tokens, completion_tokens)
+    for number in (stored["calls"], stored["attempts"], *tokens):
         require(number, int)
-    require(completion_tokens, int)
     require(stored["seconds"], int, float)
-    require(cost, int, float, None)
-    require(saved, int, float, None)
+    for amount in (cost, saved):
+        require(amount, int, float, None)
     if saved is None and cached_tokens == 0 and cost is not None:
         saved = 0.0
     return Response(
@@ -272,9 +257,7 @@ def load_response(
         finish_reason=stored["finish_reason"],
         usage=Usage(
             stored["calls"],
-            prompt_tokens,
-            cached_tokens,
-            completion_tokens,
+            *tokens,
             cost,
             saved=saved,
             **{name: stored[name] for name in OPTIONAL_USAGE if name in stored},
@@ -294,20 +277,18 @@ def load_response(
 
 def dump_case(case: Case) -> bytes:
     document: dict[str, Any] = {"input": case.input, "candidates": case.candidates}
-    if case.parameters:
-        document["parameters"] = dict(case.parameters)
-    if case.reference is not None:
-        document["reference"] = case.reference
-    if case.context is not None:
-        document["context"] = case.context
-    if case.trajectory is not None:
-        document["trajectory"] = case.trajectory.as_row()
-    if not (urls := image_texts(case)):
-        return pack_json(document, f"case {case.id!r}")
-    document["images"] = len(case.images)
-    document["candidate_images"] = [len(image) for image in case.candidate_images]
-    keys = b"".join(map(hash_bytes, urls))
-    header = IMAGES + str(len(urls)).zfill(_DIGITS).encode() + keys
+    optional = {
+        "parameters": dict(case.parameters) or None,
+        "reference": case.reference,
+        "context": case.context,
+        "trajectory": None if case.trajectory is None else case.trajectory.as_row(),
+    }
+    document |= {name: value for name, value in optional.items() if value is not None}
+    header, urls = b"", image_texts(case)
+    if urls:
+        document["images"] = len(case.images)
+        document["candidate_images"] = [len(image) for image in case.candidate_images]
+        header = IMAGES + str(len(urls)).zfill(_DIGITS).encode() + b"".join(map(hash_bytes, urls))
     return header + pack_json(document, f"case {case.id!r}")
 
 
@@ -316,12 +297,16 @@ def image_texts(case: Case) -> tuple[str, ...]:
     return (*case.images, *(url for image in case.candidate_images for url in image))
 
 
+def split_body(body: bytes) -> tuple[bytes, bytes]:
+    """Split the body of a case into the header, which is empty without images, and the JSON."""
+    start = 1 + _DIGITS
+    end = start + HASH_BYTES * int(body[1:start]) if body[:1] == IMAGES else 0
+    return body[:end], body[end:]
+
+
 def image_keys(body: bytes) -> tuple[bytes, ...]:
     """Return the hashes of the images that the body of a case names."""
-    if body[:1] != IMAGES:
-        return ()
-    start = 1 + _DIGITS
-    return split_hashes(body[start : start + HASH_BYTES * int(body[1:start])])
+    return split_hashes(split_body(body)[0][1 + _DIGITS :])
 
 
 def split_hashes(joined: bytes) -> tuple[bytes, ...]:
@@ -331,22 +316,8 @@ def split_hashes(joined: bytes) -> tuple[bytes, ...]:
 
 def load_case(id: bytes, body: bytes, images: Mapping[bytes, str] | None = None) -> Case:
     """Restore a case. `images`: its images by their hashes; None: restore it without images."""
-    if not (keys := image_keys(body)):
-        return _load_case(id, unpack_json(body))
-    stored = unpack_json(body[1 + _DIGITS + 32 * len(keys) :])
-    case = _load_case(id, stored)
-    counts = [stored["images"], *stored["candidate_images"]]
-    if sum(counts) != len(keys):
-        raise ValueError("other images than are named")
-    if images is None:
-        return case
-    urls = iter([images[key] for key in keys])
-    case_images, *of_each = [tuple(islice(urls, number)) for number in counts]
-    return replace(case, images=case_images, candidate_images=tuple(of_each))
-
-
-def _load_case(id: bytes, stored: Mapping[str, Any]) -> Case:
-    return Case(
+    keys, stored = image_keys(body), unpack_json(split_body(body)[1])
+    case = Case(
         stored["input"],
         tuple(stored["candidates"]),
         bytes_to_text(id),
@@ -355,3 +326,13 @@ def _load_case(id: bytes, stored: Mapping[str, Any]) -> Case:
         stored.get("context"),
         trajectory=read_trajectory(stored.get("trajectory", {}), "trajectory"),
     )
+    if not keys:
+        return case
+    counts = [stored["images"], *stored["candidate_images"]]
+    if sum(counts) != len(keys):
+        raise ValueError("other images than are named")
+    if images is None:
+        return case
+    urls = iter([images[key] for key in keys])
+    case_images, *of_each = [tuple(islice(urls, number)) for number in counts]
+    return replace(case, images=case_images, candidate_images=tuple(of_each))

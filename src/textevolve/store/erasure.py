@@ -28,8 +28,8 @@ from textevolve.store.documents import (
     bytes_to_text,
     dump_json,
     hash_bytes,
-    image_keys,
     load_json,
+    split_body,
     split_hashes,
     text_to_bytes,
     unpack,
@@ -155,9 +155,7 @@ def _clean(value: Any, holds: Matcher, plain: bool = False) -> Any:
     """Return a column's value in which a tombstone replaces each JSON string that contains one of
     the texts. `plain`: the column holds a text instead of JSON, and is replaced as a whole."""
     if isinstance(value, bytes):
-        keys = image_keys(value)
-        head = value[: 6 + 32 * len(keys)] if keys else b""
-        data = value[len(head) :]
+        head, data = split_body(value)
         packed = data[:2] == b"x\x01"
         text = bytes_to_text(zlib.decompress(data) if packed else data)
         cleaned = _clean(text, holds, plain)

@@ -9,9 +9,6 @@ functions take a connection.
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -23,7 +20,7 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import ConflictError
 from textevolve.store import tables
 from textevolve.store.dialects import database_time
-from textevolve.store.lease import process_identity, process_lives
+from textevolve.store.lease import new_lease, no_lease, process_lives
 from textevolve.store.resource_rows import (
     ResourceTable,
     build,
@@ -51,10 +48,6 @@ JOB = ResourceTable(
 """The table of jobs, with the commands that change it."""
 
 _jobs, _runs = tables.jobs, tables.job_runs
-_UNLEASED: Mapping[str, Any] = dict.fromkeys(
-    ("lease_token", "lease_until", "lease_host", "lease_pid", "lease_process")
-)
-"""The columns of a job without a lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +223,10 @@ def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim |
     row, now = connection.execute(query).one_or_none(), database_time(connection)
     if row is None or row.paused or row.due is None or row.due > now or not _is_free(row, now):
         return None
-    token, pid = secrets.token_hex(16), os.getpid()
-    lease = {"lease_token": token, "lease_until": now + seconds, "lease_pid": pid}
-    lease |= {"lease_host": socket.gethostname(), "lease_process": process_identity(pid)}
-    update_where(connection, _jobs, lease, id=id)
+    lease = new_lease()
+    update_where(connection, _jobs, {**lease, "lease_until": now + seconds}, id=id)
     run = _take_up(connection, id, row.due, now)
-    return JobClaim(_get(connection, id), run, token)
+    return JobClaim(_get(connection, id), run, lease["lease_token"])
 
 
 def renew_claim(connection: Connection, claim: JobClaim, seconds: float) -> bool:
@@ -271,12 +262,14 @@ def end_claim(
     job, now = _get(connection, claim.job.id), database_time(connection)
     end = {"status": status, "detail": detail, "ended": now}
     update_where(connection, _runs, end, id=claim.run.id)
-    update_where(connection, _jobs, {"due": next_due(job, now), **_UNLEASED}, **_leased_row(claim))
+    update_where(
+        connection, _jobs, {"due": next_due(job, now), **no_lease(_jobs)}, **_leased_row(claim)
+    )
 
 
 def release_claim(connection: Connection, claim: JobClaim) -> None:
     """Release an unfinished job, which the next scheduler resumes."""
-    update_where(connection, _jobs, _UNLEASED, **_leased_row(claim))
+    update_where(connection, _jobs, no_lease(_jobs), **_leased_row(claim))
 
 
 def _take_up(connection: Connection, job_id: str, due: float, now: float) -> StoredJobRun:
@@ -315,7 +308,7 @@ def _is_free(row: Row[Any], now: float) -> bool:
     """Check whether a job is free: its lease has ended, or its process is known to be dead."""
     if row.lease_token is None or row.lease_until < now:
         return True
-    return process_lives(row.lease_host, row.lease_pid, row.lease_process) is False
+    return process_lives(row) is False
 
 
 def _get(connection: Connection, id: str) -> StoredJob:

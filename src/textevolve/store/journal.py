@@ -25,9 +25,9 @@ from textevolve.llm.batches.ledger import OPEN_STATES, KeptBatch
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Request, Response
 from textevolve.store import tables
-from textevolve.store.dialects import IMAGES
 from textevolve.store.documents import (
     CHECK,
+    IMAGES,
     bytes_to_text,
     dump_response,
     image_keys,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import exists, select, update
+from sqlalchemy import Table, exists, select, update
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import BusyError, StoreError
@@ -44,16 +44,22 @@ def take(connection: Connection, run_id: str) -> str:
     require_free(connection, row, "wait for it or stop it first")
     stored = select(exists().where(records.c.run_id == run_id))
     done = row.status == "finished" and connection.execute(stored).scalar_one()
-    token, now, pid = secrets.token_hex(16), database_time(connection), os.getpid()
-    values: dict[str, Any] = {
-        "status": "finished" if done else "running",
-        "updated": now,
-        "lease_token": token,
-    }
-    values |= {"lease_host": socket.gethostname(), "lease_pid": pid, "lease_heartbeat": now}
-    values["lease_process"] = process_identity(pid)
-    update_where(connection, runs, values, id=run_id)
-    return token
+    lease, now = new_lease(), database_time(connection)
+    values = {"status": "finished" if done else "running", "updated": now, "lease_heartbeat": now}
+    update_where(connection, runs, {**values, **lease}, id=run_id)
+    return lease["lease_token"]
+
+
+def new_lease() -> dict[str, Any]:
+    """Return the columns of a new lease of this process; its token is random."""
+    pid = os.getpid()
+    lease = {"lease_token": secrets.token_hex(16), "lease_host": socket.gethostname()}
+    return {**lease, "lease_pid": pid, "lease_process": process_identity(pid)}
+
+
+def no_lease(table: Table) -> dict[str, None]:
+    """Return the columns of a row that nobody has leased."""
+    return {column.name: None for column in table.c if column.name.startswith("lease_")}
 
 
 def require_free(connection: Connection, row: Row[Any], advice: str) -> None:
@@ -71,8 +77,7 @@ def require_free(connection: Connection, row: Row[Any], advice: str) -> None:
 def release(connection: Connection, token: str) -> None:
     """Release a lease; a run that is not marked as finished or failed becomes interrupted."""
     update_where(connection, runs, {"status": "interrupted"}, lease_token=token, status="running")
-    free = {column.name: None for column in runs.c if column.name.startswith("lease_")}
-    values = {**free, "updated": database_time(connection)}
+    values = {**no_lease(runs), "updated": database_time(connection)}
     update_where(connection, runs, values, lease_token=token)
 
 
@@ -112,22 +117,22 @@ def is_held(connection: Connection, row: Row[Any]) -> bool:
     container, by the age of its heartbeat. False if nobody holds the lease."""
     if row.lease_host is None or row.lease_pid is None:
         return False
-    alive = process_lives(row.lease_host, row.lease_pid, row.lease_process)
+    alive = process_lives(row)
     if alive is not None:
         return alive
     return database_time(connection) - (row.lease_heartbeat or 0.0) < STALE_SECONDS
 
 
-def process_lives(host: str, pid: int, process: str | None) -> bool | None:
-    """Check whether a process lives; None if this machine cannot tell."""
-    this_process = process_identity(os.getpid())
+def process_lives(row: Row[Any]) -> bool | None:
+    """Check whether the process with the lease of a row lives; None if this machine cannot tell."""
+    pid, process, this_process = row.lease_pid, row.lease_process, process_identity(os.getpid())
     if (
         process is not None
         and this_process is not None
         and process.split()[:2] == this_process.split()[:2]
     ):
         return process_identity(pid) == process
-    if process is None and host == socket.gethostname() and not process_exists(pid):
+    if process is None and row.lease_host == socket.gethostname() and not process_exists(pid):
         return False
     return None
 

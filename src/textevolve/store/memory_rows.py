@@ -208,6 +208,11 @@ COPIED = (
     "valid_to",
     "added",
     "reason",
+    "last_used",
+    "times_used",
+    "superseded_by",
+    "superseded_at",
+    "closed",
 )
 """The fields of a record that are columns of its row."""
 
@@ -220,10 +225,8 @@ def read_memory_records(
     if not rows:
         return []
     seqs = [row.seq for row in rows]
-    collection_query = select(collections.c.id, collections.c.name)
-    ids = {row.collection_id for row in rows}
-    rows_named = connection.execute(collection_query.where(collections.c.id.in_(ids)))
-    names = {row.id: row.name for row in rows_named}
+    ids = list({row.collection_id for row in rows})
+    names = {row.id: row.name for row in fetch_all(connection, collections, id=ids)}
     entities = _group(_read_listed(connection, _ENTITIES, seqs, "ORDER BY seq, position"))
     relations = _read_listed(connection, _RELATIONS, seqs, "ORDER BY seq, position")
     edges = _group((seq, Relation(*edge)) for seq, *edge in relations)
@@ -236,22 +239,15 @@ def read_memory_records(
         # Columns of rows are looked up slowly, and a search reads thousands of them.
         values: dict[str, Any] = dict(zip(columns, row, strict=True))
         if version is not None and values["closed"] is not None and values["closed"] > version:
-            values |= {"superseded_by": None, "superseded_at": None}
-            values |= {"closed": None, "forgotten": False}
-        last_used, times_used = values["last_used"], values["times_used"]
+            values |= dict.fromkeys(("superseded_by", "superseded_at", "closed", "forgotten"))
         if used is not None:
-            last_used, times_used = used.get(values["seq"], (None, 0))
+            values["last_used"], values["times_used"] = used.get(values["seq"], (None, 0))
         records.append(
             MemoryRecord(
                 **{name: values[name] for name in COPIED},
                 collection=names[values["collection_id"]],
                 origin=Origin(values["source"], values["turn"], values["author"], values["trust"]),
-                last_used=last_used,
-                times_used=times_used,
                 supersedes=tuple(replaced[values["id"]]),
-                superseded_by=values["superseded_by"],
-                superseded_at=values["superseded_at"],
-                closed=values["closed"],
                 forgotten=bool(values["forgotten"]),
                 entities=tuple(entities[values["seq"]]),
                 relations=tuple(edges[values["seq"]]),

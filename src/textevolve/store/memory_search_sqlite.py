@@ -95,30 +95,23 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors:
         empty = np.empty((0, collection.dimension), dtype="<f4")
         stored = KeptVectors(updated, np.empty(0, dtype=np.int64), empty)
     newest = int(stored.seqs[-1]) if len(stored.seqs) else 0
-    seqs, vectors = _read_vectors(connection, collection, newest)
-    if len(seqs):
+    newer = (
+        select(memories.c.seq, embeddings.c.vector)
+        .join(embeddings, embeddings.c.seq == memories.c.seq)
+        .where(memories.c.collection_id == collection.id, memories.c.seq > newest)
+        .order_by(memories.c.seq)
+    )
+    if rows := connection.execute(newer).all():
+        vectors = np.frombuffer(b"".join(row.vector for row in rows), dtype="<f4")
         stored = KeptVectors(
-            updated, np.concatenate([stored.seqs, seqs]), np.concatenate([stored.vectors, vectors])
+            updated,
+            np.append(stored.seqs, [row.seq for row in rows]),
+            np.concatenate([stored.vectors, vectors.reshape(len(rows), -1)]),
         )
     cache[collection.id] = stored
     while len(cache) > 1 and sum(each.vectors.nbytes for each in cache.values()) > MOST_BYTES:
         cache.popitem(last=False)  # the collection that was asked longest ago
     return stored
-
-
-def _read_vectors(
-    connection: Connection, collection: Collection, after: int
-) -> tuple[npt.NDArray[np.int64], Vector]:
-    query = (
-        select(memories.c.seq, embeddings.c.vector)
-        .join(embeddings, embeddings.c.seq == memories.c.seq)
-        .where(memories.c.collection_id == collection.id, memories.c.seq > after)
-        .order_by(memories.c.seq)
-    )
-    rows = connection.execute(query).all()
-    vectors = np.frombuffer(b"".join(row.vector for row in rows), dtype="<f4")
-    seqs = np.array([row.seq for row in rows], dtype=np.int64)
-    return seqs, vectors.reshape(len(rows), collection.dimension)
 
 
 def _rank(seqs: npt.NDArray[np.int64], cosines: Vector, most: int) -> list[tuple[int, float]]:

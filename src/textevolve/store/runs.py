@@ -18,8 +18,9 @@ from sqlalchemy.engine import Connection, Row
 from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.store import lease
-from textevolve.store.dialects import IMAGES, sweep_texts
+from textevolve.store.dialects import sweep_texts
 from textevolve.store.documents import (
+    IMAGES,
     bytes_to_text,
     dump_case,
     dump_json,
