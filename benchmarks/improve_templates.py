@@ -24,6 +24,7 @@ from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
 from textevolve.llm.usage_meter import UsageMeter
+from textevolve.loops.attempt import stop_if_skipped
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.rewriting import RewritingRules, Rewritten, write_successor
@@ -35,7 +36,6 @@ from textevolve.loops.calibration.trial_runner import (
     TrialOutcome,
     TrialRunner,
     plain_prompt,
-    stop_if_skipped,
 )
 from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval

@@ -7,7 +7,7 @@ A failed attempt is recorded and has no score; it never counts as one with the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -28,6 +28,7 @@ from textevolve.evaluation import (
     check_result,
     check_results,
     failure_of,
+    select_skipped,
 )
 from textevolve.events import Listener, StepStarted
 from textevolve.llm.choice_logprobs import probability
@@ -104,6 +105,12 @@ def open_step(
     """Report to the listener that a step of a loop begins, and open its span."""
     listener(StepStarted(case, step, details))
     return step_span(phase, step, **details)
+
+
+def stop_if_skipped(results: Iterable[object]) -> None:
+    """Raise BudgetError with the reason of the first result that a limit prevented."""
+    if skipped := select_skipped(results):
+        raise BudgetError(skipped.reason)
 
 
 class Generator(Protocol):

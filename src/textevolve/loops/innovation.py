@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import count, zip_longest
 from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -26,14 +26,12 @@ from textevolve.evaluation import (
     Evaluator,
     Failure,
     Usage,
-    check_case,
-    empty_default,
     failure_of,
     select_skipped,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.fence import draw_nonce, fenced, sanitize
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.model import Model, text_request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import load_template
@@ -44,7 +42,9 @@ from textevolve.loops.attempt import (
     ask_judge,
     instructions_of,
     notice_degenerate,
+    open_step,
     outcome_of,
+    stop_if_skipped,
     text_similarity,
     within_time,
 )
@@ -202,8 +202,8 @@ class Innovation:
     outputs to be accepted."""
 
     input: str
-    attempts: tuple[RefinedInput, ...]
-    status: StopReason
+    attempts: tuple[RefinedInput, ...] = ()
+    status: StopReason = "stopped"
     before: tuple[Sample, ...] = ()
     after: tuple[Sample, ...] = ()
     reason: str = ""
@@ -215,7 +215,11 @@ class Innovation:
     @property
     def best(self) -> RefinedInput | None:
         """Return the best input so far; inputs that gain less than the minimum do not count."""
-        return _best(self.attempts, self.min_gain)
+        best: RefinedInput | None = None
+        for attempt in self.attempts:
+            if _gains(attempt, best, self.min_gain):
+                best = attempt
+        return best
 
     @property
     def refined(self) -> str:
@@ -242,14 +246,6 @@ class Innovation:
         return self.best is not None and self.best.iteration > 1
 
 
-def _best(attempts: Sequence[RefinedInput], min_gain: float) -> RefinedInput | None:
-    best: RefinedInput | None = None
-    for attempt in attempts:
-        if _gains(attempt, best, min_gain):
-            best = attempt
-    return best
-
-
 def _gains(attempt: RefinedInput, best: RefinedInput | None, min_gain: float) -> bool:
     if attempt.score is None or best is None or best.score is None:
         return attempt.score is not None and best is None
@@ -264,21 +260,13 @@ class _Refined(BaseModel):
 
 @dataclass
 class _Work:
-    """The state of one innovation: its context and the inputs so far."""
+    """The state of one innovation: its context, the model that refines inputs, and the result so
+    far."""
 
-    input: str
     plan: InnovationPlan
     context: InnovationContext
     refining: UsageMeter
-    attempts: list[RefinedInput] = empty_default(list)
-    before: tuple[Sample, ...] = ()
-    after: tuple[Sample, ...] = ()
-
-    @property
-    def usage(self) -> Usage:
-        drawn = [sample for attempt in self.attempts for sample in attempt.samples]
-        drawn += [*self.before, *self.after]
-        return sum((sample.usage for sample in drawn), self.refining.usage)
+    result: Innovation
 
 
 async def refine_input(input: str, plan: InnovationPlan, context: InnovationContext) -> Innovation:
@@ -287,11 +275,11 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
     no error: the result has the status `budget`.
 
     Raises:
-        InputError: the input, or the evaluator's set-up, cannot be used.
+        InputError: the evaluator's set-up cannot be used.
         FatalModelError: no call can succeed.
     """
-    check_case(Case(input, ("x",)))
-    work = _Work(input, plan, context, UsageMeter(context.model))
+    begun = Innovation(input, min_gain=plan.min_gain, tested=plan.fresh > 0)
+    work = _Work(plan, context, UsageMeter(context.model), begun)
     started = time.monotonic()
     try:
         async with within_time(context.time_limit):
@@ -300,16 +288,14 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
                 await _draw_anew(work)
     except BudgetError as error:
         status, reason = "budget", str(error)
-    return Innovation(
-        input=input,
-        attempts=tuple(work.attempts),
+    result = work.result
+    tuned = [sample for attempt in result.attempts for sample in attempt.samples]
+    samples = (*tuned, *result.before, *result.after)
+    return replace(
+        result,
         status=status,
-        before=work.before,
-        after=work.after,
         reason=reason,
-        min_gain=plan.min_gain,
-        tested=plan.fresh > 0,
-        usage=work.usage,
+        usage=sum((sample.usage for sample in samples), work.refining.usage),
         seconds=time.monotonic() - started,
     )
 
@@ -322,11 +308,13 @@ async def _search(work: _Work) -> tuple[StopReason, str]:
         BudgetError: a limit prevented outputs from being drawn or judged.
     """
     plan, without_gain = work.plan, 0
-    best = await _judge_input(work, 1, work.input, None)
+    best = await _judge_input(work, 1, work.result.input)
     if isinstance(best.evaluation, Failure):
         return "failed", best.evaluation.reason
-    for iteration in range(2, plan.rounds + 2):
-        if _is_accepted(best, plan):
+    for iteration in count(2):
+        if plan.threshold is not None and (best.score or 0.0) >= plan.threshold:
+            return "accepted", f"the mean score reached {plan.threshold:g}"
+        if iteration > plan.rounds + 1:
             break
         attempt = await _attempt(work, iteration, best)
         if _gains(attempt, best, plan.min_gain):
@@ -335,13 +323,7 @@ async def _search(work: _Work) -> tuple[StopReason, str]:
         without_gain += 1
         if without_gain >= plan.patience:
             return "converged", f"no gain of {plan.min_gain:g} in {_rounds(without_gain)}"
-    if _is_accepted(best, plan):
-        return "accepted", f"the mean score reached {plan.threshold:g}"
     return "max_iterations", f"{_rounds(plan.rounds)} done, which is the most"
-
-
-def _is_accepted(best: RefinedInput, plan: InnovationPlan) -> bool:
-    return plan.threshold is not None and (best.score or 0.0) >= plan.threshold
 
 
 def _rounds(number: int) -> str:
@@ -362,7 +344,7 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
                 refined, fault = None, str(error)
             here.note(output=refined, failure=Failure("failed", fault) if fault else None)
         if refined is not None and not fault:
-            return await _judge_input(work, iteration, refined, before, tuple(notes))
+            return await _judge_input(work, iteration, refined, before, notes)
         notes.append(fault if again else f"{fault}; asked again at another temperature")
     failed = Failure("failed", f"no usable input: {fault}")
     alike = None if refined is None else text_similarity(refined, before)
@@ -378,19 +360,19 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
         ModelError: the call failed.
     """
     assert best.output is not None
-    remarks = gather_remarks(best.samples)
-    nonce = draw_nonce((work.input, best.output, *remarks), work.plan.seed)
+    remarks, original = gather_remarks(best.samples), work.result.input
+    nonce = draw_nonce((original, best.output, *remarks), work.plan.seed)
     numbered = "\n".join(f"{n}. {text}" for n, text in enumerate(remarks, 1))
     request_text = load_template("textevolve.loops", "innovate").render(
-        original=fenced("person", work.input, nonce),
-        current="" if best.output == work.input else fenced("input", best.output, nonce),
+        original=fenced("person", original, nonce),
+        current="" if best.output == original else fenced("input", best.output, nonce),
         feedback=fenced("remarks", numbered or "(none: make the input as clear as can be)", nonce),
     )
-    request = Request(
-        messages=(Message("user", (request_text,)),),
-        temperature=ANOTHER_TEMPERATURE if again else work.plan.temperature,
-        max_tokens=max(800, len(best.output)),
-        seed=work.plan.seed + 1000 * iteration + again,
+    request = text_request(
+        request_text,
+        max(800, len(best.output)),
+        work.plan.seed + 1000 * iteration + again,
+        ANOTHER_TEMPERATURE if again else work.plan.temperature,
     )
     answer = await ask_structured(work.refining, request, _Refined)
     # It becomes a prompt, so what servers would read as a change of speaker is broken up.
@@ -398,19 +380,14 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
 
 
 async def _judge_input(
-    work: _Work,
-    iteration: int,
-    text: str,
-    before: str | None,
-    notes: tuple[str, ...] = (),
+    work: _Work, iteration: int, text: str, before: str | None = None, notes: Sequence[str] = ()
 ) -> RefinedInput:
-    """Draw outputs for an input and judge them; the mean is its score."""
+    """Draw outputs for an input and judge them; the mean is its score. `before`: the input that it
+    refines."""
     began, plan = time.monotonic(), work.plan
-    work.context.listener(
-        StepStarted("", "outputs", {"iteration": iteration, "number": plan.outputs})
-    )
-    with step_span("evaluate", "outputs", iteration=iteration, number=plan.outputs) as here:
-        samples = await _draw_samples(work, text, plan.outputs, plan.seed, f"{iteration}")
+    hear, number = work.context.listener, plan.outputs
+    with open_step(hear, "evaluate", "outputs", iteration=iteration, number=number) as here:
+        samples = await _draw_samples(work, text, number, plan.seed, f"{iteration}")
         evaluation = mean_score(samples, plan.threshold)
         here.note(outcome=evaluation)
     attempt = RefinedInput(
@@ -431,10 +408,9 @@ def _keep(work: _Work, attempt: RefinedInput) -> RefinedInput:
     Raises:
         BudgetError: a limit prevented outputs from being drawn or judged.
     """
-    work.attempts.append(attempt)
+    work.result = replace(work.result, attempts=(*work.result.attempts, attempt))
     work.context.listener(StepFinished("", ATTEMPT, attempt))
-    if skipped := select_skipped(sample.evaluation for sample in attempt.samples):
-        raise BudgetError(skipped.reason)
+    stop_if_skipped(sample.evaluation for sample in attempt.samples)
     return attempt
 
 
@@ -460,7 +436,7 @@ async def _sample(work: _Work, text: str, seed: int, case: str) -> Sample:
         output = await _generate(work.plan, meter, text, seed)
     except (CallError, BudgetError) as error:
         return Sample(None, failure_of(error), usage=meter.usage)
-    evaluation = await ask_judge(work.context.evaluator, Case(work.input, (output,), case))
+    evaluation = await ask_judge(work.context.evaluator, Case(work.result.input, (output,), case))
     if isinstance(evaluation, Failure):
         return Sample(output, evaluation, usage=meter.usage)
     outcome = outcome_of(evaluation)
@@ -478,12 +454,7 @@ async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) ->
     Raises:
         AnswerError: it was empty twice. ModelError: the call failed.
     """
-    request = Request(
-        messages=(Message("user", (text,)),),
-        temperature=plan.temperature,
-        max_tokens=plan.max_answer_tokens,
-        seed=seed,
-    )
+    request = text_request(text, plan.max_answer_tokens, seed, plan.temperature)
     response = await model(request)
     if not response.text.strip():
         response = await model(replace(request, temperature=ANOTHER_TEMPERATURE))
@@ -499,17 +470,13 @@ async def _draw_anew(work: _Work) -> None:
     Raises:
         BudgetError: a limit prevented some from being drawn or judged.
     """
-    best, fresh = _best(work.attempts, work.plan.min_gain), work.plan.fresh
+    best, fresh, seed = work.result.best, work.plan.fresh, work.plan.seed + FRESH_SEEDS
     if best is None or best.iteration == 1 or best.output is None or not fresh:
         return
-    for name, number, text in (("before", 1, work.input), ("after", best.iteration, best.output)):
-        details = {"of": name, "iteration": number, "number": fresh}
-        work.context.listener(StepStarted("", FRESH, details))
-        with step_span("evaluate", FRESH, **details):
-            samples = await _draw_samples(work, text, fresh, work.plan.seed + FRESH_SEEDS, name)
-        if skipped := select_skipped(sample.evaluation for sample in samples):
-            raise BudgetError(skipped.reason)
-        if name == "before":
-            work.before = samples
-        else:
-            work.after = samples
+    inputs = {"before": (1, work.result.input), "after": (best.iteration, best.output)}
+    for name, (number, text) in inputs.items():
+        hear = work.context.listener
+        with open_step(hear, "evaluate", FRESH, of=name, iteration=number, number=fresh):
+            samples = await _draw_samples(work, text, fresh, seed, name)
+        stop_if_skipped(sample.evaluation for sample in samples)
+        work.result = replace(work.result, **{name: samples})

@@ -40,9 +40,9 @@ from textevolve.evaluation import (
     empty_default,
     mend_texts,
 )
-from textevolve.events import Listener, StepFinished, StepStarted, silence
+from textevolve.events import Listener, StepFinished, silence
 from textevolve.llm.fence import draw_nonce, fenced
-from textevolve.llm.model import Message, Model, Request, request_key
+from textevolve.llm.model import Model, request_key, text_request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
@@ -54,12 +54,13 @@ from textevolve.loops.attempt import (
     StopReason,
     instructions_of,
     notice_degenerate,
+    open_step,
     outcome_of,
     text_similarity,
     within_time,
 )
 from textevolve.loops.rules import FAILED_GATES
-from textevolve.spans import loop_span, step_span
+from textevolve.spans import loop_span
 from textevolve.spec import Frozen, option
 
 OptimizationMode: TypeAlias = Literal["auto", "revise", "best-of-n"]
@@ -227,12 +228,8 @@ class ModelGenerator:
             AnswerError: the answer was cut at the token limit. ModelError: the call failed.
         """
         nonce, text = write_prompt(task, previous, feedback, self._seed)
-        request = Request(
-            messages=(Message("user", (text,)),),
-            temperature=self._temperature if temperature is None else temperature,
-            max_tokens=self._max_tokens,
-            seed=self._seed,
-        )
+        temperature = self._temperature if temperature is None else temperature
+        request = text_request(text, self._max_tokens, self._seed, temperature)
         key = request_key(self._model.name, request)
         sample = self._asked[key]
         self._asked[key] += 1
@@ -407,19 +404,22 @@ class _Loop:
     async def run(self) -> tuple[StopReason, str]:
         """Make attempts until there is a reason to stop; return that reason and a sentence about
         it."""
+        hear = self.context.listener
         try:
             async with within_time(self.context.time_limit):
                 while True:
                     self._begin()
-                    iteration, origin = self.draft.iteration, self.draft.made
-                    with step_span(
-                        "generate", "generate", iteration=iteration, made=origin
+                    number, origin = self.draft.iteration, self.draft.made
+                    with open_step(
+                        hear, "generate", "generate", self.id, iteration=number, made=origin
                     ) as here:
                         has_output = await self._generate()
                         here.note(output=self.draft.output)
                         here.note(failure=None if has_output else self.draft.evaluation)
                     if has_output:
-                        with step_span("evaluate", "judge", iteration=iteration) as here:
+                        with open_step(
+                            hear, "evaluate", "judge", self.id, iteration=number
+                        ) as here:
                             await self._judge()
                             here.note(outcome=self.draft.evaluation)
                     self._record()
@@ -459,8 +459,6 @@ class _Loop:
     async def _generate(self) -> bool:
         """Set the output or the failure of the draft; return whether the output can be judged. A
         degenerate output is requested once more; if the second is no better, the first is kept."""
-        details = {"iteration": self.draft.iteration, "made": self.draft.made}
-        self.context.listener(StepStarted(self.id, "generate", details))
         ground = self.ground if self.draft.made == "revised" else None
         previous = ground.output if ground else None
         text = await self._ask_generator(ground, None)
@@ -495,7 +493,6 @@ class _Loop:
 
     async def _judge(self) -> None:
         """Set the evaluation of the draft, and that of the second judge."""
-        self.context.listener(StepStarted(self.id, "judge", {"iteration": self.draft.iteration}))
         evaluation = await self._ask_judge(self.context.evaluator, "evaluation")
         if evaluation is None:
             return

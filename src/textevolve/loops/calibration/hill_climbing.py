@@ -18,7 +18,7 @@ from itertools import islice
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, empty_default
-from textevolve.loops.attempt import StopReason
+from textevolve.loops.attempt import StopReason, stop_if_skipped
 from textevolve.loops.calibration.plan import SearchSpent
 from textevolve.loops.calibration.rewriting import (
     MOST_CHARACTERS,
@@ -34,7 +34,7 @@ from textevolve.loops.calibration.rewriting import (
     write_reflection,
 )
 from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch, seeded, shuffle
-from textevolve.loops.calibration.trial_runner import PROMPT, Example, TrialOutcome, stop_if_skipped
+from textevolve.loops.calibration.trial_runner import PROMPT, Example, TrialOutcome
 
 SHOTS = (2, 4, 8)
 """The possible numbers of demonstrations (few-shot examples) in a newly drawn set."""

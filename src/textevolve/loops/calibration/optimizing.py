@@ -22,7 +22,7 @@ from itertools import groupby
 
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
-from textevolve.loops.attempt import StopReason, within_time
+from textevolve.loops.attempt import StopReason, stop_if_skipped, within_time
 from textevolve.loops.calibration.hill_climbing import improve
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
@@ -50,7 +50,6 @@ from textevolve.loops.calibration.trial_runner import (
     Material,
     TrialOutcome,
     hash_group,
-    stop_if_skipped,
 )
 from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, sequential_test
 

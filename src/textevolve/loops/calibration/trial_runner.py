@@ -41,9 +41,9 @@ from textevolve.evaluation import (
 from textevolve.events import Listener, StepStarted, silence
 from textevolve.json_texts import write_text
 from textevolve.llm.chains.scope import PromptUse
-from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.model import Model, Response, text_request
 from textevolve.llm.reasoning import describe_missing_text
-from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of
+from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
@@ -352,13 +352,10 @@ class PromptProgram:
     async def ask(
         self, templates: Templates, example: Example, count: Callable[[Usage], None], /
     ) -> ProgramOutput:
-        request = Request(
-            messages=(Message("user", (self.show(templates, example),)),),
-            temperature=self.temperature,
-            max_tokens=self.max_output_tokens,
-            seed=self.seed,
+        prompt = self.show(templates, example)
+        response = await self.model(
+            text_request(prompt, self.max_output_tokens, self.seed, self.temperature)
         )
-        response = await self.model(request)
         count(response.usage)
         return ProgramOutput(response)
 
@@ -533,10 +530,3 @@ class TrialRunner:
         if isinstance(outcome, Failure):
             return outcome
         return replace(outcome, feedback=reasons_of(evaluation))
-
-
-def stop_if_skipped(results: Iterable[object]) -> None:
-    """Raise BudgetError with the reason of the first result that a limit prevented."""
-    for result in results:
-        if isinstance(result, Failure) and result.kind == "skipped":
-            raise BudgetError(result.reason)
