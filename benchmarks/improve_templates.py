@@ -27,9 +27,10 @@ from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import stop_if_skipped
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
-from textevolve.loops.calibration.rewriting import RewritingRules, Rewritten, write_successor
+from textevolve.loops.calibration.rewriting import Editor, RewritingRules, Rewritten, rewrite
 from textevolve.loops.calibration.search import choose_beam, draw_rows, try_fast
 from textevolve.loops.calibration.trial_runner import (
+    PROMPT,
     Example,
     Material,
     PromptProgram,
@@ -41,7 +42,6 @@ from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store
-from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits, Workbench
 
 TEMPLATE = "Give the date in digits: {message}"
@@ -180,7 +180,6 @@ async def compare_templates(material: Material, bench: Workbench, seed: int) -> 
         CalibrationContext(
             generator=bench.model,
             editor=bench.model,
-            compare=lambda first, second: compare_scores(first, second, seed),
             metric=is_date,
             concurrency=bench.concurrency,
         ),
@@ -227,17 +226,19 @@ async def best_paraphrase(
     """The best of some rewordings and the original, each on as many of the same training rows as
     the calls are enough for; and how many calls it took."""
     writer = UsageMeter(bench.model)
-    rules = RewritingRules(material.template, material.names, material.columns, plan.seed)
+    rules = RewritingRules(material.template, material.names, material.columns)
+    editor = Editor(writer, {PROMPT: rules}, plan.seed)
     runner = open_runner(bench, plan)
 
     async def reword(sample: int) -> Rewritten:
-        return await write_successor(writer, material.template, (PARAPHRASE,), rules, sample)
+        templates = plain_prompt(material.template)
+        return await rewrite(editor, templates, (PARAPHRASE,), PROMPT, sample)
 
     made = await runner.ask_all(
         "paraphrases", [partial(reword, 9000 + n) for n in range(PARAPHRASES)]
     )
     stop_if_skipped(made)
-    texts = [one.text for one in made if not isinstance(one, Failure) and one.text]
+    texts = [one.text for one in made if not isinstance(one, Failure) and one.text and not one.note]
     arms = list(dict.fromkeys((material.template, *texts)))
     count = len(material.training)
     each = max(1, min(count, (calls - writer.usage.calls) // len(arms)))

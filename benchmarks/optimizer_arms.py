@@ -24,9 +24,14 @@ from textevolve.llm.model import Request, Response
 from textevolve.loops.attempt import PlainEvaluation
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, CalibrationResult
-from textevolve.loops.calibration.rewriting import RewritingRules, write_successor
-from textevolve.loops.calibration.trial_runner import Material, part_examples, take_examples
-from textevolve.studies.calibrate import compare_scores
+from textevolve.loops.calibration.rewriting import Editor, RewritingRules, rewrite
+from textevolve.loops.calibration.trial_runner import (
+    PROMPT,
+    Material,
+    part_examples,
+    plain_prompt,
+    take_examples,
+)
 
 _GEPA: Any = import_module("gepa")  # its types are incomplete
 D = TypeVar("D")
@@ -133,7 +138,6 @@ async def _calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> Calibra
     context = CalibrationContext(
         generator=model,
         editor=model,
-        compare=lambda first, other: compare_scores(first, other, simulation.seed),
         evaluator=judge if simulation.world.judged else None,
         metric=None if simulation.world.judged else metric,
     )
@@ -306,13 +310,13 @@ def run_paraphrases(simulation: Simulation, count: int = 6) -> Returned:
 
     async def reword() -> list[str]:
         material = material_of(simulation)
-        rules = RewritingRules(material.template, material.names, material.columns, simulation.seed)
-        model = Simulated(simulation)
+        rules = RewritingRules(material.template, material.names, material.columns)
+        editor = Editor(Simulated(simulation), {PROMPT: rules}, simulation.seed)
+        templates = plain_prompt(simulation.template)
         made = [
-            await write_successor(model, simulation.template, (PARAPHRASE,), rules, 9000 + n)
-            for n in range(count)
+            await rewrite(editor, templates, (PARAPHRASE,), PROMPT, 9000 + n) for n in range(count)
         ]
-        return [one.text for one in made if one.text]
+        return [one.text for one in made if one.text and not one.note]
 
     arms = list(dict.fromkeys((simulation.template, *asyncio.run(reword()))))
     each = min(len(simulation.given), simulation.left // len(arms))

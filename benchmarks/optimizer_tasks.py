@@ -47,7 +47,6 @@ from textevolve.loops.calibration.trial_runner import Example, part_examples, ta
 from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.settings import Settings, read_settings, today
 from textevolve.store.repository import Store, open_store
-from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits, Workbench
 
 SHOWN = 4
@@ -212,7 +211,6 @@ async def run_ours(
     context = CalibrationContext(
         generator=bench.model,
         editor=bench.model,
-        compare=lambda first, second: compare_scores(first, second, seed),
         metric=task.grade,
         concurrency=bench.concurrency,
     )

@@ -1,14 +1,14 @@
 """`textevolve calibrate` and its Python form as they are used, on the scripted server."""
 
-from textevolve.studies.calibrate import CalibrateSpec, compare_scores, material_of, read_cases
+from textevolve.loops.calibration.optimizing import compare_scores
+from textevolve.studies.calibrate import CalibrateSpec, material_of, read_cases
 
 
 def test_comparisons_leave_out_what_is_missing():
-    nan = float("nan")
-    gain = compare_scores([1.0] * 12 + [nan, 1.0], [0.0] * 12 + [1.0, nan])
+    gain = compare_scores([1.0] * 12 + [None, 1.0], [0.0] * 12 + [1.0, None])
     assert (gain.items, gain.rows, gain.difference) == (12, 14, 1.0)
     assert (gain.first_scored, gain.second_scored) == (13, 13)
-    assert compare_scores([nan], [nan]).items == 0
+    assert compare_scores([None], [None]).items == 0
 
 
 def test_values_from_csv_are_filled_in_as_they_stand(home):

@@ -1,7 +1,6 @@
 """The search for a better template on the scripted server, of which it is known what helps."""
 
 import json
-import math
 import re
 
 import pytest
@@ -41,24 +40,6 @@ def material(count=40, template=SEED, **more):
     return take_material(template, rows(count), label="sum", **more)
 
 
-def compare(first, second):
-    """Exact where it matters here: all or nothing, so an interval is the range of differences."""
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if not math.isnan(a + b)]
-    gaps = [a - b for a, b in pairs] or [math.nan]
-    firsts, seconds = zip(*pairs, strict=True) if pairs else ((math.nan,), (math.nan,))
-    mean = sum(gaps) / len(gaps)
-    return Gain(
-        sum(firsts) / len(firsts),
-        sum(seconds) / len(seconds),
-        mean,
-        min(mean, *gaps) if len(gaps) > 1 else mean,
-        max(gaps),
-        0.01 if mean > 0 else 1.0,
-        len(pairs),
-        len(first),
-    )
-
-
 def part(text, name):
     return re.search(rf"\[\[\w+ {name}\]\]\n(.*?)\n\[\[/", text, re.DOTALL)[1]
 
@@ -96,9 +77,7 @@ async def search(script, plan=SMALL, data=None, server=None, **means):
         means.setdefault("generator", client)
         means.setdefault("editor", client)
         means.setdefault("metric", None if "evaluator" in means else open_metric("exact"))
-        return await search_template(
-            data or material(), plan, CalibrationContext(compare=compare, **means)
-        )
+        return await search_template(data or material(), plan, CalibrationContext(**means))
 
 
 @pytest.mark.parametrize("selection", ["fast", "ucb"])
@@ -266,7 +245,7 @@ async def test_a_budget_ends_it_with_the_best_so_far(calls):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
         model = Budgeted(client, Budget(calls=calls), None)
         metric = open_metric("exact")
-        means = CalibrationContext(generator=model, editor=model, compare=compare, metric=metric)
+        means = CalibrationContext(generator=model, editor=model, metric=metric)
         result = await search_template(material(), SMALL, means)
         assert result.stopped == "budget"
         assert f"limit of {calls} calls" in describe_outcome(result)

@@ -21,7 +21,6 @@ from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPla
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show
 from textevolve.loops.calibration.trial_runner import Example
 from textevolve.metrics.label_metrics import open_metric
-from textevolve.studies.calibrate import compare_scores
 from textevolve.wiring import Limits
 
 MOST = 2
@@ -65,7 +64,7 @@ async def search(server=None, material=DATA, **given):
         means = {"generator": wrap(client), "editor": wrap(client), **means}
         if "evaluator" not in means:
             means["metric"] = open_metric("exact")
-        context = CalibrationContext(compare=compare_scores, **means)
+        context = CalibrationContext(**means)
         result = await search_template(material, CalibrationPlan(**given), context)
     return result, server
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, cast
 
@@ -59,7 +58,6 @@ from textevolve.report.blocks import (
 from textevolve.rows import Placed, read_rows
 from textevolve.spans import loop_span
 from textevolve.spec import option
-from textevolve.statistics.comparisons import difference_interval
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.studies.chained import chains_among, reject_rehearsal
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
@@ -403,7 +401,6 @@ async def run(
         context = CalibrationContext(
             generator=bench.model,
             editor=editor,
-            compare=lambda ours, theirs: compare_scores(ours, theirs, spec.seed),
             evaluator=bench.whole_judge_of(judge) if judge else None,
             metric=None if spec.metric is None else bench.metric_of(spec.metric),
             second_judge=bench.whole_judge_of(second_judge) if second_judge else None,
@@ -431,21 +428,6 @@ def _describe_decision(result: CalibrationResult) -> dict[str, object]:
         return facts
     facts |= {"score": gain.first, "baseline": gain.second, "gain": gain.difference}
     return facts | {"low": gain.low, "high": gain.high, "p": gain.p, "rows": gain.items}
-
-
-def compare_scores(scores: Sequence[float], other_scores: Sequence[float], seed: int = 0) -> Gain:
-    """Return the mean of `scores` minus that of `other_scores` over rows that have both scores,
-    with its paired interval. No significance test is made: `p` is NaN."""
-    pairs = [(a, b) for a, b in zip(scores, other_scores, strict=True) if not math.isnan(a + b)]
-    none, rows = math.nan, len(scores)
-    scored = [sum(not math.isnan(score) for score in side) for side in (scores, other_scores)]
-    if not pairs:
-        return Gain(none, none, none, none, none, none, 0, rows, *scored)
-    ours, theirs = zip(*pairs, strict=True)
-    ends = difference_interval(ours, theirs, seed=seed)
-    means = sum(ours) / len(ours), sum(theirs) / len(theirs)
-    gap = means[0] - means[1]
-    return Gain(*means, gap, ends.low, ends.high, none, len(pairs), rows, *scored)
 
 
 def find_row(result: CalibrationResult) -> Row:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -51,6 +51,7 @@ from textevolve.loops.calibration.trial_runner import (
     TrialOutcome,
     hash_group,
 )
+from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, sequential_test
 
 
@@ -73,18 +74,14 @@ async def climb(search: TemplateSearch) -> StopReason:
 async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
     """Try every template in the beam on a few rows; return the outcomes by the template's
     number."""
-    plan, training = search.plan, search.material.training
-    pairs: list[tuple[int, Example]] = []
-    for parent in search.beam:
-        drawn = draw_rows(
-            len(training), plan.minibatch, plan.seed, "explore", search.rounds, parent
-        )
-        pairs += [(parent, training[row]) for row in drawn]
-    outcomes = await search.try_nodes(pairs)
-    seen: dict[int, list[TrialOutcome]] = {parent: [] for parent in search.beam}
-    for (parent, _), outcome in zip(pairs, outcomes, strict=True):
-        seen[parent].append(outcome)
-    return seen
+    plan, training, round = search.plan, search.material.training, search.rounds
+    drawn = {
+        parent: draw_rows(len(training), plan.minibatch, plan.seed, "explore", round, parent)
+        for parent in search.beam
+    }
+    pairs = [(parent, training[row]) for parent, rows in drawn.items() for row in rows]
+    outcomes = iter(await search.try_nodes(pairs))
+    return {parent: [next(outcomes) for _ in rows] for parent, rows in drawn.items()}
 
 
 async def expand(
@@ -193,8 +190,7 @@ async def search_template(
     try:
         passed = time.monotonic() - search.began
         async with within_time(None if limit is None else max(0.0, limit - passed)):
-            cost = search.judges * spending.cost("output")
-            await decide_search(search, spending.whole_left, cost)
+            await decide_search(search)
     except BudgetError as error:
         stopped, reason = "budget", reason or str(error)
     return search.result(stopped, reason)
@@ -251,13 +247,12 @@ def needed_for_decision(
     return max(2 * fewest_units(), min(outputs, int(most)))
 
 
-async def decide_search(search: TemplateSearch, calls: float, calls_an_output: float) -> None:
+async def decide_search(search: TemplateSearch) -> None:
     """Compare the leading template with the original on rows that the search has not seen; for a
     beam, first choose the leader in finals.
 
-    `calls`: the calls left in the budget, which is never exceeded: if they are not enough, fewer
-    held-out rows are tried, and none if they are too few for a significant gain. `calls_an_output`:
-    the calls that one output takes, with those of its judges.
+    The budget is never exceeded: if its calls are not enough, fewer held-out rows are tried, and
+    none if they are too few for a significant gain.
 
     Raises:
         BudgetError: a limit prevented some trials; the results of earlier looks are kept.
@@ -265,12 +260,14 @@ async def decide_search(search: TemplateSearch, calls: float, calls_an_output: f
     rivals = [node for node in search.beam if node != SEED]
     if not rivals:
         return
-    validation = search.material.validation
-    rows = validation[: int(min(calls / (2 * calls_an_output), len(validation)))]
-    spare = calls / calls_an_output - 2 * len(rows)
+    validation, spending, outputs = search.material.validation, search.spending, math.inf
+    if spending.limit is not None:
+        calls = max(0.0, spending.limit - spending.spent)
+        outputs = calls / (search.judges * spending.cost("output"))
+    rows = validation[: int(min(outputs / 2, len(validation)))]
     size = min(search.plan.final_minibatch, len(search.material.training))
-    if spare < math.inf:
-        size = int(min(size, spare // (len(rivals) + 1)))
+    if outputs < math.inf:
+        size = int(min(size, (outputs - 2 * len(rows)) // (len(rivals) + 1)))
         size = size if len(rivals) > 1 and size >= FEWEST_FINALS else 0
     if search.plan.strategy == "protegi" and size:
         await hold_finals(search, size)
@@ -294,24 +291,21 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
     stop as soon as the gain is significant, or if half of the rows show no gain. The second judge,
     if there is one, then judges the same outputs. The gains by the two judges are stored in
     `search`."""
-    blocks, outcomes = cut_looks(rows), list[tuple[TrialOutcome, TrialOutcome]]()
-    for number in range(1, len(blocks) + 1):
-        block = blocks[number - 1]
+    blocks, seed = cut_looks(rows), search.plan.seed
+    ours, theirs = list[TrialOutcome](), list[TrialOutcome]()
+    for number, block in enumerate(blocks, 1):
         pairs = [(node, example) for node in (search.leader, SEED) for example in block]
         tried = await search.try_nodes(pairs)
-        outcomes += zip(tried[: len(block)], tried[len(block) :], strict=True)
-        ours, theirs = ([_number(pair[side].score) for pair in outcomes] for side in (0, 1))
-        search.gain = _weigh(search, ours, theirs, blocks, number)
+        ours += tried[: len(block)]
+        theirs += tried[len(block) :]
+        scores = [outcome.score for outcome in ours], [outcome.score for outcome in theirs]
+        search.gain = _weigh(*scores, blocks, number, seed)
         if search.gain.significant or not search.gain.difference > 0:
             break
     if search.context.second_judge is not None:
-        listed = [pair[side] for side in (0, 1) for pair in outcomes]
-        judged = await search.runner.judge_outputs(search.context.second_judge, listed)
-        scores = [_number(score) for score in judged]
-        ours, theirs = scores[: len(outcomes)], scores[len(outcomes) :]
-        search.second = _weigh(
-            search, ours, theirs, [[outcome.example for outcome, _ in outcomes]], 1
-        )
+        judged = await search.runner.judge_outputs(search.context.second_judge, [*ours, *theirs])
+        scores = judged[: len(ours)], judged[len(ours) :]
+        search.second = _weigh(*scores, [[outcome.example for outcome in ours]], 1, seed)
 
 
 def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
@@ -325,33 +319,41 @@ def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
 
 
 def _weigh(
-    search: TemplateSearch,
-    ours: Sequence[float],
-    theirs: Sequence[float],
+    ours: Sequence[float | None],
+    theirs: Sequence[float | None],
     blocks: Sequence[Sequence[Example]],
     number: int,
+    seed: int,
 ) -> Gain:
-    """Compute the gain of `ours` over `theirs` after the first `number` looks. `blocks`: the rows
-    of all planned looks."""
-    scores = iter(zip(ours, theirs, strict=True))
-    sums = [list(_sum_groups(block, scores)) for block in blocks[:number]]
-    levels = [ALPHA] if len(blocks) == 1 else [FIRST_LOOK, ALPHA]
-    gain = search.context.compare(ours, theirs)
+    """Return the gain of `ours` over `theirs` after the first `number` looks, with its test.
+    `blocks`: the rows of all planned looks."""
+    gain = compare_scores(ours, theirs, seed)
+    gaps = (None if a is None or b is None else a - b for a, b in zip(ours, theirs, strict=True))
+    sums: list[list[float]] = []
+    for block in blocks[:number]:
+        groups = groupby(zip(block, gaps, strict=False), lambda pair: hash_group(pair[0]))
+        present = ([gap for _, gap in members if gap is not None] for _, members in groups)
+        sums.append([sum(group_gaps) for group_gaps in present if group_gaps])
+    levels = [FIRST_LOOK, ALPHA][-len(blocks) :]
     looks = sequential_test(sums, levels[:number])
     p = looks[-1].p if gain.items else math.nan
-    planned = sum(len(block) for block in blocks)
+    planned = sum(map(len, blocks))
     return replace(gain, p=p, level=levels[len(looks) - 1], planned=planned)
 
 
-def _sum_groups(rows: Sequence[Example], scores: Iterator[tuple[float, float]]) -> Iterator[float]:
-    """Yield the sum of the score differences (first score less second) in each group, over the rows
-    that have both scores."""
-    placed = [(hash_group(example), next(scores)) for example in rows]
-    for _, pairs in groupby(placed, lambda pair: pair[0]):
-        gaps = [ours - theirs for _, (ours, theirs) in pairs if not math.isnan(ours - theirs)]
-        if gaps:
-            yield sum(gaps)
-
-
-def _number(score: float | None) -> float:
-    return math.nan if score is None else score
+def compare_scores(
+    scores: Sequence[float | None], other_scores: Sequence[float | None], seed: int = 0
+) -> Gain:
+    """Return the mean of `scores` minus that of `other_scores` over rows that have both scores,
+    with its paired interval. No significance test is made: `p` is NaN."""
+    sides = scores, other_scores
+    pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None]
+    none, rows = math.nan, len(scores)
+    scored = [sum(score is not None for score in side) for side in sides]
+    if not pairs:
+        return Gain(none, none, none, none, none, none, 0, rows, *scored)
+    ours, theirs = zip(*pairs, strict=True)
+    ends = difference_interval(ours, theirs, seed=seed)
+    means = sum(ours) / len(ours), sum(theirs) / len(theirs)
+    gap = means[0] - means[1]
+    return Gain(*means, gap, ends.low, ends.high, none, len(pairs), rows, *scored)

@@ -9,9 +9,10 @@ output and a rewrite take are estimated from earlier ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Evaluator, Result, Usage, empty_default
@@ -57,9 +58,22 @@ class SearchBudget:
     deciding: bool = False
     learned: dict[str, float] = empty_default(dict)
 
-    def learn(self, kind: CallKind, cost: float, number: int) -> None:
-        if number:
-            self.learned[kind] = max(self.learned.get(kind, 0.0), cost / number)
+    @contextmanager
+    def paying(self, kind: CallKind, number: int) -> Generator[None]:
+        """Pay for new outputs or rewrites (`kind`) in the block, and learn from the calls that they
+        take.
+
+        Raises:
+            SearchSpent: the search's share is not enough for them.
+        """
+        if not self.deciding and number * self.cost(kind) > self.left + 1e-9:
+            of_all = f" of the budget of {self.limit} calls" if self.limit else ""
+            raise SearchSpent(f"the search has used its share{of_all}")
+        before = self.spent
+        yield
+        if number and not self.deciding:
+            cost = (self.spent - before) / number
+            self.learned[kind] = max(self.learned.get(kind, 0.0), cost)
 
     def cost(self, kind: CallKind) -> float:
         """Return the expected calls of one more output or rewrite (`kind`); 1 before the first."""
@@ -79,11 +93,6 @@ class SearchBudget:
         return self.limit - self.spent - reserved
 
     @property
-    def whole_left(self) -> float:
-        """Return the calls left in the whole budget, with the reserve for the decision."""
-        return math.inf if self.limit is None else max(0.0, self.limit - self.spent)
-
-    @property
     def outputs_left(self) -> float:
         """Return how many outputs the search could still generate if it did nothing else."""
         return max(0.0, self.left / self.cost("output"))
@@ -101,19 +110,6 @@ class SearchBudget:
             f" need {least}"
         )
 
-    def require(self, outputs: int, rewrites: int = 0) -> None:
-        """Raise SearchSpent if the search's share is not enough for so many outputs and
-        rewrites."""
-        cost = outputs * self.cost("output") + rewrites * self.cost("rewrite")
-        if not self.deciding and cost > self.left + 1e-9:
-            of_all = f" of the budget of {self.limit} calls" if self.limit else ""
-            raise SearchSpent(f"the search has used its share{of_all}")
-
-
-Compare: TypeAlias = Callable[[Sequence[float], Sequence[float]], "Gain"]
-"""A function that returns the gain of the first list of scores over the second, paired by position,
-with NaN for a missing score. The caller of the search passes it, and so chooses the significance
-test."""
 
 StrategyName = Literal["auto", "reflect", "demos", "protegi"]
 """The strategy of a search: rewrites after failures (`reflect`), labelled rows as examples
@@ -185,14 +181,13 @@ class CalibrationPlan(Frozen):
 @dataclass(frozen=True)
 class CalibrationContext:
     """The models and judges of a search. `generator`: answers the prompts. `editor`: writes
-    instructions and templates. `compare`: computes a gain. `evaluator` or `metric`: gives the
-    scores. `second_judge`: a control whose scores the search does not use. `time_limit`: in
-    seconds. `program`: what is optimised; None: the template alone, which `generator` answers.
-    `shown`: the characters of all outcomes that one prompt shows to the editor."""
+    instructions and templates. `evaluator` or `metric`: gives the scores. `second_judge`: a control
+    whose scores the search does not use. `time_limit`: in seconds. `program`: what is optimised;
+    None: the template alone, which `generator` answers. `shown`: the characters of all outcomes
+    that one prompt shows to the editor."""
 
     generator: Model
     editor: Model
-    compare: Compare
     evaluator: Evaluator | None = None
     metric: LabelMetric | None = None
     second_judge: Evaluator | None = None

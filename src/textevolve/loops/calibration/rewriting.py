@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, zip_longest
@@ -27,7 +27,7 @@ from pydantic import (
 
 from textevolve.errors import AnswerError
 from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fenced, sanitize
-from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.model import Message, Model, Request, Response, text_request
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
 from textevolve.loops.attempt import REASON_CHARACTERS
@@ -98,12 +98,11 @@ class Rewritten:
 class RewritingRules:
     """The rules for every new text of a template. `seed_template`: the original. `names`: the
     placeholders to keep. `columns`: the columns of the data, which must not become new
-    placeholders. `seed`: of the requests."""
+    placeholders."""
 
     seed_template: str
     names: tuple[str, ...]
     columns: tuple[str, ...]
-    seed: int = 0
 
     @property
     def longest(self) -> int:
@@ -220,12 +219,7 @@ async def write_instructions(
             examples=examples,
             most=editor.most,
         )
-    request = Request(
-        messages=(Message("user", (request_text,)),),
-        temperature=0.0,
-        max_tokens=INSTRUCTIONS_TOKENS,
-        seed=editor.seed,
-    )
+    request = text_request(request_text, INSTRUCTIONS_TOKENS, editor.seed)
     answer = await ask_structured(editor.model, request, _answer_type(editor.most))
     return tuple(dict.fromkeys(answer.value.instructions))
 
@@ -334,119 +328,96 @@ async def rewrite(
     part: str,
     sample: int,
 ) -> Rewritten:
-    """Apply instructions to the template `part`. If that fails, append them below its text.
+    """Ask for a text of the template `part` in which the instructions are applied. If the answer is
+    faulty twice, append them below the old text.
 
     Raises:
         ModelError, BudgetError: as the model raises them.
     """
-    text, rules = templates[part], editor.rules[part]
-    rewritten = await write_successor(editor.model, text, instructions, rules, sample)
-    return rewritten if rewritten.text else append_instructions(text, rewritten, rules)
-
-
-async def write_successor(
-    model: Model, template: str, instructions: Sequence[str], rules: RewritingRules, sample: int
-) -> Rewritten:
-    """Ask a model for a template in which the instructions are applied.
-
-    Raises:
-        ModelError, BudgetError: as the model raises them.
-    """
-    nonce = draw_nonce((template, *instructions), rules.seed)
-    message = Message("user", (_ask_successor(template, instructions, rules.placeholders, nonce),))
-    request = _rewriting_request(
-        (*_example(), message), _Template, rules.seed, sample, rules.max_tokens
-    )
-
-    def read(response: Response) -> Rewritten:
-        answer, _ = read_answer(response, _Template)
-        text = read_template(answer.template, nonce, template)
-        return Rewritten(text, tuple(instructions), template_fault(text, template, rules))
-
-    return replace(await _ask_rewrite(model, request, read), instructions=tuple(instructions))
+    template = templates[part]
+    nonce = draw_nonce((template, *instructions), editor.seed)
+    question = _ask_successor(template, instructions, editor.rules[part].placeholders, nonce)
+    messages = (*_example(), Message("user", (question,)))
+    return await _ask_rewrite(editor, part, template, messages, nonce, sample, instructions)
 
 
 async def write_reflection(
     editor: Editor, template: str, outcomes: Sequence[TrialOutcome], part: str, sample: int
 ) -> Rewritten:
     """Ask in one call for a better text of the template `part`, by what the outcomes show. If the
-    answer is faulty twice, the changes it named are appended to the old text.
+    answer is faulty twice, append the changes that it named below the old text.
 
     Raises:
         AnswerError: no outcome has a score. ModelError, BudgetError: as the model raises them.
     """
-    rules = editor.rules[part]
     nonce, examples = _fence_outcomes(worst_first(outcomes), editor, [template])
-    request_text = prompt("calibrate_reflection").render(
-        placeholders=rules.placeholders,
+    question = prompt("calibrate_reflection").render(
+        placeholders=editor.rules[part].placeholders,
         template=fenced("template", template, nonce),
         examples=examples,
         most=editor.most,
     )
-    messages, tokens = (Message("user", (request_text,)),), rules.max_tokens + INSTRUCTIONS_TOKENS
-    request = _rewriting_request(messages, _Reflection, editor.seed, sample, tokens)
-
-    def read(response: Response) -> Rewritten:
-        answer, _ = read_answer(response, _Reflection)
-        changes = [text for text in map(shorten_instruction, answer.changes) if text]
-        changes = tuple(dict.fromkeys(changes[: editor.most]))
-        text = read_template(answer.template, nonce, template)
-        return Rewritten(text, changes, template_fault(text, template, rules))
-
-    rewritten = await _ask_rewrite(editor.model, request, read)
-    if rewritten.text or not rewritten.instructions:
-        return rewritten
-    return append_instructions(template, rewritten, rules)
-
-
-def _rewriting_request(
-    messages: tuple[Message, ...], answer: type[BaseModel], seed: int, sample: int, tokens: int
-) -> Request:
-    return Request(
-        messages=messages,
-        temperature=SAMPLING,
-        max_tokens=tokens,
-        schema=answer_schema(answer),
-        seed=seed + sample,
-        sample=sample,
-    )
+    messages = (Message("user", (question,)),)
+    return await _ask_rewrite(editor, part, template, messages, nonce, sample)
 
 
 async def _ask_rewrite(
-    model: Model, request: Request, read: Callable[[Response], Rewritten]
+    editor: Editor,
+    part: str,
+    template: str,
+    messages: tuple[Message, ...],
+    nonce: str,
+    sample: int,
+    instructions: tuple[str, ...] = (),
 ) -> Rewritten:
-    """Ask for a rewrite, and read it with `read`. If it has a fault, such as a lost or invented
-    placeholder, ask once more and name the fault; the first answer's instructions are used if the
-    second has none."""
+    """Ask for a rewrite. If it has a fault, such as a lost or invented placeholder, ask once more
+    and name the fault. `instructions`: those that it applies; if there are none, the answer names
+    its changes, the first answer's if the second names none."""
+    rules = editor.rules[part]
+    answer_type: type[_Template | _Reflection] = _Template if instructions else _Reflection
+    request = Request(
+        messages=messages,
+        temperature=SAMPLING,
+        max_tokens=rules.max_tokens + (0 if instructions else INSTRUCTIONS_TOKENS),
+        schema=answer_schema(answer_type),
+        seed=editor.seed + sample,
+        sample=sample,
+    )
 
-    def read_or_fault(response: Response) -> Rewritten:
+    def read(response: Response) -> Rewritten:
         try:
-            rewritten = read(response)
+            answer, _ = read_answer(response, answer_type)
         except AnswerError as error:
-            return Rewritten(None, (), str(error))
-        return replace(rewritten, text=None) if rewritten.fault else rewritten
+            return Rewritten(None, instructions, str(error))
+        changes = instructions
+        if isinstance(answer, _Reflection):
+            texts = [text for text in map(shorten_instruction, answer.changes) if text]
+            changes = tuple(dict.fromkeys(texts[: editor.most]))
+        text = read_template(answer.template, nonce, template)
+        fault = template_fault(text, template, rules)
+        return Rewritten(None if fault else text, changes, fault)
 
-    answer = await model(request)
-    attempt = read_or_fault(answer)
-    if not attempt.fault:
-        return attempt
-    retry = Message("user", (prompt("calibrate_again").render(fault=attempt.fault),))
+    answer = await editor.model(request)
+    rewritten = read(answer)
+    if not rewritten.fault:
+        return rewritten
+    retry = Message("user", (prompt("calibrate_again").render(fault=rewritten.fault),))
     reply = Message("assistant", (excerpt(answer.text, ANSWER_SHOWN) or "(nothing)",))
-    again = replace(request, messages=(*request.messages, reply, retry))
-    repaired = read_or_fault(await model(again))
-    return replace(repaired, instructions=repaired.instructions or attempt.instructions)
-
-
-def _number(instructions: Sequence[str]) -> str:
-    return "\n".join(f"{n}. {text}" for n, text in enumerate(instructions, 1))
+    again = replace(request, messages=(*messages, reply, retry))
+    repaired = read(await editor.model(again))
+    changes = repaired.instructions or rewritten.instructions
+    if not repaired.fault or not changes:
+        return replace(repaired, instructions=changes)
+    return append_instructions(template, replace(repaired, instructions=changes), rules)
 
 
 def _ask_successor(
     template: str, instructions: Sequence[str], placeholders: str, nonce: str
 ) -> str:
+    listed = "\n".join(f"{n}. {text}" for n, text in enumerate(instructions, 1))
     return prompt("calibrate_successor").render(
         template=fenced("template", template, nonce),
-        instructions=fenced("instructions", _number(instructions), nonce),
+        instructions=fenced("instructions", listed, nonce),
         placeholders=placeholders,
     )
 
@@ -486,14 +457,12 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
         )
     echoes = (nonce,) if OWN_WORDS in parent else (nonce, OWN_WORDS)
     lines = [line for line in lines if not any(echo in line for echo in echoes)]
-    while lines and not lines[0].strip():
-        del lines[0]
-    while lines and not lines[-1].strip():
-        del lines[-1]
-    wrapped = len(lines) > 2 and lines[0].startswith("```") and lines[-1].strip() == "```"
+    text = "\n".join(lines).strip()
+    lines = text.splitlines()
+    wrapped = len(lines) > 2 and text.startswith("```") and lines[-1] == "```"
     if wrapped and not parent.lstrip().startswith("```"):
-        lines = lines[1:-1]
-    return "\n".join(lines).strip()
+        text = "\n".join(lines[1:-1]).strip()
+    return text
 
 
 def template_fault(text: str, template: str, rules: RewritingRules) -> str:

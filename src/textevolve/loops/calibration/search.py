@@ -36,7 +36,6 @@ from textevolve.loops.calibration.trial_runner import (
     Example,
     Material,
     PromptProgram,
-    Templates,
     TrialOutcome,
     TrialRunner,
     plain_prompt,
@@ -220,7 +219,7 @@ class TemplateSearch:
         slots = dict(self.material.slots)
         columns = () if slots else self.material.columns
         rules = {
-            name: RewritingRules(text, slots.get(name, self.material.names), columns, plan.seed)
+            name: RewritingRules(text, slots.get(name, self.material.names), columns)
             for name, text in program.templates.parts
         }
         self.editor = Editor(self.meter, rules, plan.seed, plan.gradient_depth, context.shown)
@@ -297,14 +296,11 @@ class TemplateSearch:
         Raises:
             SearchSpent: there is no budget left for it.
         """
-        trials = self.named(pairs)
-        new = len({(t, e.id) for t, e in trials} - self.runner.outputs.keys())
-        self.spending.require(new)
-        before = self.spending.spent
+        trials = [(self.nodes[node].templates, example) for node, example in pairs]
+        new = {(templates, example.id) for templates, example in trials}
         self.runner.round = max(1, self.rounds)
-        outcomes = await self.runner.try_all(trials)
-        if not self.spending.deciding:
-            self.spending.learn("output", self.spending.spent - before, new)
+        with self.spending.paying("output", len(new - self.runner.outputs.keys())):
+            outcomes = await self.runner.try_all(trials)
         for outcome in outcomes:
             self.tried += 1
             if outcome.failure is None:
@@ -321,15 +317,9 @@ class TemplateSearch:
         Raises:
             SearchSpent: there is no budget left for it.
         """
-        self.spending.require(0, len(work))
-        before = self.spending.spent
         self.runner.round = max(1, self.rounds)
-        rewrites = await self.runner.ask_all(name, work)
-        self.spending.learn("rewrite", self.spending.spent - before, len(work))
-        return rewrites
-
-    def named(self, pairs: Sequence[tuple[int, Example]]) -> list[tuple[Templates, Example]]:
-        return [(self.nodes[node].templates, example) for node, example in pairs]
+        with self.spending.paying("rewrite", len(work)):
+            return await self.runner.ask_all(name, work)
 
     def in_play(self, *nodes: int) -> list[int]:
         """Return the rows in play that are no demonstration in any of the nodes: a row that the

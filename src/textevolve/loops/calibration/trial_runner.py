@@ -145,8 +145,7 @@ def take_examples(
     for where, row in placed:
         inputs_present = [n for n in needed if row.get(n) is not None] if inputs is None else needed
         example = _example(row, where, inputs_present, label, keep_rows)
-        key = example.id if keep_rows else json.dumps([example.values, str(example.label)])
-        examples.setdefault(key, example)
+        examples.setdefault(example.id, example)
     visible = tuple(name for name in columns if name != label or name in names)
     return list(examples.values()), visible
 
@@ -188,7 +187,10 @@ def require_names(
 def _example(
     row: Mapping[str, Any], where: str, names: Sequence[str], label: str | None, keep_row: bool
 ) -> Example:
-    values = {name: _text(row.get(name), name, where) for name in names}
+    for name in names:
+        if row.get(name) is None:
+            raise InputError(f"{where}: the column '{name}', which the template needs, is missing")
+    values = {name: write_text(row[name]) for name in names}
     if label is not None and row.get(label) is None:
         raise InputError(f"{where}: the label column '{label}' is missing or empty")
     answer = None if label is None else row[label]
@@ -197,12 +199,6 @@ def _example(
     key = json.dumps(counted, sort_keys=True, ensure_ascii=False)
     id = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return Example(id, values, answer, row=stored_row)
-
-
-def _text(value: object, name: str, where: str) -> str:
-    if value is None:
-        raise InputError(f"{where}: the column '{name}', which the template needs, is missing")
-    return write_text(value)
 
 
 def split_examples(
@@ -475,9 +471,17 @@ class TrialRunner:
 
     async def _try(self, templates: Templates, example: Example) -> TrialOutcome:
         """Generate an output for an example, and judge it."""
-        output, trace = await self._generate(templates, example)
-        if isinstance(output, Failure):
-            return TrialOutcome(example, None, output, trace)
+        output = self.outputs.get((templates, example.id))
+        if output is None:
+            try:
+                output = await self.program.ask(templates, example, self.count)
+            except (AnswerError, RejectedError) as error:
+                trace = error.trace if isinstance(error, ProgramError) else ()
+                return TrialOutcome(example, None, OutputFailure("failed", str(error)), trace)
+            if not output.response.text.strip():
+                reason = describe_missing_text(output.response, "the output")
+                return TrialOutcome(example, None, OutputFailure("failed", reason))
+            self.outputs[templates, example.id] = output
         text = output.response.text
         if self.evaluator is not None:
             result = await self._judge(self.evaluator, example, text)
@@ -487,26 +491,6 @@ class TrialRunner:
         if isinstance(result, Failure):
             result = OutputFailure(result.kind, result.reason)
         return TrialOutcome(example, text, result, output.trace)
-
-    async def _generate(
-        self, templates: Templates, example: Example
-    ) -> tuple[ProgramOutput | Failure, tuple[PromptUse, ...]]:
-        """Generate an output; return it or a failure, with the prompts that a failed program had
-        sent."""
-        key = (templates, example.id)
-        if key in self.outputs:
-            return self.outputs[key], ()
-        try:
-            output = await self.program.ask(templates, example, self.count)
-        except (AnswerError, RejectedError) as error:
-            trace = error.trace if isinstance(error, ProgramError) else ()
-            return OutputFailure("failed", str(error)), trace
-        except (CallError, BudgetError) as error:
-            return failure_of(error), ()
-        if not output.response.text.strip():
-            return OutputFailure("failed", describe_missing_text(output.response, "the output")), ()
-        self.outputs[key] = output
-        return output, ()
 
     def count(self, usage: Usage) -> None:
         self.usage += usage
