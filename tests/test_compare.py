@@ -124,6 +124,15 @@ def test_each_judge_and_metric_is_a_column_and_one_decides(cli, few, model):
     assert means(json.loads(by_pattern.out)) == {"short": 1, "careful": 1}
 
 
+def test_a_finished_run_is_resumed_as_it_is_stored(cli, few):
+    count = "open('calls', 'a') as file:\n        file.write('x')\n    return 1.0\n"
+    (few / "own.py").write_text(f"def score(text):\n    with {count}")
+    ended = cli("compare", "-d", "rows.csv", "--outputs", "sum", "--metric", "own.py:score")
+    resumed = cli("runs", "resume")
+    assert (ended.code, resumed.code, resumed.out) == (0, 0, ended.out)
+    assert (few / "calls").read_text() == "xxx"
+
+
 def test_a_difference_of_scores_stays_within_their_scale():
     scores = {"a": {"1": 0.0, "2": 1.0}, "b": {"1": 1.0, "2": 1.0}}
     found = compare_variants(scores, "a")["b"]

@@ -127,9 +127,7 @@ async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server
         with_recall = Launch(objects={name_object(recall): recall})
         assert await every(replay(store, run, settings, with_recall)) == first
         for work in (replay, perform):
-            with pytest.raises(
-                InputError, match=r"recall is an object of the Python program that started"
-            ):
+            with pytest.raises(InputError, match=r"recall: names an object of a Python program"):
                 await every(work(store, run, settings))
     assert server.calls == calls
     assert len(await judge(model, settings, rounds=1)) == 4

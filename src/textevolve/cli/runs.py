@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, replace
 from typing import Annotated, Any
@@ -119,6 +119,11 @@ RESUMED = ("output", "concurrency", "batch", "on", *LIMIT_OPTIONS, "as_json", "s
 """The options that the command for resuming a run takes, among those of all runs."""
 
 
+async def _reread(store: Store, run: RunRecord, *_: object) -> AsyncGenerator[Any]:
+    for record in read_records(store, run)():
+        yield record
+
+
 def _resume(run: str = "last", **values: Any) -> None:
     """Resume a run: only missing calls are made."""
     run_options = RunOptions(**values)
@@ -131,7 +136,10 @@ def _resume(run: str = "last", **values: Any) -> None:
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
         check_outputs(study, run_options.output or ())
-        raise typer.Exit(execute(opened, record, settings, take_launch(run_options), run_options))
+        complete = record.status == "finished" and {*opened.count_records(record.id)} == {"scored"}
+        work = _reread if complete else driver.perform  # metrics may take long, too
+        launch = take_launch(run_options)
+        raise typer.Exit(execute(opened, record, settings, launch, run_options, work))
 
 
 resume = shape_command(_resume, [keyword("run", RunName, "last")], RESUMED)

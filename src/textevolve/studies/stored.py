@@ -226,5 +226,5 @@ def decode_record(study: AnyStudy, run_id: str, record: StoredRecord) -> Any:
     except (ValueError, InputError):
         raise StoreError(
             f"run {run_id}: its record '{record.key}' cannot be read: it is damaged, or of"
-            f" another version; `textevolve runs resume {run_id}` makes it again"
+            " another version; start the run's command again, which makes it again"
         ) from None
