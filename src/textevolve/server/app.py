@@ -158,8 +158,6 @@ async def _report_health() -> Response:
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, RequestValidationError):
-        return answer_error(request, error)
     if not isinstance(error, HTTPException):
         return _answer_error(request, error)
     # No such path, a method that it does not have, a body that cannot be read.

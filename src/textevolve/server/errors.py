@@ -65,6 +65,7 @@ class ApiError(Exception):
         code: The kind of error, the same in both APIs.
         retry_after: The seconds after which the client may try again; None if unknown.
         param: The name of the invalid field; None if no single field is invalid.
+        faults: The faults of an invalid body, for System One; may be empty.
     """
 
     def __init__(
@@ -75,10 +76,11 @@ class ApiError(Exception):
         *,
         retry_after: float | None = None,
         param: str | None = None,
+        faults: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(message)
         self.status, self.code, self.message = status, code, message
-        self.retry_after, self.param = retry_after, param
+        self.retry_after, self.param, self.faults = retry_after, param, faults
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -99,6 +101,8 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(status, code, message)
     if isinstance(error, RecursionError):
         return bad_request("the JSON is nested too deeply")
+    if isinstance(error, RequestValidationError):
+        return _describe_invalid(error)
     return ApiError(500, "internal_error", "the server failed; its log says why")
 
 
@@ -126,7 +130,7 @@ def respond_error(path: str, error: ApiError) -> Response:
     System One, an invalid request has the status 422."""
     if path == SYSTEM_ONE and error.code == INVALID:
         fault = {"loc": ["body"], "msg": error.message, "type": "value_error"}
-        return respond({"detail": [fault]}, 422)
+        return respond({"detail": error.faults or [fault]}, 422)
     body: dict[str, Any] = {"detail": {"error_type": error.code, "message": error.message}}
     if path.startswith("/v1/") and path not in (SYSTEM_ONE, MODELS):
         body = openai_error(error)
@@ -137,29 +141,22 @@ def respond_error(path: str, error: ApiError) -> Response:
     return respond(body, error.status, **headers)
 
 
-def respond_invalid(path: str, error: RequestValidationError) -> Response:
-    """Return the response for an invalid body: for System One the first `ERRORS_SHOWN` faults, for
-    other APIs the first one. A fault names its field, but not the invalid value, which may be long
+def _describe_invalid(error: RequestValidationError) -> ApiError:
+    """Return the error for an invalid body, with its first `ERRORS_SHOWN` faults; the message
+    describes the first one. A fault names its field, but not the invalid value, which may be long
     or private."""
-    if path != SYSTEM_ONE:
-        return respond_error(path, invalid_error(error))
     faults = [_describe_fault(fault) for fault in error.errors()[:ERRORS_SHOWN]]
-    return respond({"detail": faults}, 422)
-
-
-def invalid_error(error: RequestValidationError) -> ApiError:
-    fault = _describe_fault(error.errors()[0])
-    where = ".".join(str(part) for part in fault["loc"][1:])
-    message = f"{where}: {fault['msg']}" if where else fault["msg"]
-    return bad_request(message, param=where or None)
+    message = faults[0]["msg"]
+    if where := ".".join(str(part) for part in faults[0]["loc"][1:]):
+        message = f"{where}: {message}"
+    return ApiError(400, INVALID, message, param=where or None, faults=faults)
 
 
 def _describe_fault(fault: Mapping[str, Any]) -> dict[str, Any]:
-    loc: Sequence[str | int] = fault["loc"]
     message = fault["msg"]
     if fault["type"] == "json_invalid":
         message = f"{message}: {fault.get('ctx', {}).get('error', '')}"
-    return {"loc": list(loc), "msg": message, "type": fault["type"]}
+    return {"loc": list(fault["loc"]), "msg": message, "type": fault["type"]}
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment
 from markupsafe import Markup
 
@@ -26,9 +25,7 @@ from textevolve.report.matrices import describe_entry, first_text, main_score
 from textevolve.server.errors import (
     ApiError,
     bad_request,
-    invalid_error,
     respond_error,
-    respond_invalid,
 )
 from textevolve.server.identity import THIS_MACHINE
 
@@ -114,22 +111,13 @@ def _shared(request: Request) -> dict[str, Any]:
     }
 
 
-def answer_error(request: Request, error: ApiError | RequestValidationError) -> Response:
+def answer_error(request: Request, error: ApiError) -> Response:
     """Answer with an error: a page for a browser, and JSON below /v1 and for programs."""
-    wants_page = _wants_page(request)
-    if isinstance(error, RequestValidationError):
-        if not wants_page:
-            return respond_invalid(request.url.path, error)
-        error = invalid_error(error)
-    if not wants_page:
+    of_api = request.url.path.startswith(("/v1/", "/static/"))
+    if of_api or "text/html" not in request.headers.get("accept", ""):
         return respond_error(request.url.path, error)
     title = TITLES.get(error.status, "This did not work")
     return draw(request, "error.html", error.status, title=title, message=error.message)
-
-
-def _wants_page(request: Request) -> bool:
-    of_api = request.url.path.startswith(("/v1/", "/static/"))
-    return not of_api and "text/html" in request.headers.get("accept", "")
 
 
 def draw_report(blocks: Iterable[Block]) -> Markup:
