@@ -207,8 +207,7 @@ def _find_earlier(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
         return None
     with suppress(StoreError):
         run = desk.store.get_run(claim.run.run_id)
-        stored = read_stored(run)
-        driver.require_unchanged(run, find_study(stored.kind), stored, {})
+        driver.require_unchanged(run, {})
         desk.resources.write(stored_jobs.note_job_run, claim, run.id)
         return run
     return None

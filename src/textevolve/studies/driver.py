@@ -54,9 +54,9 @@ from textevolve.studies.labelling import read_from_labels
 from textevolve.studies.stored import (
     RecordKeeper,
     StoredSpec,
+    list_differences,
     read_spec,
     read_stored,
-    require_same_inputs,
 )
 from textevolve.studies.study import AnyStudy, Asks, Study, StudySpec
 from textevolve.tracing.opening import open_tracing
@@ -79,6 +79,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
+SHOWN = 3
+"""The number of changed inputs that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,11 @@ async def specify(
     of_judges = [model for judge in asks.judges for model in judge_models(judge, default_model)]
     further_model = next((model for model in (*of_judges, *asks.models) if model), None)
     needs_own = asks.writes or None in of_judges or asks_default(chains)
+    has_model = further_model or (may_ask(chains) and (default_model or settings.model))
     model, reason = "", ""
-    if needs_own:
-        model, reason = await choose_model(settings, default_model, asks=asks_models)
-    elif further_model or (may_ask(chains) and (default_model or settings.model)):
-        model, reason = await choose_model(
-            settings, default_model or further_model, asks=asks_models
-        )
+    if needs_own or has_model:
+        chosen = default_model if needs_own else default_model or further_model
+        model, reason = await choose_model(settings, chosen, asks=asks_models)
     described = dict(await study.describe(spec, settings, objects)) if study.describe else {}
     names = [*asks.agents, *(name for judge in asks.judges for name in agents_of(judge))]
     agents = await pin_agents(names, settings)
@@ -295,44 +295,28 @@ def _canonical(data: Any) -> bytes:
 
 
 def require_unchanged(
-    run: RunRecord,
-    study: AnyStudy,
-    stored: StoredSpec,
-    objects: Mapping[str, object],
-    action: str = "resumed",
+    run: RunRecord, objects: Mapping[str, object], action: str = "resumed"
 ) -> None:
     """Check that prompts, chains and judges' files are the same as when the run was started.
 
     Raises:
-        MismatchError: some of them have changed; names the differences.
+        MismatchError: some of them have changed; names the differences, and says by `action` what
+            cannot be done with the run.
     """
+    stored = read_stored(run)
+    study = find_study(stored.kind)
     asks = study.asks(read_spec(study, stored))
     before = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
     now = _read_asked(asks, stored.described)
     if asks.chains:
         before["chains"] = stored.described.get("chains", {})
         now["chains"] = describe_chains(asks.chains, objects)
-    require_same_inputs(run.id, before, now, action)
-
-
-def _check_node(run: RunRecord, stored: StoredSpec, objects: Mapping[str, object]) -> None:
-    require_unchanged(run, find_study(stored.kind), stored, objects, "worked on at a node")
-
-
-def _make_setting(
-    asks: Asks, stored: StoredSpec, run: RunRecord, launch: Launch, mode: Mode
-) -> Setting:
-    return Setting(
-        default_model=stored.model,
-        models=models_asked(asks, stored),
-        today=stored.today,
-        objects=launch.objects,
-        time_limit=launch.time_limit,
-        run=f"{run.id}-{run.fingerprint[:8]}",
-        described=stored.world,
-        mode=mode,
-        ordered=launch.ordered,
-    )
+    if differences := list(list_differences(before, now)):
+        text = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
+        raise MismatchError(
+            f"run {run.id} cannot be {action}: {text}; start a new run instead, or resume it with"
+            " the options, files and version of TextEvolve that it was started with"
+        )
 
 
 async def perform(
@@ -348,7 +332,7 @@ async def perform(
     stored = read_stored(run)
     study = find_study(stored.kind)
     async with hold(store, run.id, ends=launch.ends):
-        require_unchanged(run, study, stored, launch.objects)
+        require_unchanged(run, launch.objects)
         keeper, answers = RecordKeeper(study, store, run.id), Usage()
 
         def hear(event: Event) -> None:
@@ -381,28 +365,51 @@ def _work(
     run: RunRecord,
     settings: Settings,
     launch: Launch,
+    mode: Mode = "live",
 ) -> AsyncGenerator[Any]:
-    """Yield the records of a run, which is performed in this process or on a cluster."""
-    spec = read_spec(study, stored)
-    setting = _make_setting(study.asks(spec), stored, run, launch, "live")
-    journal, batches = store.journal(run.id), store.batches(run.id)
+    """Yield the records of a run, which is performed in this process or on a cluster, or replayed
+    from its journal."""
+    spec, answers, cases = (
+        read_spec(study, stored),
+        store.journal(run.id),
+        store.iterate_cases(run.id),
+    )
+    setting = Setting(
+        default_model=stored.model,
+        models=models_asked(study.asks(spec), stored),
+        today=stored.today,
+        objects=launch.objects,
+        time_limit=launch.time_limit,
+        run=f"{run.id}-{run.fingerprint[:8]}",
+        described=stored.world,
+        mode=mode,
+        ordered=launch.ordered,
+    )
     salt = spec.salt(stored.described) + stored.fresh
-    if settings.batch:
-        check_takes_batches(setting.models, settings)
-    if is_spread(study, settings):
-        check = partial(_check_node, run, stored)
-        spread = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
-        return spread_cases(spread, store.iterate_cases(run.id), journal, launch)
+    journal, models, batches = Salted(answers, salt), None, None
+    if mode == "replay":
+        models = replay_models(journal, answers.errors)
+    else:
+        batches = store.batches(run.id)
+        if settings.batch:
+            check_takes_batches(setting.models, settings)
+        if is_spread(study, settings):
+            check = partial(require_unchanged, run, action="worked on at a node")
+            spread = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
+            return spread_cases(spread, cases, answers, launch)
+        if not (settings.batch or batches.all_open()):
+            batches = None
     opened = open_workbench(
         setting,
         settings,
-        Salted(journal, salt),
+        journal,
         launch.limits,
         launch.listener,
+        models=models,
         halt=launch.halt,
-        batches=batches if settings.batch or batches.all_open() else None,
+        batches=batches,
     )
-    return _run_at(opened, study, spec, store.iterate_cases(run.id))
+    return _run_at(opened, study, spec, cases)
 
 
 async def _run_at(
@@ -416,7 +423,7 @@ async def _run_at(
             yield record
 
 
-async def replay(
+def replay(
     store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
 ) -> AsyncGenerator[Any]:
     """Compute the records of a run again from the answers in the journal, without a model call.
@@ -425,22 +432,8 @@ async def replay(
         MismatchError: the prompts have changed, so the journal has no answers to them.
     """
     stored = read_stored(run)
-    study = find_study(stored.kind)
-    require_unchanged(run, study, stored, launch.objects, "shown")
-    spec, stored_journal = read_spec(study, stored), store.journal(run.id)
-    journal = Salted(stored_journal, spec.salt(stored.described) + stored.fresh)
-    opened = open_workbench(
-        _make_setting(study.asks(spec), stored, run, launch, "replay"),
-        settings,
-        journal,
-        launch.limits,
-        launch.listener,
-        models=replay_models(journal, stored_journal.errors),
-    )
-    cases = store.iterate_cases(run.id)
-    async with opened as bench, aclosing(study.run(spec, cases, bench)) as records:
-        async for record in records:
-            yield record
+    require_unchanged(run, launch.objects, "shown")
+    return _work(find_study(stored.kind), stored, store, run, settings, launch, "replay")
 
 
 async def restore_records(store: Store, run: RunRecord, settings: Settings) -> str:
@@ -459,13 +452,14 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> s
     if has_records and store.has_erased(run.id):
         return f"run {run.id}: some of its answers were erased"
     keeper = RecordKeeper(find_study(read_stored(run).kind), store, run.id)
-    async with aclosing(replay(store, run, settings)) as records:
-        try:
-            first_record = await anext(records, None)
-        except (InputError, MismatchError) as error:
-            if not has_records:
-                raise
-            return str(error)
+    try:
+        records = replay(store, run, settings)
+        first_record = await anext(records, None)
+    except (InputError, MismatchError) as error:
+        if not has_records:
+            raise
+        return str(error)
+    async with aclosing(records):
         store.drop_records(run.id)
         if first_record is not None:
             await keeper.add(first_record)

@@ -23,30 +23,14 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
 
 
-SHOWN = 3
-"""The number of differences that an error message names."""
-
-
-def require_same_inputs(
-    run_id: str, before: Mapping[str, Any], now: Mapping[str, Any], action: str
-) -> None:
-    """Raise MismatchError with the differences if the inputs of a stored run (`before`) differ from
-    the current ones (`now`). `action`: what was to be done with the run, such as "resumed"."""
-    differences = list(_differences(before, now, ""))
-    if differences:
-        text = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
-        raise MismatchError(
-            f"run {run_id} cannot be {action}: {text}; start a new run instead, or resume it with"
-            " the options, files and version of TextEvolve that it was started with"
-        )
-
-
-def _differences(before: object, now: object, path: str) -> Iterator[str]:
+def list_differences(before: object, now: object, path: str = "") -> Iterator[str]:
+    """Yield a sentence for each input of a stored run (`before`) that differs from the current one
+    (`now`). `path`: the name of the input."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         old, new = cast(Mapping[str, object], before), cast(Mapping[str, object], now)
         for name in sorted({*old, *new}):
             place = f"{path}.{name}" if path else name
-            yield from _differences(old.get(name), new.get(name), place)
+            yield from list_differences(old.get(name), new.get(name), place)
     elif before != now:
         yield f"{path} was {_shorten(before)} and is now {_shorten(now)}"
 
