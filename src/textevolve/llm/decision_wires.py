@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from string import ascii_uppercase
+from string import ascii_uppercase, digits
 from time import perf_counter
 from typing import Annotated, Any, TypeAlias, TypeGuard, cast
 
@@ -131,36 +131,19 @@ def _openai_question(question: Question) -> dict[str, Any]:
     return body | {"levels": _options(question, "label")}
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionWire:
-    """The adapter for one decision protocol.
-
-    Attributes:
-        name: The name for people.
-        path: The path below the endpoint's base URL.
-        question: Writes a question in the protocol's form.
-    """
-
-    name: str
-    path: str
-    question: Callable[[Question], dict[str, Any]]
-
-
-WIRES: Mapping[Wire, DecisionWire] = {
-    "systemone": DecisionWire("System One", "/systemone", _systemone_question),
-    "decisions": DecisionWire("OpenAI Decisions", "/decisions", _openai_question),
-}
+WIRES: Mapping[Wire, str] = {"systemone": "System One", "decisions": "OpenAI Decisions"}
+"""The names of the decision protocols for people. The path of a protocol is its key, below the
+endpoint's base URL."""
 
 
 def decision_body(
     wire: Wire, model: str, state: str, questions: Sequence[Question]
 ) -> dict[str, Any]:
     """Return the body of a request in the decision protocol `wire`."""
-    bodies = [WIRES[wire].question(question) for question in questions]
     if wire == "systemone":
-        by_name = {question.name: body for question, body in zip(questions, bodies, strict=True)}
+        by_name = {question.name: _systemone_question(question) for question in questions}
         return {"model": model, "state": state, "questions": by_name}
-    return {"model": model, "input": state, "questions": bodies}
+    return {"model": model, "input": state, "questions": list(map(_openai_question, questions))}
 
 
 def read_answers(answers: dict[str, Any] | list[Any], questions: Sequence[Question]) -> str:
@@ -284,46 +267,37 @@ class DecisionCalls:
         if state.images:
             raise no_images(self.name, "decisions are about texts alone")
         questions, started = load_questions(request.questions or "[]"), perf_counter()
-        status, answer, failed = await self._ask(self.wire, state.text, questions)
+        body = encode(decision_body(self.wire, self.model, state.text, questions))
+        status, headers, raw = await self.post(URL(f"{self.base_url}/{self.wire}"), body)
+        refusal, answer = None, None
+        if status != 200:
+            refusal = read_refusal(raw)
+        else:
+            with suppress(ValidationError):
+                answer = DecisionAnswer.model_validate_json(raw)
+        if answer is not None and answer.error:
+            refusal = error_object(answer.error)
+            status = status_of(refusal, 502)
+        if refusal is not None:
+            raise self._failure(self.wire, status, self.http.failure(status, refusal, headers))
+        if answer is None or answer.answers is None:
+            raise UnavailableError(
+                f"{self.name}: status 200, but the body has no decisions:"
+                f" {self.http.describe_body(raw)}"
+            )
+        text, seconds = read_answers(answer.answers, questions), perf_counter() - started
+        return Response(text, "stop", self._usage(answer, state.text), seconds=seconds)
+
+    def _failure(self, wire: Wire, status: int, failed: ModelError) -> ModelError:
+        """Return the error of a refusal, with what to do about a decision."""
         if isinstance(failed, TooLongError):
-            raise TooLongError(
+            return TooLongError(
                 f"{failed}; set `context`, the most tokens that the model takes, in the settings"
                 " of its provider, and longer states are cut"
             )
         if status == 501:
-            raise CapabilityError(
-                f"{failed}: the endpoint does not support {WIRES[self.wire].name}"
-            )
-        if answer is None or answer.answers is None:
-            raise failed
-        text, seconds = read_answers(answer.answers, questions), perf_counter() - started
-        return Response(text, "stop", self._usage(answer, state.text), seconds=seconds)
-
-    async def _ask(
-        self, wire: Wire, state: str, questions: Sequence[Question]
-    ) -> tuple[int, DecisionAnswer | None, ModelError]:
-        """Return the status, the answer, and the error to raise if the answer is unusable."""
-        body = encode(decision_body(wire, self.model, state, questions))
-        status, headers, raw = await self.post(URL(self.base_url + WIRES[wire].path), body)
-        if status != 200:
-            return status, None, self.http.failure(status, read_refusal(raw), headers)
-        answer = None
-        with suppress(ValidationError):
-            answer = DecisionAnswer.model_validate_json(raw)
-        if answer is not None and answer.error:
-            refusal = error_object(answer.error)
-            status = status_of(refusal, 502)
-            return status, None, self.http.failure(status, refusal, headers)
-        details = (
-            ""
-            if answer is not None and answer.answers is not None
-            else self.http.describe_body(raw)
-        )
-        return (
-            status,
-            answer,
-            UnavailableError(f"{self.name}: status 200, but the body has no decisions: {details}"),
-        )
+            return CapabilityError(f"{failed}: the endpoint does not support {WIRES[wire]}")
+        return failed
 
     def _usage(self, answer: DecisionAnswer, state: str) -> Usage:
         """Return the usage of a decision. A missing count of output tokens means 0, since decisions
@@ -501,17 +475,18 @@ def show(question: Question) -> tuple[Showing, ...]:
             f"question '{question.name}': a chat model can choose among at most {MOST_OPTIONS}"
             f" options, not {count}; use a decision model"
         )
-    numbered = question.kind == "score" and count <= 10
-    names = tuple(str(n) if numbered else ascii_uppercase[n] for n in range(count))
     scored = question.kind == "score"
+    labels = tuple((digits if scored and count <= len(digits) else ascii_uppercase)[:count])
     lines = [option.description if scored else option.text for option in question.options]
     # Letters of a choice belong to places, and numbers of levels to the levels.
-    backwards = names[::-1] if question.kind == "choice" else names
-    listed = tuple(f"{label}: {line}" for label, line in zip(names, lines, strict=True))
-    turned = tuple(f"{label}: {line}" for label, line in zip(backwards, lines, strict=True))
+    backwards = labels if scored else labels[::-1]
+
+    def describe(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"{label}: {line}" for label, line in zip(names, lines, strict=True))
+
     return (
-        Showing(question, names, names, listed),
-        Showing(question, backwards, backwards[::-1], turned[::-1]),
+        Showing(question, labels, labels, describe(labels)),
+        Showing(question, backwards, backwards[::-1], describe(backwards)[::-1]),
     )
 
 

@@ -185,7 +185,7 @@ async def _probe_decisions(client: OpenAIClient, findings: ProbeFindings) -> Fin
     wire = client.decision_wire
     if wire is not None:
         await client(decision_request("A clear day in summer.", (TRIAL,)))
-        return Finding(True, f"natively, by {WIRES[wire].name}")
+        return Finding(True, f"natively, by {WIRES[wire]}")
     return Finding(findings["log-probabilities"].value, "emulated by log-probabilities")
 
 
