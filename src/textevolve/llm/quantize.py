@@ -55,46 +55,15 @@ FILE_TYPES: Mapping[str, str] = {
 """The types that a file can be quantised to, each with the type of most of its tensors."""
 _FALLBACKS = {"Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 """The type of a tensor instead of the chosen one if 256 does not divide the length of its rows."""
-_KEPT_PARTS = (
-    "_norm.weight",
-    "ffn_gate_inp.weight",
-    "ffn_gate_tid2eid.weight",
-    "altup",
-    "laurel",
-    "per_layer_model_proj",
-    "ssm_conv1d",
-    "shortconv.conv.weight",
-    "indexer.k_proj.weight",
-    "indexer.q_proj.weight",
-    "time_mix_first.weight",
-    "time_mix_w0.weight",
-    "time_mix_w1.weight",
-    "time_mix_w2.weight",
-    "time_mix_v0.weight",
-    "time_mix_v1.weight",
-    "time_mix_v2.weight",
-    "time_mix_a0.weight",
-    "time_mix_a1.weight",
-    "time_mix_a2.weight",
-    "time_mix_g1.weight",
-    "time_mix_g2.weight",
-    "time_mix_decay_w1.weight",
-    "time_mix_decay_w2.weight",
-    "time_mix_lerp_fused.weight",
-    "attn_rel_b.weight",
-    ".position_embd",
-    "sam.pos_embd",
-    "sam.neck.",
-    "sam.net_",
-    ".rel_pos",
-    ".patch_embd",
-    ".patch_merger",
-    "a.rvq.codebook",
-    "mm.a.code_embd",
+_KEPT = re.compile(
+    r"^(position_embd|token_types)\.weight$|_norm\.weight|ffn_gate_(inp|tid2eid)\.weight|altup|laurel"
+    r"|per_layer_model_proj|ssm_conv1d|shortconv\.conv\.weight|indexer\.[kq]_proj\.weight"
+    r"|time_mix_(first|[wva][012]|g[12]|decay_w[12]|lerp_fused)\.weight|attn_rel_b\.weight"
+    r"|\.position_embd|sam\.(pos_embd|neck\.|net_)|\.rel_pos|\.patch_(embd|merger)"
+    r"|a\.rvq\.codebook|mm\.a\.code_embd"
 )
-_KEPT_NAMES = ("position_embd.weight", "token_types.weight")
+"""The names of tensors that keep their type."""
 _ROLES = (
-    ("per_layer_token_embd.weight", "embedding"),
     ("token_embd.weight", "embedding"),
     ("attn_qkv.weight", "value"),
     ("attn_kv_b.weight", "value"),
@@ -266,10 +235,7 @@ def is_kept(tensor: Any) -> bool:
     do."""
     # Dimensions of 1 at the end are none, as ggml counts them.
     flat = all(length == 1 for length in tensor.shape[1:])
-    name = tensor.name
-    if flat or not name.endswith("weight") or name in _KEPT_NAMES:
-        return True
-    return any(part in name for part in _KEPT_PARTS)
+    return flat or not tensor.name.endswith("weight") or _KEPT.search(tensor.name) is not None
 
 
 def choose_types(metadata: Lookup, tensors: Sequence[Any], file_type: str) -> dict[str, str | None]:
