@@ -140,7 +140,6 @@ class Http:
         """
         data = io.BytesIO(body) if body is not None and len(body) > LARGE else body
         session = self._session or self._open()
-        timeout: dict[str, Any] = {} if limit is None else {"timeout": limit}
         try:
             answer = await session.request(
                 method,
@@ -149,7 +148,7 @@ class Http:
                 headers=extra,
                 proxy=self._proxy,
                 allow_redirects=False,
-                **timeout,
+                timeout=limit or session.timeout,
             )
             return BegunAnswer(self, answer)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -219,26 +218,24 @@ class Http:
         return self._session
 
     def unreachable(self, error: Exception) -> ModelError:
-        address, details = self._base.authority, self.scrub(str(error))
-        where = f"{self.name}: {address}"
+        details, limits = self.scrub(str(error)), self._timeouts
+        place = f"{self.name}: {self._base.authority}"
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return AccessError(f"{where}: its certificate is not trusted: {details}")
+            return AccessError(f"{place}: its certificate is not trusted: {details}")
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            reason = f"no connection in {self._timeouts.connect:g} s"
-            return UnavailableError(f"{where}: {reason}", address=address)
-        if isinstance(error, TimeoutError):
-            read_seconds, total = self._timeouts.read, self._timeouts.total
-            return UnavailableError(
-                f"{where}: no complete answer within the timeouts (read {read_seconds:g} s, total"
-                f" {total:g} s)"
-            )
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return UnavailableError(f"{where}: cannot connect: {details}", address=address)
-        if isinstance(error, aiohttp.ClientPayloadError):
-            return UnavailableError(f"{where}: the connection closed before the end of the answer")
-        return UnavailableError(
-            f"{where}: the connection failed: {details or type(error).__name__}"
-        )
+            reason = f"no connection in {limits.connect:g} s"
+        elif isinstance(error, TimeoutError):
+            times = f"(read {limits.read:g} s, total {limits.total:g} s)"
+            reason = f"no complete answer within the timeouts {times}"
+        elif isinstance(error, aiohttp.ClientConnectorError):
+            reason = f"cannot connect: {details}"
+        elif isinstance(error, aiohttp.ClientPayloadError):
+            reason = "the connection closed before the end of the answer"
+        else:
+            reason = f"the connection failed: {details or type(error).__name__}"
+        unconnected = aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError
+        address = self._base.authority if isinstance(error, unconnected) else ""
+        return UnavailableError(f"{place}: {reason}", address=address)
 
     def without_key(self, raw: bytes) -> bytes:
         """Replace the key and secret headers in an answer's body, so that an endpoint that repeats
@@ -322,7 +319,7 @@ def _proxy(url: URL) -> str | None:
     return getproxies().get(url.scheme)
 
 
-class JsonService:
+class JsonService(Http):
     """A client of a service that exchanges JSON; `aclose` closes its connections.
 
     Before the first successful answer a 404 raises `AccessError`, since the address is probably
@@ -335,18 +332,14 @@ class JsonService:
         *,
         name: str,
         key: Key | SecretStr | None = None,
-        timeouts: Timeouts | None = None,
+        timeouts: Timeouts,
         largest_answer: int = LARGEST_ANSWER,
         headers: Mapping[str, Key] | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
-        self.name = name
-        limits, most = timeouts or Timeouts(), SERVICE_CONNECTIONS
-        self._http = Http(name, self.base_url, key, limits, most, largest_answer, headers)
+        most = SERVICE_CONNECTIONS
+        super().__init__(name, self.base_url, key, timeouts, most, largest_answer, headers)
         self._reached = False
-
-    async def aclose(self) -> None:
-        await self._http.aclose()
 
     async def post(
         self,
@@ -378,29 +371,21 @@ class JsonService:
     ) -> tuple[Mapping[str, str], bytes]:
         """Send a body, and return the headers and the body of the answer; raises as `post`."""
         url = URL(self.base_url + path)
-        status, answered, raw = await self._http.exchange(method, url, body, headers)
+        status, answered, raw = await self.exchange(method, url, body, headers)
         if not 200 <= status < 300:
             raise self._failure(path, status, read_refusal(raw), answered)
         self._reached = True
         return answered, raw
 
-    def read_json(self, path: str, raw: bytes) -> Any:
-        """Parse the body of an answer as JSON.
-
-        Raises:
-            UnavailableError: the body is not JSON.
-        """
-        return self._http.read_json(path, raw)
-
     def _failure(
         self, path: str, status: int, refusal: Refusal, headers: Mapping[str, str]
     ) -> ModelError:
         if status in (404, 405, 501):
-            message = self._http.scrub(refusal.message) or "no reason given"
+            message = self.scrub(refusal.message) or "no reason given"
             line = f"{self.name}{path}: refused ({status}): {message}"
             return RejectedError(line) if self._reached else AccessError(f"{line}; {CHECK}")
         located = replace(refusal, message=f"{path}: {refusal.message}")
-        return self._http.failure(status, located, headers)
+        return self.failure(status, located, headers)
 
 
 CHECK = "check the service's address"
@@ -420,7 +405,7 @@ class Refused:
     retry_after: float | None
 
 
-class Relay:
+class Relay(Http):
     """A forwarder of requests to one endpoint. `name`: the spec of the endpoint's model.
     `unbounded`: answers have no time limit."""
 
@@ -432,10 +417,9 @@ class Relay:
         *,
         unbounded: bool = False,
     ) -> None:
-        self.name, self.model = endpoint.spec, endpoint.model
-        self._base = endpoint.base_url
+        self.model, self._base_url = endpoint.model, endpoint.base_url
         self._quiet = None if unbounded else timeouts.read
-        self._http = Http(
+        super().__init__(
             endpoint.spec,
             endpoint.base_url,
             endpoint.key,
@@ -445,11 +429,6 @@ class Relay:
             endpoint.headers,
         )
         self.price = find_price(endpoint)
-        if self.price is None and endpoint.key is None and is_loopback(endpoint.base_url):
-            self.price = Price(input=0, output=0)
-
-    async def aclose(self) -> None:
-        await self._http.aclose()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> BegunAnswer:
         """Forward a request with the endpoint's own model name. The caller has to read the answer
@@ -459,12 +438,12 @@ class Relay:
             UnavailableError, AccessError: no answer began to arrive.
         """
         sent = encode({**body, "model": self.model})
-        return await self._http.begin("POST", URL(self._base + path), sent, quiet=self._quiet)
+        return await self.begin("POST", URL(self._base_url + path), sent, quiet=self._quiet)
 
     async def refusal_of(self, answer: BegunAnswer) -> Refused:
         """Read the refusal in an answer whose status is not 200."""
         refusal = read_refusal(await answer.read_all())
-        message = self._http.scrub(refusal.message) or "no reason given"
+        message = self.scrub(refusal.message) or "no reason given"
         return Refused(
             answer.status, replace(refusal, message=message), retry_after(answer.headers)
         )

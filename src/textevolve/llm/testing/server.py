@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -95,7 +95,7 @@ class ScriptedServer:
         self.headers: deque[dict[str, str]] = deque(maxlen=self.keep)
         self.calls = self.in_flight = self.most_in_flight = 0
         self.connections: set[ScriptedConnection] = set()
-        self.seen: set[int] = set()
+        self.seen: Counter[int] = Counter()
 
     @property
     def url(self) -> str:
@@ -190,7 +190,7 @@ class ScriptedServer:
         `capacity` the script is not called, and the answer is a 429."""
         seed = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
         self.calls += 1
-        self.seen.add(seed)
+        self.seen[seed] += 1
         self.requests.append(parsed)
         self.headers.append(dict(headers))
         if self.capacity is not None and self.in_flight > self.capacity:
