@@ -27,13 +27,10 @@ from textevolve.errors import (
 )
 from textevolve.events import CallRetried, Listener
 from textevolve.llm.connections import Http
-from textevolve.llm.providers import find_key, is_loopback, split_address
+from textevolve.llm.providers import find_key, is_loopback
 from textevolve.settings import Settings
 
 KEY = "TEXTEVOLVE_SERVER_KEY"  # the environment variable with the key for the server
-HERE = "none"
-"""The value in place of a server's address that selects this machine, whatever the settings
-name."""
 QUIET = 60.0
 """The seconds without data after which a stream of events counts as broken; a server sends
 something every 15 seconds."""
@@ -52,25 +49,6 @@ class ServerEvent:
     name: str
     id: str
     data: Any
-
-
-def find_server(settings: Settings, requested: str | None = None) -> str | None:
-    """Return the address of the server on which studies run; None if they run on this machine.
-    `requested`: an address that overrides the settings.
-
-    Raises:
-        SettingsError: the address is not valid.
-    """
-    address = requested or settings.server
-    if address is None or address == HERE:
-        return None
-    parts = split_address(address)
-    if parts is None or parts.username is not None or parts.password is not None:
-        raise SettingsError(
-            "the server's address is not of the form http(s)://host[:port]; set its key in the"
-            f" environment variable {KEY}"
-        )
-    return address.strip().rstrip("/").removesuffix("/v1")
 
 
 class Connection:

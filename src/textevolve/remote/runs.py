@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from textevolve.errors import FatalModelError, InputError, StoreError
+from textevolve.errors import FatalModelError, InputError, SettingsError, StoreError
 from textevolve.evaluation import Case, Usage
 from textevolve.evaluators import describe_judge
 from textevolve.events import CallFinished
 from textevolve.llm.chains.chain_file import ENDINGS, load_chain
+from textevolve.llm.providers import split_address
 from textevolve.reach import is_file, note_files
-from textevolve.remote.connection import Connection, find_server, part
+from textevolve.remote.connection import KEY, Connection, part
 from textevolve.remote.wire import (
     ENDED,
     MOST_FILES,
@@ -91,10 +92,7 @@ class MirrorStore(Store):
 
 def record_of(detail: RunDetail, address: str) -> RunRecord:
     """Convert a server's run to a `RunRecord`, whose source is the server's address."""
-    spec: dict[str, Any] = {"version": VERSION, "kind": detail.kind, "spec": dict(detail.spec)}
-    spec |= {"model": detail.model, "why": detail.why, "prices": list(detail.prices)}
-    spec["answers"] = dict(detail.answers)
-    spec["described"] = dict(detail.described)
+    names = {"kind", "spec", "model", "why", "prices", "answers", "described"}
     return RunRecord(
         id=detail.id,
         name=detail.name,
@@ -104,7 +102,7 @@ def record_of(detail: RunDetail, address: str) -> RunRecord:
         status=STATUSES.get(detail.status, "interrupted"),
         source=address,
         n_cases=detail.cases,
-        spec=spec,
+        spec={"version": VERSION, **detail.model_dump(mode="json", include=names)},
     )
 
 
@@ -112,6 +110,9 @@ def usage_from_wire(usage: WireUsage) -> Usage:
     return Usage(**usage.model_dump())
 
 
+HERE = "none"
+"""The value in place of a server's address that selects this machine, whatever the settings
+name."""
 RUNS = "/v1/studies"  # the path of runs in the server's HTTP API
 
 
@@ -122,8 +123,16 @@ def remote_server(settings: Settings, requested: str | None = None) -> RemoteSer
     Raises:
         SettingsError: the address is not valid.
     """
-    address = find_server(settings, requested)
-    return None if address is None else RemoteServer(address, settings)
+    address = requested or settings.server
+    if address is None or address == HERE:
+        return None
+    parts = split_address(address)
+    if parts is None or parts.username is not None or parts.password is not None:
+        raise SettingsError(
+            "the server's address is not of the form http(s)://host[:port]; set its key in the"
+            f" environment variable {KEY}"
+        )
+    return RemoteServer(address.strip().rstrip("/").removesuffix("/v1"), settings)
 
 
 @dataclass(frozen=True, slots=True)
