@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -54,7 +54,6 @@ from textevolve.statistics.comparisons import (
 from textevolve.statistics.intervals import (
     TIE,
     Array,
-    Interval,
     Statistic,
     group_numbers,
     mean_present,
@@ -253,45 +252,6 @@ class AgreementSummary:
         )
 
 
-def calibrate_judge(
-    items: Sequence[Item],
-    outcomes: Sequence[ItemOutcome],
-    verdicts: Iterable[Verdict],
-    *,
-    seed: int,
-) -> Calibration | None:
-    """Measure how well a judge's probabilities agree with people's choices. `outcomes` are parallel
-    to `items`.
-
-    For a pair the predicted event is that the first candidate is the better one; for more
-    candidates each has an event, that it is the best. Items that people called a tie are left out.
-    For a single response the event is that people pass it, and the score of any judge is its
-    probability. Return None for pairs if a verdict has no log-odds, or if people prefer one
-    candidate in no item.
-    """
-    if any(item.is_single for item in items):
-        scores, people = [o.score for o in outcomes], [item.human[0] for item in items]
-        return measure_calibration(scores, people, list(map(question_of, items)), seed=seed)
-    answered = [verdict for verdict in verdicts if verdict.failure is None]
-    if not answered or not all(verdict.log_odds for verdict in answered):
-        return None
-    probabilities: list[float] = []
-    came_true: list[float] = []
-    groups: list[str] = []
-    for item, outcome in zip(items, outcomes, strict=True):
-        best = winner_of(item.human) if item.labelled else TIED
-        if best == TIED or not outcome.scores:
-            continue
-        chances = best_probabilities(outcome.scores)
-        events = 1 if len(chances) == 2 else len(chances)
-        probabilities += chances[:events]
-        came_true += [float(place == best) for place in range(events)]
-        groups += [question_of(item)] * events
-    if not probabilities:
-        return None
-    return measure_calibration(probabilities, came_true, groups, seed=seed)
-
-
 def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
     """Return for each candidate the probability that it is the best one: the softmax of the
     log-odds. For two candidates that is the logistic function of their difference.
@@ -326,7 +286,6 @@ def summarise(
     by_judge = {name: [v for v in verdicts if v.judge == name] for name in outcomes}
     groups = [question_of(item) for item in items]
     labelled = [item for item in items if item.labelled]
-    are_single = any(item.is_single for item in items)
     blind = {name: mean_present(credits) for name, credits in blind_credits(labelled).items()}
     first_place, shorter, longer = (blind.get(name, math.nan) for name in BLIND)
     return AgreementSummary(
@@ -342,7 +301,7 @@ def summarise(
         ),
         comparisons=_compare_all(outcomes, groups, seed),
         seed=seed,
-        people=_describe_people(labelled, seed) if are_single else None,
+        people=_describe_people(labelled, seed) if items[0].is_single else None,
     )
 
 
@@ -409,7 +368,7 @@ class _Measure:
     seed: int
 
     def all(self) -> JudgeSummary:
-        responses = self.responses() if any(item.is_single for item in self.items) else None
+        responses = self.responses() if self.items[0].is_single else None
         covered = [o for o in self.outcomes if o.scores]
         credits = [o.credit for o in self.outcomes]
         usage = sum((v.usage for v in self.verdicts), Usage())
@@ -420,13 +379,13 @@ class _Measure:
             covered=len(covered),
             coverage=len(covered) / len(self.items),
             accuracy=mean_figure(credits, self.groups, seed=self.seed),
-            kappa=responses.verdicts.kappa if responses else self.agreement(kappa_of),
+            kappa=responses.verdicts.kappa if responses else self.kappa(),
             ties=mean_present([float(o.winner == TIED) for o in covered]),
             position=self.position() if len({v.order for v in self.verdicts}) == 2 else None,
             usage=usage,
             per_item=self.spending(usage),
             failures=dict(failures.most_common(REASONS)),
-            calibration=calibrate_judge(self.items, self.outcomes, self.verdicts, seed=self.seed),
+            calibration=self.calibration(),
             responses=responses,
         )
 
@@ -442,14 +401,45 @@ class _Measure:
             validated=measure_passes(validated, people, groups, seed=seed),
         )
 
-    def agreement(self, measure: Callable[[Array], Array]) -> Statistic:
-        """Return a measure of the agreement on the winner's position, such as Cohen's kappa."""
+    def calibration(self) -> Calibration | None:
+        """Measure how well the judge's probabilities agree with people's choices.
+
+        For a pair the predicted event is that the first candidate is the better one; for more
+        candidates each has an event, that it is the best. Items that people called a tie are left
+        out. For a single response the event is that people pass it, and the score of any judge is
+        its probability. Return None for pairs if a verdict has no log-odds, or if people prefer one
+        candidate in no item.
+        """
+        if self.items[0].is_single:
+            scores, people = [o.score for o in self.outcomes], [i.human[0] for i in self.items]
+            return measure_calibration(scores, people, self.groups, seed=self.seed)
+        answered = [verdict for verdict in self.verdicts if verdict.failure is None]
+        if not all(verdict.log_odds for verdict in answered):
+            return None
+        probabilities: list[float] = []
+        came_true: list[float] = []
+        groups: list[str] = []
+        for item, outcome, group in zip(self.items, self.outcomes, self.groups, strict=True):
+            best = winner_of(item.human) if item.labelled else TIED
+            if best == TIED or not outcome.scores:
+                continue
+            chances = best_probabilities(outcome.scores)
+            events = 1 if len(chances) == 2 else len(chances)
+            probabilities += chances[:events]
+            came_true += [float(place == best) for place in range(events)]
+            groups += [group] * events
+        if not probabilities:
+            return None
+        return measure_calibration(probabilities, came_true, groups, seed=self.seed)
+
+    def kappa(self) -> Statistic:
+        """Return Cohen's kappa of the agreement on the winner's position."""
         places = max(len(item.candidates) for item in self.items)
         tables = np.zeros((len(self.items), places, places))
         for table, item, outcome in zip(tables, self.items, self.outcomes, strict=True):
             if outcome.scores and item.labelled:
                 table += share_winners(outcome.scores, item.human, places)
-        return table_statistic(tables, measure, self.groups, seed=self.seed)
+        return table_statistic(tables, kappa_of, self.groups, seed=self.seed)
 
     def position(self) -> Position:
         first_shares: list[float] = []
@@ -463,11 +453,7 @@ class _Measure:
             first_shares += [0.5 if p == TIED else float(p == 0) for p in places]
             if len(places) == 2:
                 same.append(float(not outcome.flipped))
-        return Position(
-            items=len(same),
-            consistency=Statistic(mean_present(same), _wilson(same)),
-            first=mean_present(first_shares),
-        )
+        return Position(len(same), _share_of(same), mean_present(first_shares))
 
     def spending(self, usage: Usage) -> Spending:
         asked = count_asked(self.verdicts)
@@ -479,9 +465,8 @@ class _Measure:
         )
 
 
-def _wilson(credits: Sequence[float]) -> Interval:
-    present = [c for c in credits if not math.isnan(c)]
-    return wilson_interval(sum(present), len(present))
+def _share_of(flags: Sequence[float]) -> Statistic:
+    return Statistic(mean_present(flags), wilson_interval(sum(flags), len(flags)))
 
 
 def _compare_all(
@@ -490,37 +475,30 @@ def _compare_all(
     credits = {name: [o.credit for o in of.values()] for name, of in outcomes.items()}
     pairs = list(combinations(credits, 2))
     flips = [sign_flip_test(credits[a], credits[b], groups, seed=seed) for a, b in pairs]
-    adjusted = holm([test.p for test in flips])
-    return tuple(
-        JudgeComparison(
-            first=a,
-            second=b,
-            items=flips[n].items,
-            same=_same(outcomes[a], outcomes[b]),
-            difference=Statistic(
-                mean_present(np.subtract(credits[a], credits[b])),
-                holm_interval(
-                    credits[a],
-                    credits[b],
-                    groups,
-                    p=flips[n].p,
-                    corrected=float(adjusted[n]),
-                    seed=seed,
-                ),
-            ),
-            better=flips[n].first,
-            worse=flips[n].second,
-            permutation=flips[n].p,
-            permutation_holm=float(adjusted[n]),
-            items_needed=items_needed(credits[a], credits[b], tests=len(pairs)),
+    adjusted = holm([test.p for test in flips]).tolist()
+    comparisons: list[JudgeComparison] = []
+    for (a, b), test, corrected in zip(pairs, flips, adjusted, strict=True):
+        ours, theirs = credits[a], credits[b]
+        interval = holm_interval(ours, theirs, groups, p=test.p, corrected=corrected, seed=seed)
+        comparisons.append(
+            JudgeComparison(
+                first=a,
+                second=b,
+                items=test.items,
+                same=_same(outcomes[a], outcomes[b]),
+                difference=Statistic(mean_present(np.subtract(ours, theirs)), interval),
+                better=test.first,
+                worse=test.second,
+                permutation=test.p,
+                permutation_holm=corrected,
+                items_needed=items_needed(ours, theirs, tests=len(pairs)),
+            )
         )
-        for n, (a, b) in enumerate(pairs)
-    )
+    return tuple(comparisons)
 
 
 def _same(ours: Mapping[str, ItemOutcome], theirs: Mapping[str, ItemOutcome]) -> Statistic:
     """Return the share of items on which two judges have the same winner; two ties are the same,
     too."""
     pairs = [(ours[id].winner, theirs[id].winner) for id in ours]
-    same = [float(a == b) for a, b in pairs if a is not None and b is not None]
-    return Statistic(mean_present(same), _wilson(same))
+    return _share_of([float(a == b) for a, b in pairs if a is not None and b is not None])

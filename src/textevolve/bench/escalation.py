@@ -138,9 +138,6 @@ def coverage_risk_curve(
     for threshold in sorted(set(map(float, thresholds)), reverse=True):
         at_once = sure >= threshold
         credits = np.where(at_once, ours, theirs)
-        costs = {
-            n: (np.where(at_once, alone, both), all_) for n, (alone, both, all_) in amounts.items()
-        }
         decided = None if groups is None else [g for g, a in zip(groups, at_once, strict=True) if a]
         points.append(
             Point(
@@ -149,11 +146,11 @@ def coverage_risk_curve(
                 share=mean_figure(np.where(defined, at_once, np.nan), groups, seed),
                 error=mean_figure(1 - ours[at_once], decided, seed),
                 accuracy=mean_figure(credits, groups, seed),
-                difference=Statistic(
-                    mean_present(credits - theirs),
-                    difference_interval(credits, theirs, groups, seed=seed),
-                ),
-                **{name: _spent_share(*parts) for name, parts in costs.items()},
+                difference=difference_figure(credits, theirs, groups, seed),
+                **{
+                    name: _spent_share(np.where(at_once, alone, both), second)
+                    for name, (alone, both, second) in amounts.items()
+                },
             )
         )
     return tuple(points)
@@ -290,6 +287,14 @@ def _log_choose(trials: int) -> Array:
 def mean_figure(values: Numbers, groups: Groups | None, seed: int = 0) -> Statistic:
     """Return the mean of values in [0, 1], with its interval by group."""
     return Statistic(mean_present(values), mean_interval(values, groups, seed=seed, bounds=UNIT))
+
+
+def difference_figure(
+    ours: Numbers, theirs: Numbers, groups: Groups | None, seed: int = 0
+) -> Statistic:
+    """Return the mean difference of paired values, with its interval by group."""
+    interval = difference_interval(ours, theirs, groups, seed=seed)
+    return Statistic(mean_present(np.subtract(ours, theirs)), interval)
 
 
 def format_points(figure: Statistic) -> str:

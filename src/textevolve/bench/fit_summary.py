@@ -18,6 +18,7 @@ import numpy as np
 from textevolve.bench.credit import blind_credits
 from textevolve.bench.escalation import (
     ThresholdSelection,
+    difference_figure,
     format_points,
     mean_figure,
     select_threshold,
@@ -36,7 +37,6 @@ from textevolve.errors import InputError
 from textevolve.judges.fitted_file import FittedFile, FittedSignal, FittedThreshold
 from textevolve.judges.looks import LOOK
 from textevolve.statistics.calibration import Calibration, measure_calibration
-from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import Statistic, mean_present
 from textevolve.statistics.regression import logistic
 from textevolve.statistics.resampling import Array
@@ -156,10 +156,7 @@ def fit_signals(
         for n, name in enumerate(data.names)
     )
     agreement = mean_figure(credits, groups, seed=seed)
-    difference = Statistic(
-        mean_present(credits - alone[best]),
-        difference_interval(credits, alone[best], groups, seed=seed),
-    )
+    difference = difference_figure(credits, alone[best], groups, seed)
     answers = blind_credits(data.items).items()
     blind = tuple((name, mean_figure(c, groups, seed=seed)) for name, c in answers)
     return Fit(

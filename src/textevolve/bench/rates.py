@@ -52,17 +52,6 @@ class PoweredMean:
     clipped: bool = False
 
 
-def _present(
-    judged: Numbers, labelled_judged: Numbers, labelled_human: Numbers
-) -> tuple[Array, Array, Array]:
-    """Return the verdicts without missing ones; the labelled verdicts stay paired with their
-    labels."""
-    seen = vector(judged)
-    ours, people = paired(labelled_judged, labelled_human)
-    present = ~(np.isnan(ours) | np.isnan(people))
-    return seen[~np.isnan(seen)], ours[present], people[present]
-
-
 def powered_mean(
     judged: Numbers,
     labelled_judged: Numbers,
@@ -88,40 +77,37 @@ def powered_mean(
         InputError: the level is no probability.
     """
     z = quantile(level)
-    seen, ours, people = _present(judged, labelled_judged, labelled_human)
+    seen = vector(judged)
+    seen = seen[~np.isnan(seen)]
+    ours, people = paired(labelled_judged, labelled_human)
+    present = ~(np.isnan(ours) | np.isnan(people))
+    ours, people = ours[present], people[present]
     if people.size < 2 or not seen.size:
         reason = "fewer than two labelled texts" if people.size < 2 else "no unlabelled text"
-        none = Interval(math.nan, math.nan, reason)
+        none = Interval(reason=reason)
         return PoweredMean(math.nan, none, mean_present(people), none, seen.size, people.size)
+
+    def weigh(weight: float) -> tuple[float, Interval, bool]:
+        """Return the estimate with its interval, both clipped to the bounds, and whether anything
+        was clipped. `weight`: the weight of the judge's verdicts."""
+        residual = people - weight * ours
+        mean = float((weight * seen).mean() + residual.mean())
+        variance = float(np.var(weight * seen)) / seen.size + float(np.var(residual)) / people.size
+        half = z * math.sqrt(variance)
+        ends = [mean, mean - half, mean + half]
+        clipped: list[float] = np.clip(ends, *bounds).tolist()
+        interval = Interval(clipped[1], clipped[2])
+        if 2 * half <= TIE:
+            interval = Interval(reason="no variation among the labelled texts")
+        return clipped[0], interval, clipped != ends
+
     spread = float(np.var(np.concatenate([ours, seen]), ddof=1)) * (1 + people.size / seen.size)
     covariance = float(((ours - ours.mean()) * (people - people.mean())).sum()) / people.size
-    weight = min(1.0, max(0.0, covariance / spread)) if spread > TIE else 0.0
-    value, interval, clipped = _weigh(seen, ours, people, weight, z, bounds)
-    human, human_interval, _ = _weigh(seen, ours, people, 0.0, z, bounds)
-    texts, labelled = int(seen.size), int(people.size)
-    return PoweredMean(value, interval, human, human_interval, texts, labelled, clipped)
-
-
-def _weigh(
-    seen: Array, ours: Array, people: Array, weight: float, z: float, bounds: tuple[float, float]
-) -> tuple[float, Interval, bool]:
-    """Return the estimate with its interval, both clipped to the bounds, and whether anything was
-    clipped. `weight`: the weight of the judge's verdicts."""
-    residual = people - weight * ours
-    value = float((weight * seen).mean() + residual.mean())
-    variance = float(np.var(weight * seen)) / seen.size + float(np.var(residual)) / people.size
-    half = z * math.sqrt(variance)
-    ends = _clip(value - half, bounds), _clip(value + half, bounds)
-    clipped = value - half < bounds[0] or value + half > bounds[1]
-    interval = Interval(*ends)
-    if 2 * half <= TIE:
-        interval = Interval(math.nan, math.nan, "no variation among the labelled texts")
-    return _clip(value, bounds), interval, clipped
-
-
-def _clip(value: float, limits: tuple[float, float]) -> float:
-    """Clip a value to the limits; NaN stays NaN."""
-    return float(np.clip(value, *limits))
+    value, interval, clipped = weigh(
+        min(1.0, max(0.0, covariance / spread)) if spread > TIE else 0.0
+    )
+    human, human_interval, _ = weigh(0.0)
+    return PoweredMean(value, interval, human, human_interval, seen.size, people.size, clipped)
 
 
 @dataclass(frozen=True)
@@ -177,11 +163,7 @@ def report_rate(field: str, judged: Array, ours: Array, people: Array, moved: in
 def explain_rate(report: RateReport) -> Iterator[str]:
     """Yield sentences that explain the figures, the conclusion first."""
     powered = report.powered
-    interval = (
-        powered.interval
-        if powered
-        else Interval(math.nan, math.nan, "the verdicts do not give a mean")
-    )
+    interval = powered.interval if powered else Interval(reason="the verdicts do not give a mean")
     if powered is None or math.isnan(interval.low):
         yield f"The {'rate' if report.is_rate else 'mean'} cannot be corrected: {interval.reason}."
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from textevolve.bench.ablation import first_round
 from textevolve.bench.escalation import (
@@ -18,6 +19,7 @@ from textevolve.bench.escalation import (
     Point,
     ThresholdSelection,
     coverage_risk_curve,
+    difference_figure,
     mean_figure,
     select_threshold,
 )
@@ -35,8 +37,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.cascade import certainty_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
-from textevolve.statistics.comparisons import difference_interval
-from textevolve.statistics.intervals import Statistic, mean_present
+from textevolve.statistics.intervals import Statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +118,11 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
     Raises:
         InputError: the judge is no debate. FatalModelError: no call can succeed.
     """
-    item, group = question.item.id, question_of(question.item)
-    blank = TwiceJudged(item, order=question.order, question=group, position=position)
     debate = await attempt(judge(question.case), InputError)
-    if isinstance(debate, Failure):
-        return replace(blank, second=CreditedVerdict(failure=debate))
-    vote, final = (_take(part, question) for part in (first_round(debate), debate))
-    sure = certainty_of(debate)
-    return replace(
-        blank,
-        certainty=math.nan if sure is None else sure,
-        first=vote,
-        second=final,
-        both=debate.usage,
-    )
+    vote, both = CreditedVerdict(), None
+    if not isinstance(debate, Failure):
+        vote, both = _take(first_round(debate), question), debate.usage
+    return _place(question, position, debate, (vote, _take(debate, question)), both)
 
 
 async def ask_both(
@@ -143,26 +135,45 @@ async def ask_both(
         FatalModelError: no call can succeed.
     """
     evaluations: list[Evaluation | Failure] = []
+    verdicts: list[CreditedVerdict] = []
     noted: list[list[NotedCall]] = []
     for judge in judges:
         with note_calls() as calls:
-            evaluations.append(await attempt(judge(question.case), InputError))
+            evaluation = await attempt(judge(question.case), InputError)
+        verdict = _take(evaluation, question)
+        if calls:
+            verdict = replace(verdict, usage=DistinctCalls().count(calls)[0])
+        evaluations.append(evaluation)
+        verdicts.append(verdict)
         noted.append(calls)
-    first, second = (
-        replace(_take(evaluation, question), usage=DistinctCalls().count(calls)[0])
-        if calls
-        else _take(evaluation, question)
-        for evaluation, calls in zip(evaluations, noted, strict=True)
-    )
+    first, second = verdicts
     both = None
     if first.usage is not None and second.usage is not None:
         both = first.usage + second.usage
         if all(noted):
             both = DistinctCalls().count((*noted[0], *noted[1]))[0]
-    certainty = None if isinstance(evaluations[0], Failure) else certainty_of(evaluations[0])
-    sure = math.nan if certainty is None else certainty
-    item, group = question.item.id, question_of(question.item)
-    return TwiceJudged(item, sure, first, second, both, question.order, group, position)
+    return _place(question, position, evaluations[0], (first, second), both)
+
+
+def _place(
+    question: ItemQuestion,
+    position: int,
+    evaluation: Evaluation | Failure,
+    verdicts: tuple[CreditedVerdict, CreditedVerdict],
+    both: Usage | None,
+) -> TwiceJudged:
+    """Return the record of a question. `evaluation`: that of the first judge, whose certainty is
+    recorded. `both`: the usage of the cascade."""
+    sure = None if isinstance(evaluation, Failure) else certainty_of(evaluation)
+    return TwiceJudged(
+        question.item.id,
+        math.nan if sure is None else sure,
+        *verdicts,
+        both,
+        question.order,
+        question_of(question.item),
+        position,
+    )
 
 
 def _take(evaluation: Evaluation | Failure, question: ItemQuestion) -> CreditedVerdict:
@@ -183,10 +194,8 @@ def weigh_escalation(
     confidence."""
     groups = [item.question for item in items]
     sure = [item.certainty for item in items]
-    first_credits, second_credits = (
-        [item.first.credit for item in items],
-        [item.second.credit for item in items],
-    )
+    first_credits = [item.first.credit for item in items]
+    second_credits = [item.second.credit for item in items]
     spent = {name: _spent(items, name) for name in SPENT}
     selection = select_threshold(
         sure,
@@ -196,22 +205,18 @@ def weigh_escalation(
         confidence=confidence,
         thresholds=thresholds,
     )
-    chosen: tuple[Point, ...] = ()
+    draw = partial(coverage_risk_curve, sure, first_credits, second_credits, spent, groups)
+    chosen = None
     if selection.threshold is not None:
-        chosen = coverage_risk_curve(
-            sure, first_credits, second_credits, spent, groups, thresholds=[selection.threshold]
-        )
-    gap = [a - b for a, b in zip(first_credits, second_credits, strict=True)]
+        (chosen,) = draw(thresholds=[selection.threshold])
     return Escalated(
         items=tuple(items),
         first=mean_figure(first_credits, groups),
         second=mean_figure(second_credits, groups),
-        difference=Statistic(
-            mean_present(gap), difference_interval(first_credits, second_credits, groups)
-        ),
-        curve=coverage_risk_curve(sure, first_credits, second_credits, spent, groups),
+        difference=difference_figure(first_credits, second_credits, groups),
+        curve=draw(),
         selection=selection,
-        chosen=chosen[0] if chosen else None,
+        chosen=chosen,
         usage=sum((item.usage for item in items), Usage()),
     )
 
@@ -221,7 +226,7 @@ def _spent(items: Sequence[TwiceJudged], name: str) -> tuple[list[float], list[f
     the second; NaN if unknown."""
 
     def read(usage: Usage | None) -> float:
-        amount = None if usage is None else getattr(usage, name)
+        amount: float | None = getattr(usage, name, None)
         return math.nan if amount is None else float(amount)
 
     return (

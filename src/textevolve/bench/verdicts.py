@@ -34,6 +34,7 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
+    PlainEvaluation,
     Usage,
     attempt,
     check_results,
@@ -186,29 +187,30 @@ async def _ask(
     judge: Evaluator, question: ItemQuestion, views: Mapping[str, View]
 ) -> list[Verdict]:
     """Call the judge; return its verdict, and those of the views on the same evaluation."""
-    names = [question.judge, *(name for name, (of, _) in views.items() if of == question.judge)]
-    item, order, sample = question.item, question.order, question.sample
     started = time.monotonic()
     evaluation = await attempt(judge(question.case), InputError)
     passed = time.monotonic() - started
-    if isinstance(evaluation, Failure):
-        none = (None,) * len(item.candidates)
-        verdict = Verdict("", item.id, order, none, Usage(), passed, evaluation, sample)
-        return [replace(verdict, judge=name) for name in names]
-    reading = read_verdict(evaluation, question, passed)
-    seen = [(name, views[name][1](evaluation)) for name in names[1:]]
-    return [reading, *(read_verdict(e, replace(question, judge=n), passed) for n, e in seen)]
+    failed = isinstance(evaluation, Failure)
+    seen: dict[str, Evaluation] = {
+        question.judge: PlainEvaluation((evaluation,) * len(question.item.candidates))
+        if failed
+        else evaluation
+    }
+    for name, (of, view) in views.items():
+        if of == question.judge:
+            seen[name] = seen[of] if failed else view(evaluation)
+    return [read_verdict(e, replace(question, judge=n), passed) for n, e in seen.items()]
 
 
 def read_verdict(evaluation: Evaluation, question: ItemQuestion, passed: float = 0.0) -> Verdict:
     """Return the verdict that an evaluation contains. `passed`: the elapsed seconds."""
-    item, order, sample = question.item, question.order, question.sample
+    item, order = question.item, question.order
     results = check_results(evaluation.result, len(item.candidates))
     scores = ranks_of(results)[:: 1 if order == "given" else -1]
     failure = next((r for r in results if isinstance(r, Failure)), None)
     seconds, odds = getattr(evaluation, "seconds", passed), has_log_odds(evaluation.result)
     used = evaluation.usage, float(seconds), failure
-    verdict = Verdict(question.judge, item.id, order, scores, *used, sample, odds)
+    verdict = Verdict(question.judge, item.id, order, scores, *used, question.sample, odds)
     if item.is_single and isinstance(result := results[0], EvaluationResult):
         return replace(verdict, score=result.score, passed=result.passed)
     return verdict

@@ -45,10 +45,10 @@ def cluster_mean(
     mean = float(array.mean())
     sums = sum_groups(array - mean, np.unique(numbers, return_inverse=True)[1])
     if sums.size < 2:
-        return Statistic(mean, Interval(math.nan, math.nan, "one group only"))
+        return Statistic(mean, Interval(reason="one group only"))
     error = _error(sums, array.size)
     if error <= TIE:
-        return Statistic(mean, Interval(math.nan, math.nan, "no variation between the groups"))
+        return Statistic(mean, Interval(reason="no variation between the groups"))
     half = t_quantile(level, sums.size - 1) * error
     return Statistic(mean, Interval(mean - half, mean + half))
 
@@ -85,7 +85,7 @@ def cluster_share(
         return Statistic()
     share = float(array.mean())
     if clusters < 2:
-        return Statistic(share, Interval(math.nan, math.nan, "one group only"))
+        return Statistic(share, Interval(reason="one group only"))
     effective = float(clusters)
     if 0 < share < 1:
         sums = sum_groups(array - share, np.unique(numbers, return_inverse=True)[1])

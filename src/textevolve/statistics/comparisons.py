@@ -151,9 +151,9 @@ def difference_interval(
     sums = sum_groups(pairs, numbers)
     units, total = len(sums), sums.sum(axis=0)
     if units < 2:
-        return Interval(math.nan, math.nan, "one group only" if units else "no item")
+        return Interval(reason="one group only" if units else "no item")
     if np.ptp(ratio(sums[:, 0], sums[:, 1])) <= TIE:
-        return Interval(math.nan, math.nan, "no variation between the groups")
+        return Interval(reason="no variation between the groups")
     exact = units <= EXACT_UNITS
     ends: list[Array] = []  # of each pattern, the means of those that flip and of those that do not
     for signs in _all_signs(units) if exact else _random_signs(units, draws, seed):
@@ -166,7 +166,7 @@ def difference_interval(
     place = math.floor((1 - level) * (lows.size if exact else lows.size + 1) + TIE) - (not exact)
     low, high = float(lows[max(place, 0)]), float(highs[-1 - max(place, 0)])
     if math.isinf(low):
-        return Interval(math.nan, math.nan, f"too few groups for {level:.0%}: {units}")
+        return Interval(reason=f"too few groups for {level:.0%}: {units}")
     return Interval(low, high)
 
 

@@ -36,12 +36,12 @@ class Interval:
     """A confidence interval. If it cannot be computed, both ends are NaN, and `reason` has the
     reason."""
 
-    low: float
-    high: float
+    low: float = math.nan
+    high: float = math.nan
     reason: str = ""
 
 
-_NONE = Interval(math.nan, math.nan, "no item")
+_NONE = Interval(reason="no item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Int
     if not 0 <= successes <= trials:
         raise InputError(f"{successes} successes in {trials} trials are impossible")
     if trials == 0:
-        return Interval(float("nan"), float("nan"), "no item")
+        return _NONE
     share = float(successes) / trials
     middle = share + z**2 / (2 * trials)
     half = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
@@ -228,7 +228,7 @@ def bootstrap_interval(
     _tail(level)
     sums = _sum_by_group(features, groups)
     if len(sums) < 2:
-        return Interval(float("nan"), float("nan"), "one group only" if len(sums) else "no item")
+        return Interval(reason="one group only" if len(sums) else "no item")
     values = [statistic(weights @ sums) for weights in draw_weights(len(sums), draws, seed)]
     interval = resampling_interval(np.concatenate(values), level)
     return (
@@ -245,9 +245,9 @@ def resampling_interval(values: Array, level: float = 0.95) -> Interval:
     defined = values[~np.isnan(values)]
     if defined.size < values.size * (1 - MOST_UNDEFINED) or np.isnan(values[0]):
         share = 1 - defined.size / values.size
-        return Interval(math.nan, math.nan, f"undefined in {share:.0%} of the draws")
+        return Interval(reason=f"undefined in {share:.0%} of the draws")
     if np.ptp(defined) <= TIE:
-        return Interval(math.nan, math.nan, "no variation between the groups")
+        return Interval(reason="no variation between the groups")
     if values.size > FEW:
         low, high = np.quantile(defined, [_tail(level), 1 - _tail(level)])
         return Interval(float(low), float(high))
