@@ -23,14 +23,14 @@ NOTES = {
 
 async def recall_notes(cue: Cue) -> tuple[Memory, ...]:
     """The notes of the agent's collections that share words with the input, the best first."""
-    wanted = words(cue.input)
-    found = [
-        Memory(text, source=name, score=float(len(wanted & words(text))))
+    input_words = words(cue.input)
+    memories = [
+        Memory(text, source=name, score=float(len(input_words & words(text))))
         for name in cue.collections
         for text in NOTES.get(name, ())
     ]
-    found.sort(key=lambda memory: -(memory.score or 0.0))
-    return tuple(memory for memory in found if memory.score)[:3]
+    memories.sort(key=lambda memory: -(memory.score or 0.0))
+    return tuple(memory for memory in memories if memory.score)[:3]
 
 
 def words(text: str) -> set[str]:

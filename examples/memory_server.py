@@ -38,16 +38,16 @@ class Memory:
             return self._done[key]
 
     def add(self, body: dict[str, Any]) -> dict[str, Any]:
-        said = [turn["content"] for turn in body["dialogue"] if turn["role"] == "user"]
-        found = [part for text in said for part in re.split(r"(?<=[.!?])\s+", text) if part]
-        self._kept.setdefault(body["user"], []).extend(found)
-        return {"memories": found}
+        texts = [turn["content"] for turn in body["dialogue"] if turn["role"] == "user"]
+        memories = [part for text in texts for part in re.split(r"(?<=[.!?])\s+", text) if part]
+        self._kept.setdefault(body["user"], []).extend(memories)
+        return {"memories": memories}
 
     def search(self, body: dict[str, Any]) -> dict[str, Any]:
-        wanted = words(body["query"])
-        kept = self._kept.get(body["user"], [])
-        best = sorted(kept, key=lambda text: -len(wanted & words(text)))
-        return {"memories": [text for text in best if wanted & words(text)][: body["limit"]]}
+        query_words = words(body["query"])
+        memories = self._kept.get(body["user"], [])
+        best = sorted(memories, key=lambda text: -len(query_words & words(text)))
+        return {"memories": [text for text in best if query_words & words(text)][: body["limit"]]}
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """Optional. Say `http:URL#answers` to have it asked."""
@@ -82,12 +82,12 @@ class Handler(BaseHTTPRequestHandler):
                 self.reply(400, {"error": f"not a request of this contract: {error!r}"})
 
     def reply(self, status: int, body: dict[str, Any]) -> None:
-        said = json.dumps(body).encode()
+        payload = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(payload)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

@@ -2,7 +2,7 @@
 
     python examples/reflect.py [MODEL]
 
-The writer is not told the rules in advance. After each draft `reflect` asks the monitor what the
+The writer does not know the rules in advance. After each draft `reflect` asks the monitor what the
 evaluators made of it, and sends the writer back with their feedback until all of them are content.
 Needs the extra `langgraph`; without MODEL, a local one answers.
 """
@@ -52,14 +52,17 @@ class NamesTheMoon(NodeEvaluator):
 
 def build(ask: Ask, monitor: Monitor) -> Any:
     async def write(state: State) -> State:
-        said = [TASK]
+        messages = [TASK]
         if feedback := state.get("feedback"):
-            said += [state["draft"], f"Write it again, better:\n{feedback}\nGive the text alone."]
-        return {"draft": await ask(*said), "attempts": state.get("attempts", 0) + 1}
+            messages += [
+                state["draft"],
+                f"Write it again, better:\n{feedback}\nGive the text alone.",
+            ]
+        return {"draft": await ask(*messages), "attempts": state.get("attempts", 0) + 1}
 
     def reflect(state: State) -> State:
-        told = monitor.last_feedback("write")
-        return {"feedback": told.text if told else ""}
+        feedback = monitor.last_feedback("write")
+        return {"feedback": feedback.text if feedback else ""}
 
     def choose(state: State) -> str:
         return "write" if state["feedback"] and state["attempts"] < ATTEMPTS else END
@@ -88,10 +91,10 @@ async def run(model: str | None) -> None:
     spec, _ = await choose_model(settings, model)
     async with open_models(settings, Forgetful()) as model_of:
 
-        async def ask(*said: str) -> str:
+        async def ask(*messages: str) -> str:
             roles = ("user", "assistant", "user")
             messages = tuple(
-                Message(role, (text,)) for role, text in zip(roles, said, strict=False)
+                Message(role, (text,)) for role, text in zip(roles, messages, strict=False)
             )
             answer = await model_of(spec)(
                 Request(messages=messages, temperature=0.0, max_tokens=200)

@@ -13,10 +13,10 @@ NOTES = ("4 boxes of 6 pens are 24, and 3 of them are lost: 21.", "Sorted: 5, 9,
 def reply(question: str) -> dict[str, object]:
     """Answer a question by the note that shares most words with it."""
     words = set(question.lower().split())
-    found = max(NOTES, key=lambda note: len(words & set(note.lower().split())))
-    answer = found.rstrip(".").rpartition(": ")[2]
-    call = {"name": "search", "arguments": {"query": question}, "result": found}
-    return {"answer": answer, "contexts": [found], "tool_calls": [call]}
+    note = max(NOTES, key=lambda text: len(words & set(text.lower().split())))
+    answer = note.rstrip(".").rpartition(": ")[2]
+    call = {"name": "search", "arguments": {"query": question}, "result": note}
+    return {"answer": answer, "contexts": [note], "tool_calls": [call]}
 
 
 if __name__ == "__main__":
