@@ -268,7 +268,10 @@ async def open_workbench(
     # A model that embeds has no slots and holds nothing up, so the others decide.
     chat_models = [name for name in setting.models if embedder_of(name) is None]
     local = bool(chat_models) and all(name.startswith("local/") for name in chat_models)
-    concurrency, calls_per_case = _concurrency(settings, local, batches)
+    concurrency = settings.concurrency or (settings.local.slots if local else CALLS_IN_FLIGHT)
+    calls_per_case = 1 if local else 64
+    if settings.batch and batches is not None:  # as many as may wait, so that jobs are large
+        concurrency = calls_per_case = settings.batches.in_flight
     limit = setting.time_limit
     deadline = None if limit is None else time.monotonic() + limit
     async with AsyncExitStack() as stack:
@@ -340,15 +343,6 @@ async def open_workbench(
         )
 
 
-def _concurrency(settings: Settings, local: bool, batches: BatchLedger | None) -> tuple[int, int]:
-    """Return the number of cases to run at once, and of concurrent calls within a case. With batch
-    jobs both are the number that may wait, so that each job holds as many requests as possible."""
-    if settings.batch and batches is not None:
-        return settings.batches.in_flight, settings.batches.in_flight
-    usual = settings.local.slots if local else CALLS_IN_FLIGHT
-    return settings.concurrency or usual, 1 if local else 64
-
-
 @asynccontextmanager
 async def open_models(
     settings: Settings,
@@ -365,9 +359,18 @@ async def open_models(
     budget, models = make_budget(limits), dict[str, Model]()
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
     async with AsyncExitStack() as stack:
-        means = None
-        if batches is not None:
-            means = BatchMeans(settings, batches, journal, stack, listener, deadline)
+
+        async def open_directly(spec: str) -> Model:
+            from textevolve.llm.opening import open_model
+
+            model = await open_model(spec, settings, stack, listener, limits_of)
+            return Retrying(model, settings.retries, settings.timeouts.deadline, listener)
+
+        async def open_batches(ledger: BatchLedger, spec: str) -> Model:
+            from textevolve.llm.opening import open_gatherer
+
+            means = BatchMeans(settings, ledger, journal, stack, listener, deadline)
+            return await open_gatherer(spec, means)
 
         def bound(model: Model, price_of: Callable[[Endpoint], Price | None]) -> Model:
             if not budget.limits:
@@ -377,9 +380,9 @@ async def open_models(
 
         def model_of(spec: str) -> Model:
             if spec not in models:
-                model = bound(_Opening(spec, settings, stack, listener, limits_of), find_price)
-                if means is not None and takes_batches(resolve(spec, settings, asks=False)):
-                    gatherer = _Opening(spec, settings, stack, listener, limits_of, means)
+                model = bound(_Opening(spec, settings, open_directly), find_price)
+                if batches is not None and takes_batches(resolve(spec, settings, asks=False)):
+                    gatherer = _Opening(spec, settings, partial(open_batches, batches))
                     model = BatchedModel(model, bound(gatherer, batch_price))
                 models[spec] = _journaled(model, halt, journal, listener)
             return models[spec]
@@ -410,41 +413,24 @@ class _Haltable:
         return await self.model(request)
 
 
+@dataclass(slots=True)
 class _Opening:
-    """A model that is opened at its first call. `batches`: send its calls as batch jobs; None:
-    directly."""
+    """A model that is opened by `open` at its first call."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: Settings,
-        stack: AsyncExitStack,
-        listener: Listener,
-        limits: dict[str, tuple[RateBucket, ...]],
-        batches: BatchMeans | None = None,
-    ) -> None:
-        self.name = name
-        self._settings, self._stack, self._listener = settings, stack, listener
-        self._limits, self._batches = limits, batches
-        self._lock = asyncio.Lock()
-        self._model: Model | None = None
+    name: str
+    settings: Settings
+    open: Callable[[str], Awaitable[Model]]
+    _model: Model | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self, request: Request, /) -> Response:
         if self._model is None:
             async with self._lock:
                 if self._model is None:
-                    self._model = await self._open(request)
+                    endpoint = resolve(self.name, self.settings)
+                    check_request_fits(endpoint, request)  # before weights are fetched
+                    self._model = await self.open(self.name)
         return await self._model(request)
-
-    async def _open(self, request: Request) -> Model:
-        from textevolve.llm.opening import open_gatherer, open_model
-
-        settings, listener = self._settings, self._listener
-        check_request_fits(resolve(self.name, settings), request)  # before weights are fetched
-        if self._batches is not None:
-            return await open_gatherer(self.name, self._batches)
-        model = await open_model(self.name, settings, self._stack, listener, self._limits)
-        return Retrying(model, settings.retries, settings.timeouts.deadline, listener)
 
 
 async def choose_model(
