@@ -215,51 +215,44 @@ def failure(
     images: bool = False,
 ) -> ModelError:
     """Convert a refusal into an error; `name` is the model's. `images`: the request had images."""
-    message = one_line(refusal.message, secrets) or "no reason given"
-    if images and status in _SAYS_NO_IMAGES and _NO_IMAGES.search(refusal.message[:_READ]):
+
+    def denied(meaning: str, hint: str) -> AccessError:
+        return AccessError(f"{name}: {meaning} ({status}): {message}; {hint}")
+
+    message, words = (
+        one_line(refusal.message, secrets) or "no reason given",
+        refusal.message[:_READ],
+    )
+    if images and status in _SAYS_NO_IMAGES and _NO_IMAGES.search(words):
         return no_images(name, message)
     if is_too_long(status, refusal):
         return TooLongError(_too_long(name, refusal, message))
-    if wait is None and (wait_match := _WAIT.search(refusal.message[:_READ])):
+    if wait is None and (wait_match := _WAIT.search(words)):
         wait = sum_spans(wait_match[1].lower().replace(" ", ""))  # only the words name it
-    if permanent := _permanent(name, status, refusal, message, wait):
-        return permanent
+    # Words of validators (422) are ignored, as they repeat the request. A 429 with a waiting time
+    # is a limit.
+    plain = status in (400, 402, 403, 404) or (status == 429 and wait is None)
+    signs = f"{status} {refusal.code} {words[:SHOWN] if plain else ''}".lower()
+    for pattern, meaning, hint in _PERMANENT if status != 401 else ():
+        if pattern.search(signs):
+            return denied(meaning, hint)
     if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
         return UnavailableError(f"{name}: {status}: {message}", status=status, retry_after=wait)
-    if status == 401 and _UPSTREAM.search(refusal.message[:_READ]):
-        hint = (
+    if status == 401 and _UPSTREAM.search(words):
+        return denied(
+            "the provider behind it refuses its key",
             "your own key is valid; the operator of the gateway has to correct its key for the"
-            " provider"
-        )
-        return AccessError(
-            f"{name}: the provider behind it refuses its key (401): {message}; {hint}"
+            " provider",
         )
     if status == 401:
-        return AccessError(f"{name}: the endpoint refuses the key (401): {message}; check the key")
-    if status == 403 and not re.search("flagged|moderation", refusal.message[:_READ]):
-        return AccessError(
-            f"{name}: no right to use this model (403): {message}; check the account"
-        )
-    if status in (400, 404, 405, 501) and _NO_CHAT.search(refusal.message[:_READ]):
+        return denied("the endpoint refuses the key", "check the key")
+    if status == 403 and not re.search("flagged|moderation", words):
+        return denied("no right to use this model", "check the account")
+    if status in (400, 404, 405, 501) and _NO_CHAT.search(words):
         return decides_only(name, message)
     if status in (404, 405) or 300 <= status < 400:
-        hint = "check the model's name and the endpoint's address"
-        return AccessError(f"{name}: {NO_MODEL} or address ({status}): {message}; {hint}")
+        return denied(f"{NO_MODEL} or address", "check the model's name and the endpoint's address")
     return RejectedError(f"{name}: the endpoint rejects the request ({status}): {message}")
-
-
-def _permanent(
-    name: str, status: int, refusal: Refusal, message: str, wait: float | None
-) -> AccessError | None:
-    """Return the error of a refusal that retries cannot resolve, by `_PERMANENT`. Words of
-    validators (422) are ignored, as they repeat the request. A 429 with a waiting time is a
-    limit."""
-    plain = status in (400, 402, 403, 404) or (status == 429 and wait is None)
-    text = f"{status} {refusal.code} {refusal.message[:SHOWN] if plain else ''}".lower()
-    for pattern, meaning, hint in _PERMANENT if status != 401 else ():
-        if pattern.search(text):
-            return AccessError(f"{name}: {meaning} ({status}): {message}; {hint}")
-    return None
 
 
 def _too_long(name: str, refusal: Refusal, message: str) -> str:
