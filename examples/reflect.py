@@ -52,13 +52,13 @@ class NamesTheMoon(NodeEvaluator):
 
 def build(ask: Ask, monitor: Monitor) -> Any:
     async def write(state: State) -> State:
-        messages = [TASK]
+        texts = [TASK]
         if feedback := state.get("feedback"):
-            messages += [
+            texts += [
                 state["draft"],
                 f"Write it again, better:\n{feedback}\nGive the text alone.",
             ]
-        return {"draft": await ask(*messages), "attempts": state.get("attempts", 0) + 1}
+        return {"draft": await ask(*texts), "attempts": state.get("attempts", 0) + 1}
 
     def reflect(state: State) -> State:
         feedback = monitor.last_feedback("write")
@@ -91,10 +91,10 @@ async def run(model: str | None) -> None:
     spec, _ = await choose_model(settings, model)
     async with open_models(settings, Forgetful()) as model_of:
 
-        async def ask(*messages: str) -> str:
+        async def ask(*texts: str) -> str:
             roles = ("user", "assistant", "user")
             messages = tuple(
-                Message(role, (text,)) for role, text in zip(roles, messages, strict=False)
+                Message(role, (text,)) for role, text in zip(roles, texts, strict=False)
             )
             answer = await model_of(spec)(
                 Request(messages=messages, temperature=0.0, max_tokens=200)
