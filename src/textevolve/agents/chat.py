@@ -386,7 +386,10 @@ class AgentChat:
         who, message = self.parts.persona, self.messages[-1].text
         about = {"agent": who.agent, "conversation": self.session, "user": who.user or None}
         with span("agent", who.agent, self.parts.tracing, **about, input=message) as here:
-            self.recalled = await self._recall()
+            if self.parts.recall is not None:
+                before = self.messages[-1 - CUE_MESSAGES : -1]
+                history = "\n".join(message.text for message in before)
+                self.recalled = await self.parts.recall(message, history)
             tell(self.recalled)
             response = await self._ask_model(tell)
             here.note(output=response.text)
@@ -413,13 +416,6 @@ class AgentChat:
         sample = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
         request = replace(self.parts.asking, messages=self._prompt.messages(), sample=sample)
         return await ask_streaming(self.parts.model, request, note)
-
-    async def _recall(self) -> Recalled:
-        if self.parts.recall is None:
-            return Recalled()
-        before = self.messages[-1 - CUE_MESSAGES : -1]
-        history = "\n".join(message.text for message in before)
-        return await self.parts.recall(self.messages[-1].text, history)
 
     def _lay_out(self, share: float) -> tuple[ChatPrompt, int]:
         """Return the prompt, and the number of messages that it omits. Half of the context is for

@@ -92,15 +92,6 @@ class MemoryStore(Protocol):
         """
         ...
 
-    async def history(self, id: str) -> Sequence[MemoryRecord]:
-        """Return a memory with all memories that it superseded and that superseded it, oldest
-        first.
-
-        Raises:
-            InputError: the memory does not exist.
-        """
-        ...
-
     async def page(
         self,
         collection: str,
@@ -128,8 +119,4 @@ class MemoryStore(Protocol):
     async def applied(self, collection: str, key: str) -> Applied | None:
         """Return the result of the changes whose source has this key; None if they were never
         applied."""
-        ...
-
-    async def use(self, ids: Sequence[str], time: float) -> None:
-        """Note that these memories were recalled at a time. This makes no new version."""
         ...

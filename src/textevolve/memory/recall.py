@@ -3,7 +3,7 @@
 Here candidates are the memories that the searches found, except that those of a cue are the texts
 to be judged. Relevance is similarity of embeddings. Keywords find candidates, break ties, and rank
 alone without an embedder. Relevance, importance and recency are each normalised over the
-candidates, and weighted. Reading changes nothing: `MemoryStore.use` records uses.
+candidates, and weighted. Reading changes nothing; chats record uses.
 """
 
 from __future__ import annotations
@@ -239,9 +239,9 @@ async def recall_from(
     version or none has."""
     if not sources:
         return Recalled()
-    text = cue if isinstance(cue, str) else cue.input
-    with span("recall", "recall", input=text) as here:
-        recalled = await _recall_from(sources, embed, settings, cue, now, summarize)
+    full_cue = Cue("", (), cue) if isinstance(cue, str) else cue
+    with span("recall", "recall", input=full_cue.input) as here:
+        recalled = await _recall_from(sources, embed, settings, full_cue, now, summarize)
         here.note(memories=len(recalled.memories), output=[m.text for m in recalled.memories])
         return recalled
 
@@ -250,7 +250,7 @@ async def _recall_from(
     sources: Sequence[RecallSource],
     embed: Embed | None,
     settings: RecallSettings,
-    cue: Cue | str,
+    cue: Cue,
     now: float | None,
     summarize: Summarize | None,
 ) -> Recalled:
@@ -259,8 +259,7 @@ async def _recall_from(
             "memory: summarize needs a model, which a search alone does not have; leave summarize"
             " out, or recall the memories in a debate or a chat"
         )
-    full_cue = Cue("", (), cue) if isinstance(cue, str) else cue
-    queries = make_queries(full_cue.input, full_cue.candidates, full_cue.history)
+    queries = make_queries(cue.input, cue.candidates, cue.history)
     if not queries:
         raise InputError("the text by which memories are recalled is blank")
     searched = await gather_bounded(
@@ -272,7 +271,7 @@ async def _recall_from(
     )
     frozen = any(source.version is not None for source in sources)
     candidates = _remove_duplicates(candidate for each in searched for candidate in each)
-    scored = _score(candidates, settings, _clock(candidates, now, frozen=frozen))
+    scored = _score(candidates, settings, _recencies(candidates, now, frozen=frozen))
     above_minimum = [memory for memory in scored if (memory.score or 0.0) >= settings.min_score]
     chosen = above_minimum[: settings.limit]
     counted = Recalled(
@@ -403,35 +402,31 @@ def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:
     return list(distinct.values())
 
 
-def _clock(
-    candidates: Sequence[_Candidate], now: float | None, *, frozen: bool
-) -> Callable[[MemoryRecord], float]:
-    """Return a function from a memory to its recency: how long before `now` it was last used or, if
-    never, created. If versions are pinned (`frozen`), only the creation counts, compared with the
-    newest candidate, since uses are not versioned; so the same version always gives the same
-    result."""
+def _recencies(candidates: Sequence[_Candidate], now: float | None, *, frozen: bool) -> list[float]:
+    """Return the recency of each candidate: how long before `now` it was last used or, if never,
+    created. If versions are pinned (`frozen`), only the creation counts, compared with the newest
+    candidate, since uses are not versioned; so the same version always gives the same result."""
+    memories = [candidate.memory for candidate in candidates]
     if frozen:
-        newest = max((candidate.memory.created for candidate in candidates), default=0.0)
-        return lambda memory: decay(memory.created, newest)
+        newest = max((memory.created for memory in memories), default=0.0)
+        return [decay(memory.created, newest) for memory in memories]
     moment = time() if now is None else now
-
-    def recency(memory: MemoryRecord) -> float:
-        used = memory.last_used
-        return decay(memory.created if used is None or used > moment else used, moment)
-
-    return recency
+    return [
+        decay(m.created if m.last_used is None or m.last_used > moment else m.last_used, moment)
+        for m in memories
+    ]
 
 
 def _score(
     candidates: Sequence[_Candidate],
     settings: RecallSettings,
-    recency: Callable[[MemoryRecord], float],
+    recencies: Sequence[float],
 ) -> list[Memory]:
     """Return all candidates with their scores, best first."""
     columns = {
         "relevance": _normalise_relevance(candidates),
         "importance": normalise([candidate.memory.importance for candidate in candidates]),
-        "recency": normalise([recency(candidate.memory) for candidate in candidates]),
+        "recency": normalise(recencies),
     }
     ranked: list[tuple[tuple[float, float, float, float, str], Memory]] = []
     for place, match in enumerate(candidates):

@@ -56,7 +56,7 @@ class RecallSettings(Frozen):
 
     @model_validator(mode="after")
     def _weighed(self) -> RecallSettings:
-        if not (self.relevance or self.importance or self.recency):
+        if not any(self.weights.values()):
             raise ValueError("relevance, importance and recency are all 0; one must be above 0")
         if self.summarize and self.budget is None:
             raise ValueError(
@@ -71,8 +71,4 @@ class RecallSettings(Frozen):
     @property
     def weights(self) -> dict[str, float]:
         """Return the weights of a score's parts by name."""
-        return {
-            "relevance": self.relevance,
-            "importance": self.importance,
-            "recency": self.recency,
-        }
+        return {name: getattr(self, name) for name in ("relevance", "importance", "recency")}

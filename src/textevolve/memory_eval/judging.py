@@ -34,6 +34,7 @@ from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
+from textevolve.memory.shown import ask_once
 from textevolve.memory_eval.judgement import (
     TASKS,
     Label,
@@ -98,41 +99,39 @@ QuestionClass = Literal["Correct", "Hallucination", "Omission"]
 """The verdicts on an update, and on an answer."""
 
 
-class IntegrityAnswer(BaseModel):
-    reason: str = Field(validation_alias=AliasChoices("reasoning", "reason"))
+_Reason = Annotated[str, Field(validation_alias=AliasChoices("reason", "reasoning"))]
+_Reasoning = Annotated[str, Field(validation_alias=AliasChoices("reasoning", "reason"))]
+"""The reason of an answer; both names are read, and the first is shown to the model."""
+
+
+class _Answer(BaseModel):
+    def verdict(self) -> MemoryVerdict:
+        """Return the verdict. The fields are the reason, the label, and whether it is included."""
+        reason, *values = dict(self).values()
+        return MemoryVerdict(values[0], reason.strip(), *values[1:])
+
+
+class IntegrityAnswer(_Answer):
+    reason: _Reasoning
     score: _Score
 
-    def verdict(self) -> MemoryVerdict:
-        return MemoryVerdict(self.score, self.reason.strip())
 
-
-class AccuracyAnswer(BaseModel):
-    reason: str = Field(validation_alias=AliasChoices("reason", "reasoning"))
+class AccuracyAnswer(_Answer):
+    reason: _Reason
     accuracy_score: _Score
     is_included_in_golden_memories: bool
 
-    def verdict(self) -> MemoryVerdict:
-        included = self.is_included_in_golden_memories
-        return MemoryVerdict(self.accuracy_score, self.reason.strip(), included)
 
-
-class UpdateAnswer(BaseModel):
-    reason: str = Field(validation_alias=AliasChoices("reason", "reasoning"))
+class UpdateAnswer(_Answer):
+    reason: _Reason
     evaluation_result: Annotated[UpdateClass, BeforeValidator(_as_class)]
 
-    def verdict(self) -> MemoryVerdict:
-        return MemoryVerdict(self.evaluation_result, self.reason.strip())
 
-
-class QuestionAnswer(BaseModel):
-    reason: str = Field(validation_alias=AliasChoices("reasoning", "reason"))
+class QuestionAnswer(_Answer):
+    reason: _Reasoning
     evaluation_result: Annotated[QuestionClass, BeforeValidator(_as_class)]
 
-    def verdict(self) -> MemoryVerdict:
-        return MemoryVerdict(self.evaluation_result, self.reason.strip())
 
-
-_Answer = IntegrityAnswer | AccuracyAnswer | UpdateAnswer | QuestionAnswer
 ANSWERS: Mapping[Task, type[_Answer]] = {
     "integrity": IntegrityAnswer,
     "accuracy": AccuracyAnswer,
@@ -249,14 +248,7 @@ async def answer_question(
         memories=fence_text("memories", numbered, nonce),
         question=fence_text("question", question, nonce),
     )
-    response = await model(
-        Request(
-            messages=(Message("user", (text,)),),
-            temperature=0.0,
-            max_tokens=ANSWER_TOKENS,
-            seed=seed,
-        )
-    )
+    response = await model(ask_once(text, seed, ANSWER_TOKENS))
     if not response.text.strip():
         raise AnswerError(describe_missing_text(response, "the answer to a question"))
     if response.finish_reason == "length":

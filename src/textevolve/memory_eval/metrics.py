@@ -78,13 +78,11 @@ class JudgementSums:
 
     def add(self, judgement: MemoryJudgement) -> None:
         subject = judgement.subject
+        sides: dict[Side, str] = {"type": subject.type, "question_type": subject.question_type}
         parts: list[SideValue | None] = [None]
-        if subject.type:
-            parts.append(("type", subject.type))
-        if subject.question_type:
-            parts.append(("question_type", subject.question_type))
+        parts += [(side, value) for side, value in sides.items() if value]
         row = self.sums.setdefault(subject.user, {})
-        for name, amount in _contributions(subject, judgement.outcome):
+        for name, amount in _contributions(subject, judgement.outcome).items():
             for part in parts:
                 row.setdefault(part, np.zeros(len(SUMS)))[_PLACE[name]] += amount
 
@@ -102,34 +100,30 @@ class JudgementSums:
         return np.array([row.get(part, np.zeros(len(SUMS))) for row in rows]).reshape(-1, len(SUMS))
 
 
-def _contributions(
-    subject: Subject, outcome: MemoryVerdict | Failure
-) -> Iterator[tuple[str, float]]:
-    """Yield the sums to which one judgement contributes, with the amounts."""
-    task = subject.task
-    if isinstance(outcome, Failure) and outcome.kind == "skipped":
-        yield f"{task}_skipped", 1
-        return
-    label = None if isinstance(outcome, Failure) else outcome.label
-    yield f"{task}_asked", 1
-    if label is not None:
-        yield f"{task}_valid", 1
+def _contributions(subject: Subject, outcome: MemoryVerdict | Failure) -> dict[str, float]:
+    """Return the amounts that one judgement contributes to the sums, by their names."""
+    task, label = subject.task, None
+    if isinstance(outcome, MemoryVerdict):
+        label = outcome.label
+    elif outcome.kind == "skipped":
+        return {f"{task}_skipped": 1}
+    valid = label is not None
+    amounts: dict[str, float] = {f"{task}_asked": 1, f"{task}_valid": valid}
+    score = 0.5 * float(label or 0) if task in ("integrity", "accuracy") else 0.0
     if task == "integrity" and subject.source == "interference":
-        yield from (("traps", 1), ("traps_valid", label is not None))
-        yield from (("refused", label == 0), ("trapped", label == 2))
+        amounts |= {"traps": 1, "traps_valid": valid}
+        amounts |= {"refused": label == 0, "trapped": label == 2}
     elif task == "integrity":
-        yield from (("points", 1), ("points_valid", label is not None), ("full", label == 2))
-        yield "weight", subject.importance
-        if label is not None:
-            yield "weight_valid", subject.importance
-            yield "weighted", 0.5 * float(label) * subject.importance
-    elif label is not None and task == "accuracy":
-        score = 0.5 * float(label)
-        yield "score", score
+        amounts |= {"points": 1, "points_valid": valid, "full": label == 2}
+        weight = subject.importance
+        amounts |= {"weight": weight, "weight_valid": valid * weight, "weighted": score * weight}
+    elif task == "accuracy":
+        amounts["score"] = score
         if isinstance(outcome, MemoryVerdict) and outcome.included:
-            yield from (("included", 1), ("included_score", score))
-    elif label is not None:
-        yield f"{task}_{str(label).lower()}", 1
+            amounts |= {"included": 1, "included_score": score}
+    elif valid:
+        amounts[f"{task}_{str(label).lower()}"] = 1
+    return amounts
 
 
 def _at(values: Array, name: str) -> Array:
