@@ -19,18 +19,17 @@ from textevolve.bench.verdicts import gather_outcomes
 from textevolve.evaluation import Case, Result
 from textevolve.report.blocks import Report
 from textevolve.report.data import plain
-from textevolve.spec import option
+from textevolve.spec import Several, option
 from textevolve.studies.agreement import MeasuredJudges, measure_judges, measured_data
 from textevolve.studies.agreement_report import draw_agreement, summary_facts
 from textevolve.studies.labelled_items import (
     ItemVerdict,
-    OneProfileSpec,
+    LabelledItemsSpec,
     RepeatsSpec,
     ask_judges,
     decode,
     find_row,
     flatten,
-    name_judge,
     read_cases,
 )
 from textevolve.studies.study import Asks, Study
@@ -39,6 +38,23 @@ from textevolve.wiring import Workbench
 WAYS = ("single", "jury", "debate", "escalation")  # the compared ways of judging
 # The name under which the debate's first round is a judge of its own.
 FIRST_ROUND = "debate, first round"
+
+
+class OneProfileSpec(LabelledItemsSpec):
+    """The options of the profile whose agents judge in several ways."""
+
+    profile: str = option(
+        "general",
+        "The profile of debates: a shipped one, or a YAML file.",
+        short="-p",
+        group="Judging",
+    )
+    judge_option: Several = option(
+        (),
+        "An option for all judges: rules, or a parameter of the profile such as"
+        " readout=verbalized. Repeatable.",
+        group="Judging",
+    )
 
 
 class AblationSpec(OneProfileSpec, RepeatsSpec):
@@ -74,12 +90,18 @@ class Ablation(Result):
     sentence: str
 
 
+def _name_judge(spec: AblationSpec, way: str) -> str:
+    """Return the name of a judge with the specified profile and options."""
+    judge = way if spec.profile == "general" else f"{way}:{spec.profile}"
+    return "+".join([judge, *spec.judge_option])
+
+
 def judges_of(spec: AblationSpec) -> tuple[str, ...]:
-    return tuple(name_judge(spec, way) for way in WAYS)
+    return tuple(_name_judge(spec, way) for way in WAYS)
 
 
 def run(spec: AblationSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ItemVerdict]:
-    views = {FIRST_ROUND: (name_judge(spec, "debate"), first_round)}
+    views = {FIRST_ROUND: (_name_judge(spec, "debate"), first_round)}
     return ask_judges(
         cases,
         judges_of(spec),
@@ -104,23 +126,20 @@ def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
             [jury, single, FIRST_ROUND],
             minimum_effect=spec.minimum_effect,
         )
-    if payoff is None:
-        sentence = "Whether the debate pays is unknown: no item has a verdict of each judge."
-        return Ablation(measured, None, sentence)
     names = {
         debate: "the debate",
         jury: "the jury of the same agents",
         single: "a single judge",
         FIRST_ROUND: "its own first round",
     }
-    sentence = describe_payoff(payoff, names)
-    return Ablation(measured, payoff, sentence)
+    unknown = "Whether the debate pays is unknown: no item has a verdict of each judge."
+    return Ablation(measured, payoff, describe_payoff(payoff, names) if payoff else unknown)
 
 
-def report(spec: AblationSpec, ablation: Ablation) -> Report:
-    part = ablation.measured
-    blocks = draw_agreement(part.items, part.verdicts, part.samples, part.summary)
-    return Report("Does the debate pay?", ablation.sentence, blocks, summary_facts(part.summary))
+def report(_spec: AblationSpec, ablation: Ablation) -> Report:
+    blocks = draw_agreement(ablation.measured)
+    facts = summary_facts(ablation.measured.summary)
+    return Report("Does the debate pay?", ablation.sentence, blocks, facts)
 
 
 def data(spec: AblationSpec, ablation: Ablation) -> Mapping[str, Any]:

@@ -8,18 +8,22 @@ the figures.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from textevolve.bench.agreement import AgreementSummary, summarise
+from textevolve.bench.agreement import summarise
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Result
+from textevolve.evaluation import Case
 from textevolve.report.blocks import Report
 from textevolve.report.data import plain
 from textevolve.spec import Several, option
-from textevolve.studies.agreement_report import draw_agreement, summary_facts, summary_sentence
+from textevolve.studies.agreement_report import (
+    MeasuredJudges,
+    draw_agreement,
+    summary_facts,
+    summary_sentence,
+)
 from textevolve.studies.labelled_items import (
     ItemVerdict,
     RepeatsSpec,
@@ -61,17 +65,6 @@ class AgreementSpec(RepeatsSpec):
     )
 
 
-@dataclass(frozen=True)
-class MeasuredJudges(Result):
-    """The verdicts of all judges on labelled items, with their figures of agreement with people.
-    `samples`: how often each judge judged the same item in the same order, by the judge's name."""
-
-    items: tuple[Item, ...]
-    verdicts: tuple[Verdict, ...]
-    samples: Mapping[str, int]
-    summary: AgreementSummary
-
-
 def ask(spec: AgreementSpec) -> Asks:
     if spec.equal_tokens and spec.samples != 1:
         raise InputError(
@@ -109,19 +102,18 @@ def measure_judges(
     """
     items: dict[str, Item] = {}
     verdicts: list[Verdict] = []
+    samples: dict[str, int] = {}
     for record in records:
+        verdict = record.verdict
         items.setdefault(record.item.id, record.item)
-        verdicts.append(record.verdict)
-    counts: dict[str, int] = {}
-    for verdict in verdicts:
-        counts[verdict.judge] = max(counts.get(verdict.judge, 1), verdict.sample + 1)
+        verdicts.append(verdict)
+        samples[verdict.judge] = max(samples.get(verdict.judge, 1), verdict.sample + 1)
     summary = summarise(tuple(items.values()), verdicts, seed=spec.seed, threshold=threshold)
-    return MeasuredJudges(tuple(items.values()), tuple(verdicts), counts, summary)
+    return MeasuredJudges(tuple(items.values()), tuple(verdicts), samples, summary)
 
 
 def report(spec: AgreementSpec, measured: MeasuredJudges) -> Report:
-    parts = measured.items, measured.verdicts, measured.samples, measured.summary
-    blocks = draw_agreement(*parts, spec.threshold)
+    blocks = draw_agreement(measured, spec.threshold)
     facts = summary_facts(measured.summary)
     return Report("Judges compared with people", summary_sentence(measured.summary), blocks, facts)
 

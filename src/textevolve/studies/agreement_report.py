@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from textevolve.bench.agreement import AgreementSummary, JudgeComparison, PassFigures
 from textevolve.bench.credit import winner_of
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
+from textevolve.evaluation import Result
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -33,6 +35,17 @@ BLIND_NOTE = (
     "Brackets: 95 % intervals, drawn by question. The last {} are baselines that read no text: a"
     " judge that scores no more than they do has shown nothing."
 )
+
+
+@dataclass(frozen=True)
+class MeasuredJudges(Result):
+    """The verdicts of all judges on labelled items, with their figures of agreement with people.
+    `samples`: how often each judge judged the same item in the same order, by the judge's name."""
+
+    items: tuple[Item, ...]
+    verdicts: tuple[Verdict, ...]
+    samples: Mapping[str, int]
+    summary: AgreementSummary
 
 
 def summary_sentence(summary: AgreementSummary) -> str:
@@ -72,19 +85,16 @@ def summary_facts(summary: AgreementSummary) -> dict[str, str]:
     return facts
 
 
-def draw_agreement(
-    items: Sequence[Item],
-    verdicts: Sequence[Verdict],
-    samples: Mapping[str, int],
-    summary: AgreementSummary,
-    threshold: float | None = None,
-) -> Iterator[Block]:
+def draw_agreement(measured: MeasuredJudges, threshold: float | None = None) -> Iterator[Block]:
+    """Yield the tables of the agreement, and the items on which judges and people disagree.
+    `threshold`: the score from which a single response passes; None: the judge's own verdict."""
+    items, summary = measured.items, measured.summary
     yield _draw_accuracy(summary) if summary.people is None else _draw_responses(summary)
     yield from _draw_calibration(items, summary)
-    yield _draw_spent(summary, samples)
+    yield _draw_spent(summary, measured.samples)
     if summary.comparisons:
-        yield _draw_comparisons(summary)
-    yield from _draw_disagreements(items, verdicts, threshold)
+        yield _draw_comparisons(summary.comparisons)
+    yield from _draw_disagreements(items, measured.verdicts, threshold)
 
 
 def _draw_accuracy(summary: AgreementSummary) -> Table:
@@ -186,7 +196,7 @@ def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
     )
 
 
-def _draw_comparisons(summary: AgreementSummary) -> Table:
+def _draw_comparisons(comparisons: Sequence[JudgeComparison]) -> Table:
     columns = (
         Column("judges"),
         Column("same choice", "percent", 1),
@@ -194,24 +204,24 @@ def _draw_comparisons(summary: AgreementSummary) -> Table:
         Column("p", "p_value"),
         Column("items needed", "count"),
     )
+    rows = [
+        (
+            f"{pair.first} − {pair.second}",
+            finite(pair.same.value),
+            estimate(pair.difference),
+            finite(pair.permutation_holm),
+            finite(pair.items_needed),
+        )
+        for pair in comparisons
+    ]
     return Table(
         "Between judges",
         columns,
-        list(map(_compare, summary.comparisons)),
+        rows,
         note="Same choice: both choose the same winner. Difference: of the accuracies, in"
         " points of 100. p: of sign flips by question, corrected for the number of pairs"
         " (Holm). Items needed: to find a difference of this size with a power of 80 % at"
         " 5 %.",
-    )
-
-
-def _compare(pair: JudgeComparison) -> tuple[Cell, ...]:
-    return (
-        f"{pair.first} − {pair.second}",
-        finite(pair.same.value),
-        estimate(pair.difference),
-        finite(pair.permutation_holm),
-        finite(pair.items_needed),
     )
 
 

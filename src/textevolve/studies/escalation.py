@@ -28,7 +28,7 @@ from textevolve.bench.two_judges import (
 )
 from textevolve.bench.verdicts import ItemQuestion, orders_of
 from textevolve.engine.local import stream
-from textevolve.evaluation import Case, Usage
+from textevolve.evaluation import Case
 from textevolve.evaluators import judges_in
 from textevolve.events import RecordsExpected
 from textevolve.report import wording
@@ -231,9 +231,9 @@ def summarise(spec: EscalationSpec, records: Iterable[TwiceJudged]) -> Escalated
 def _thresholds_within(items: Sequence[TwiceJudged]) -> tuple[float, ...]:
     """Return the candidate thresholds, from the highest one that lets the cheap judge decide all
     items: lower ones would decide no more. The selection uses certainties only, not the labels."""
-    certainties = [item.certainty for item in items if not math.isnan(item.certainty)]
-    below = [t for t in FINE_THRESHOLDS if certainties and t <= min(certainties)]
-    least = max(below, default=0.0)
+    certainties = (item.certainty for item in items if not math.isnan(item.certainty))
+    lowest = min(certainties, default=-math.inf)
+    least = max((t for t in FINE_THRESHOLDS if t <= lowest), default=0.0)
     return tuple(t for t in FINE_THRESHOLDS if t >= least)
 
 
@@ -250,12 +250,12 @@ def data(spec: EscalationSpec, result: Escalated) -> Mapping[str, Any]:
 
 
 def flatten(judgement: TwiceJudged) -> Iterator[Mapping[str, Any]]:
-    used: Usage = judgement.usage
+    used, failure = judgement.usage, judgement.failure
     yield {
         "item": judgement.item,
         "order": judgement.order,
         "question": judgement.question,
-        "status": judgement.failure.kind if judgement.failure else "scored",
+        "status": failure.kind if failure else "scored",
         "certainty": finite(judgement.certainty),
         "first": finite(judgement.first.credit),
         "second": finite(judgement.second.credit),
@@ -263,17 +263,12 @@ def flatten(judgement: TwiceJudged) -> Iterator[Mapping[str, Any]]:
         **_spent("second", judgement.second),
         "tokens": used.tokens,
         "cost": used.cost,
-        "reason": judgement.failure.reason if judgement.failure else None,
+        "reason": failure.reason if failure else None,
     }
 
 
 def _spent(name: str, part: CreditedVerdict) -> Mapping[str, Any]:
-    usage = part.usage
-    return {
-        f"{name}_calls": None if usage is None else usage.calls,
-        f"{name}_tokens": None if usage is None else usage.tokens,
-        f"{name}_cost": None if usage is None else usage.cost,
-    }
+    return {f"{name}_{figure}": getattr(part.usage, figure, None) for figure in SPENT}
 
 
 STUDY = Study(

@@ -76,23 +76,6 @@ class LabelledItemsSpec(MappedSpec):
     )
 
 
-class OneProfileSpec(LabelledItemsSpec):
-    """The base of specifications in which the agents of one profile judge in several ways."""
-
-    profile: str = option(
-        "general",
-        "The profile of debates: a shipped one, or a YAML file.",
-        short="-p",
-        group="Judging",
-    )
-    judge_option: Several = option(
-        (),
-        "An option for all judges: rules, or a parameter of the profile such as"
-        " readout=verbalized. Repeatable.",
-        group="Judging",
-    )
-
-
 class OrdersSpec(LabelledItemsSpec):
     """The base of specifications in which judges see the texts of an item in one or both orders."""
 
@@ -112,13 +95,6 @@ class RepeatsSpec(OrdersSpec):
         group="Judging",
     )
     seed: int = option(0, "The seed of the bootstrap intervals.", group="Statistics", ge=0)
-
-
-def name_judge(spec: OneProfileSpec, kind: str, *more: str) -> str:
-    """Return the text of a judge: its kind, the profile of the specification unless that is the
-    default, and all options."""
-    judge = kind if spec.profile == "general" else f"{kind}:{spec.profile}"
-    return "+".join([judge, *spec.judge_option, *more])
 
 
 def read_cases(spec: LabelledItemsSpec) -> Iterator[Case]:
@@ -220,8 +196,7 @@ def require_absolute_judges(items: Iterable[Item], judges: Iterable[str]) -> Non
 def find_row(record: ItemVerdict) -> Row:
     """Return the store columns of a verdict. Its score is the credit: 1 if the judge and people
     choose the same, 0.5 if only one side sees a tie between two texts, 0 otherwise."""
-    verdict = record.verdict
-    failure = verdict.failure
+    verdict, failure = record.verdict, record.verdict.failure
     return Row(
         key=f"{verdict.judge}/{verdict.order}/{verdict.sample}/{verdict.item}",
         position=record.position,
