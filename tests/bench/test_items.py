@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from textevolve.bench.items import Item, load_items, question_of, split_items
+from textevolve.bench.items import Item, load_items, split_items
 from textevolve.errors import InputError
 
 LLMBAR = {"input": "Sort 3, 1, 2.", "output_1": "1, 2, 3", "output_2": "3, 2, 1", "label": 1}
@@ -166,7 +166,7 @@ def test_group_is_the_question(tmp_path):
     rows = [PLAIN, PLAIN | {"input": " Why  tides?\n"}, PLAIN | {"input": "Why?"}]
     one, two, other = load_items(write(tmp_path, *rows))
     assert one.group == two.group != other.group
-    assert question_of(Item("x", "Why tides?", ("a", "b"), (1, 0))) == one.group
+    assert Item("x", "Why tides?", ("a", "b"), (1, 0)).group == one.group
 
 
 def bad(**changes):
@@ -215,7 +215,7 @@ def test_halves_share_no_question(drawn, seed):
     ]
     tune, report = split_items(items, seed)
     assert sorted((*tune, *report), key=lambda i: int(i.id)) == items
-    assert not {question_of(i) for i in tune} & {question_of(i) for i in report}
+    assert not {i.group for i in tune} & {i.group for i in report}
     again = split_items(items[::-2], seed)
     assert set(again[0]) <= set(tune)
     assert set(again[1]) <= set(report)

@@ -16,7 +16,7 @@ import numpy as np
 
 from textevolve.bench.agreement import AgreementSummary
 from textevolve.bench.escalation import format_points, mean_figure
-from textevolve.bench.items import Item, question_of
+from textevolve.bench.items import Item
 from textevolve.bench.verdicts import ItemOutcome
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
@@ -106,7 +106,7 @@ def weigh_debate(
         return None
     credits = [vector([o.credit for o in outcomes[n].values()]) for n in (debate, rival)]
     both = ~np.isnan(credits[0] + credits[1])
-    groups = [question_of(item) for item, is_paired in zip(items, both, strict=True) if is_paired]
+    groups = [item.group for item, is_paired in zip(items, both, strict=True) if is_paired]
     sign = 1 if seen.first == debate else -1
     value, interval = sign * seen.difference.value, seen.difference.interval
     low, high = sorted((sign * interval.low, sign * interval.high))

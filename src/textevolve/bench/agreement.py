@@ -27,7 +27,7 @@ from textevolve.bench.credit import (
 )
 from textevolve.bench.escalation import mean_figure
 from textevolve.bench.fitting import FOLDS, draw_folds, split_folds
-from textevolve.bench.items import Item, question_of
+from textevolve.bench.items import Item
 from textevolve.bench.verdicts import (
     ItemOutcome,
     Verdict,
@@ -284,7 +284,7 @@ def summarise(
         raise InputError(f"nothing to summarise: {len(items)} items, {len(verdicts)} verdicts")
     outcomes = gather_outcomes(items, verdicts, threshold)
     by_judge = {name: [v for v in verdicts if v.judge == name] for name in outcomes}
-    groups = [question_of(item) for item in items]
+    groups = [item.group for item in items]
     labelled = [item for item in items if item.labelled]
     blind = {name: mean_present(credits) for name, credits in blind_credits(labelled).items()}
     first_place, shorter, longer = (blind.get(name, math.nan) for name in BLIND)
@@ -308,7 +308,7 @@ def summarise(
 def _describe_people(items: Sequence[Item], seed: int) -> PeopleFigures:
     passes = _majorities(items)
     ratings = [[int(passed) for _, passed in item.labels] for item in items]
-    groups = [question_of(item) for item in items]
+    groups = [item.group for item in items]
     return PeopleFigures(
         passed=mean_present(passes),
         even=int(np.isnan(passes).sum()),

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.bench.credit import label_credit
-from textevolve.bench.items import Item, question_of
+from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.statistics.intervals import TIE, group_numbers
@@ -73,7 +73,7 @@ class LabelledSignals:
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
-        return tuple(question_of(item) for item in self.items)
+        return tuple(item.group for item in self.items)
 
     @cached_property
     def group_of(self) -> Numbering:

@@ -23,6 +23,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.errors import InputError
+from textevolve.evaluation import Case
 from textevolve.rows import Placed, Row, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
 from textevolve.rows.chats import read_chat, write_chat
@@ -50,8 +51,8 @@ class Item:
         human: A number for each candidate; the higher, the better: (1, 0) for a pair whose first
             text won, (0.5, 0.5) for a tie. For a single response it is the share of people who
             passed it. All are NaN if no one judged the item.
-        group: The question. Items of the same group are not independent, so intervals are clustered
-            by it.
+        group: The question; by default a hash of the input. Items of the same group are not
+            independent, so intervals are clustered by it.
         subset: The part of a data set that the item belongs to.
         reference: The reference answer, if there is one.
         context: The text that answers must be faithful to, if there is one.
@@ -68,6 +69,12 @@ class Item:
     reference: str | None = None
     context: str | None = None
     labels: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Make items with the same input, apart from white space, a group if they name none."""
+        if not self.group:
+            words = " ".join(self.input.split()).encode("utf-8", "surrogatepass")
+            object.__setattr__(self, "group", hashlib.sha256(words).hexdigest()[:16])
 
     @property
     def is_single(self) -> bool:
@@ -130,7 +137,7 @@ def _read_items(
                 " its own 'id' (default: the number of the row)"
             )
         places[item.id] = where
-        items[item.id] = item if item.group else replace(item, group=hash_text(item.input))
+        items[item.id] = item
     if not items:
         raise InputError(f"{path}: no labelled items: no row has a label or an expected answer")
     return _grade(items.values(), least) if single else list(items.values())
@@ -198,20 +205,9 @@ def split_items(items: Iterable[Item], seed: int = 0) -> tuple[list[Item], list[
     tune: list[Item] = []
     report: list[Item] = []
     for item in items:
-        side = tune if draw_side(f"half {seed}: {question_of(item)}") else report
+        side = tune if draw_side(f"half {seed}: {item.group}") else report
         side.append(item)
     return tune, report
-
-
-def question_of(item: Item) -> str:
-    """Return the item's group; if it has none, a hash of its input."""
-    return item.group or hash_text(item.input)
-
-
-def hash_text(text: str) -> str:
-    """Return 16 hexadecimal digits of a text's SHA-256 hash, which ignores differences in white
-    space."""
-    return hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def draw_side(key: str) -> bool:
@@ -241,10 +237,17 @@ def _recognise(where: str, row: Row) -> Callable[[Row, str, str], Item | None]:
 
 def _is_text(column: str) -> bool:
     """Tell whether a table column holds texts; all other columns are read as numbers or JSON."""
-    typed = ("candidates", "scores", "winner", "label", "response")
-    typed += ("question", "expected", "labels")
-    listed = fold_name(column) in LISTS
-    return column not in typed and not listed
+    typed = (
+        "candidates",
+        "scores",
+        "winner",
+        "label",
+        "response",
+        "question",
+        "expected",
+        "labels",
+    )
+    return column not in typed and fold_name(column) not in LISTS
 
 
 # Fields of a row, with an error that says what is wrong where.
@@ -317,15 +320,19 @@ def _read_plain(row: Row, where: str, number: str) -> Item:
         raise InputError(f"{where}: 'candidate_{min(missing)}' is missing")
     if len(case.candidates) < 2:
         raise InputError(f"{where}: needs two candidates or more, not {len(case.candidates)}")
+    return _make_item(row, case, take_human(row, len(case.candidates), where))
+
+
+def _make_item(row: Row, case: Case, human: tuple[float, ...]) -> Item:
     return Item(
         case.id,
         case.input,
         case.candidates,
-        take_human(row, len(case.candidates), where),
-        group=_take_name(row, "group"),
-        subset=_take_name(row, "subset"),
-        reference=case.reference,
-        context=case.context,
+        human,
+        _take_name(row, "group"),
+        _take_name(row, "subset"),
+        case.reference,
+        case.context,
     )
 
 
@@ -344,8 +351,7 @@ def _read_single(row: Row, where: str, number: str, words: Collection[str] = ())
         raise InputError(
             f"{where}: a row with a label needs exactly one output, not {len(case.candidates)}"
         )
-    about = _take_name(row, "group"), _take_name(row, "subset"), case.reference, case.context
-    return Item(case.id, case.input, case.candidates, (math.nan,), *about, tuple(labels))
+    return replace(_make_item(row, case, (math.nan,)), labels=tuple(labels))
 
 
 def label_columns(row: Iterable[str]) -> tuple[str, ...]:
@@ -424,8 +430,8 @@ def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
         "\n\n".join(filter(str.strip, texts)),
         tuple(key if text in ("", key) else f"{key}: {text}" for key, text in options.items()),
         tuple(float(option == name) for option in options),
-        group=_take_name(row, "group") or id,
-        subset=_take_name(row, "family"),
+        _take_name(row, "group") or id,
+        _take_name(row, "family"),
     )
 
 

@@ -23,7 +23,6 @@ from textevolve.bench.escalation import (
     mean_figure,
     select_threshold,
 )
-from textevolve.bench.items import question_of
 from textevolve.bench.verdicts import ItemQuestion, TextOrder, credit_of, read_verdict
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -171,7 +170,7 @@ def _place(
         *verdicts,
         both,
         question.order,
-        question_of(question.item),
+        question.item.group,
         position,
     )
 

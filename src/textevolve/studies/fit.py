@@ -24,7 +24,7 @@ from textevolve.bench.fit_summary import (
     require_enough,
 )
 from textevolve.bench.fitting import gather_signals
-from textevolve.bench.items import Item, items_of, question_of
+from textevolve.bench.items import Item, items_of
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
 from textevolve.evaluators import judges_in, with_model
@@ -240,7 +240,7 @@ def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]], _objects: ob
 
 def _check_enough(cases: list[Case]) -> list[Case]:
     labelled = [item for item in map(item_of, cases) if item.labelled]
-    require_enough(len(labelled), len({question_of(item) for item in labelled}))
+    require_enough(len(labelled), len({item.group for item in labelled}))
     return cases
 
 
