@@ -80,7 +80,7 @@ class JudgementSums:
         subject = judgement.subject
         sides: dict[Side, str] = {"type": subject.type, "question_type": subject.question_type}
         parts: list[SideValue | None] = [None]
-        parts += [(side, value) for side, value in sides.items() if value]
+        parts.extend((side, value) for side, value in sides.items() if value)
         row = self.sums.setdefault(subject.user, {})
         for name, amount in _contributions(subject, judgement.outcome).items():
             for part in parts:
