@@ -18,10 +18,9 @@ from textevolve.errors import (
     StoreError,
     TextEvolveError,
 )
-from textevolve.evaluation import Usage
 from textevolve.llm.chains.chain import Chain, Values, perform_chain
 from textevolve.llm.chains.chain_file import as_chain, load_chain
-from textevolve.llm.chains.scope import ImproveStep, StepTrace, TraceRecorder
+from textevolve.llm.chains.scope import ImproveStep, TraceRecorder
 from textevolve.llm.model import Request, Response
 from textevolve.user_code import OWN, load_user_object, names_chain
 from textevolve.wiring import Mode, Workbench
@@ -104,28 +103,26 @@ async def ask_chain(
     bench: Workbench,
     chain: Chain,
     values: Values,
+    spent: TraceRecorder,
     case: str = "",
     *,
     sample: int = 0,
-    spent: TraceRecorder | None,
     improve: ImproveStep | None = None,
-) -> tuple[dict[str, Any], StepTrace]:
-    """Run a chain, and return its outputs and the trace of its steps. `values`: the chain's inputs,
-    and possibly more. `spent`: receives the trace, even if the chain fails, so that its usage is
-    counted.
+) -> dict[str, Any]:
+    """Run a chain, and return its outputs. `values`: the chain's inputs, and possibly more.
+    `spent`: receives the trace of its steps, even if the chain fails, so that its usage is counted.
 
     Raises:
         AnswerError: the outputs cannot be used, or the chain's own code raised an error.
         BudgetError, ModelError: raised by its models. InputError: an input is missing, or the chain
             fails in a cost estimate.
     """
-    recorder = spent or TraceRecorder(chain.name, "chain")
     context = replace(bench.chain_context(case), sample=sample, improve=improve)
     if context.rehearsed:  # answers to different rows will differ
         context = replace(context, sample=1 + crc32(case.encode()))
     inputs = chain.take_inputs(values, others=True)
     try:
-        outputs = await perform_chain(chain, inputs, context, recorder)
+        return await perform_chain(chain, inputs, context, spent)
     except (BudgetError, FatalModelError, SettingsError, StoreError):
         raise
     except Exception as error:
@@ -138,7 +135,25 @@ async def ask_chain(
         if isinstance(error, ModelError):
             raise
         raise AnswerError(f"chain '{chain.name}' raised {name}{error}") from error
-    return outputs, recorder.trace
+
+
+async def chain_response(
+    bench: Workbench,
+    chain: Chain,
+    values: Values,
+    spent: TraceRecorder,
+    case: str = "",
+    *,
+    sample: int = 0,
+    improve: ImproveStep | None = None,
+) -> Response:
+    """Run a chain like `ask_chain`, and return its outputs as the answer of a model, with the usage
+    of all its calls."""
+    outputs = await ask_chain(bench, chain, values, spent, case, sample=sample, improve=improve)
+    text = chain.text_of(outputs)
+    if not text.strip():
+        raise AnswerError(f"chain '{chain.name}': its output is empty")
+    return Response(text, "stop", spent.trace.usage, seconds=spent.trace.seconds)
 
 
 class ChainWriter:
@@ -159,20 +174,11 @@ class ChainWriter:
         (name,) = self._chain.inputs
         prompt = "\n\n".join(message.text for message in request.messages)
         spent = TraceRecorder(self.name, "chain")
-        outputs, trace = await ask_chain(
+        return await chain_response(
             self._bench,
             self._chain,
             {name: prompt},
+            spent,
             sample=request.sample,
-            spent=spent,
             improve=self._improve,
         )
-        return chain_response(self._chain, outputs, trace)
-
-
-def chain_response(chain: Chain, outputs: Values, trace: StepTrace) -> Response:
-    """Return the outputs of a chain as the answer of a model, with the usage of all its calls."""
-    text = chain.text_of(outputs)
-    if not text.strip():
-        raise AnswerError(f"chain '{chain.name}': its output is empty")
-    return Response(text, "stop", trace.usage or Usage(), seconds=trace.seconds)

@@ -52,7 +52,7 @@ from textevolve.rows.chats import (
 from textevolve.rows.columns import IMAGES, join_passages
 from textevolve.rows.images import folder_of, read_images
 from textevolve.spans import current_span, span
-from textevolve.studies.chained import ask_chain, chain_response, chains_among, open_chain_named
+from textevolve.studies.chained import chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import (
     TURN_COLUMNS,
@@ -384,10 +384,9 @@ async def ask_steps(
     cell, spent = planned.empty, TraceRecorder(chain.name, "chain")
 
     async def ask() -> Output:
-        outputs, trace = await ask_chain(
-            bench, chain, planned.values, cell.row, sample=cell.sample, spent=spent
+        response = await chain_response(
+            bench, chain, planned.values, spent, cell.row, sample=cell.sample
         )
-        response = chain_response(chain, outputs, trace)
         return replace(cell, text=response.text, seconds=response.seconds)
 
     return replace(await _attempt(bench, cell, ask), usage=spent.trace.usage)

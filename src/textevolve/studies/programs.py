@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -50,155 +50,55 @@ from textevolve.loops.calibration.trial_runner import (
 from textevolve.loops.placeholders import placeholders_of
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import takes_row
-from textevolve.studies.chained import ask_chain, chain_response
+from textevolve.studies.chained import chain_response
 from textevolve.user_code import OWN, call_function, callable_name, load_object, load_user_object
 from textevolve.wiring import Workbench
 
 
 @dataclass(frozen=True)
-class ChainProgram:
-    """A chain with templates to improve. A step's template is its last user message, whose
-    placeholders must remain.
-
-    Attributes:
-        steps: The names of the steps whose templates are improved.
-        is_plain: Whether only one template is improved, which is then named like a plain prompt.
-        bench: The open models with which the chain runs; None if only its templates are shown.
-    """
-
-    chain: Chain
-    steps: tuple[str, ...]
-    is_plain: bool = False
-    bench: Workbench | None = None
-
-    @property
-    def _messages(self) -> Iterator[tuple[str, str, int, TemplateMessage]]:
-        """Yield for each step the name of its template, the name of the step, the position of the
-        message, and the message."""
-        for step in self.steps:
-            messages = enumerate(self.chain.templates[step].messages)
-            users = [(n, message) for n, message in messages if message.role == "user"]
-            if not users:
-                raise InputError(
-                    f"chain '{self.chain.name}': the template of the step '{step}' has no message"
-                    " of a user"
-                )
-            yield PROMPT if self.is_plain else step, step, *users[-1]
-
-    @property
-    def templates(self) -> Templates:
-        return Templates(
-            tuple(
-                (name, write_text_template(message.parts)) for name, _, _, message in self._messages
-            )
-        )
-
-    @property
-    def names(self) -> ProgramNames:
-        slots = tuple((name, _slots(message)) for name, _, _, message in self._messages)
-        return ProgramNames(tuple(self.chain.inputs), slots, whole=not self.is_plain)
-
-    def with_templates(self, templates: Templates) -> Chain:
-        """Return a copy of the chain with these templates."""
-        chain = self.chain
-        for name, step, number, message in self._messages:
-            parts = read_text_template(templates[name], _slots(message))
-            messages = list(chain.templates[step].messages)
-            messages[number] = replace(message, parts=parts)
-            chain = chain.with_template(step, ChatTemplate(tuple(messages)))
-        return chain
-
-    async def ask(
-        self, templates: Templates, example: Example, count: Callable[[Usage], None], /
-    ) -> ProgramOutput:
-        chain = self.with_templates(templates)
-        texts = {} if self.is_plain else dict(templates.parts)
-        return await run_traced(self.bench, chain, example.values, texts, example.id, count)
-
-    def show(self, _templates: Templates, example: Example, /) -> str:
-        return show_values(example)
-
-
-def _slots(message: TemplateMessage) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.name for part in message.parts if isinstance(part, Slot)))
-
-
-@dataclass(frozen=True)
-class CodeProgram:
-    """User code with named templates to improve.
+class OpenedProgram:
+    """A program whose templates are improved, as a chain.
 
     Attributes:
         templates: The initial templates.
-        run: The function that runs the code with the templates' texts and a row.
-        bench: The open models; None if only the templates are shown.
-        answer: The name of the value that is scored, if the code returns several.
-        hidden: The columns of a row that the code does not receive.
+        names: The names that it uses.
+        chain_of: Returns the program as a chain with other templates, for a row.
+        bench: The open models with which it runs; None if only its templates are shown.
     """
 
-    name: str
     templates: Templates
-    run: ProgramRun
-    bench: Workbench | None = None
-    answer: str | None = None
-    hidden: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> ProgramNames:
-        slots = tuple((name, placeholders_of(text)) for name, text in self.templates.parts)
-        return ProgramNames(None, slots, whole=True)
+    names: ProgramNames
+    chain_of: Callable[[Templates, Mapping[str, Any]], Chain]
+    bench: Workbench | None
 
     async def ask(
         self, templates: Templates, example: Example, count: Callable[[Usage], None], /
     ) -> ProgramOutput:
-        texts = dict(templates.parts)
-        row = {name: value for name, value in example.known.items() if name not in self.hidden}
+        """Run the program, and return its output with the uses of each template, if it has several.
 
-        async def output() -> str:
-            trying = current_trial.get()
-            assert trying is not None
-            result = await self.run(texts, row, trying)
-            return choose_answer(result, row, self.answer, self.name)
-
-        chain = Chain(self.name, call("output", output), inputs=())
-        return await run_traced(self.bench, chain, {}, texts, example.id, count)
+        Raises:
+            ProgramError: there is no usable output. ModelError, BudgetError: raised by its models.
+        """
+        assert self.bench is not None
+        chain = self.chain_of(templates, example.known)
+        spent = TraceRecorder(chain.name, "chain")
+        with trying_prompts(dict(templates.parts) if self.names.whole else {}) as trial:
+            try:
+                response = await chain_response(
+                    self.bench, chain, example.values, spent, example.id
+                )
+            except AnswerError as error:
+                raise ProgramError(str(error), _trace(trial)) from error
+            finally:
+                count(spent.trace.usage)
+        return ProgramOutput(response, _trace(trial))
 
     def show(self, _templates: Templates, example: Example, /) -> str:
-        return show_values(example)
+        return "\n\n".join(f"{name}: {value}" for name, value in example.values.items())
 
 
-async def run_traced(
-    bench: Workbench | None,
-    chain: Chain,
-    values: Mapping[str, Any],
-    texts: Mapping[str, str],
-    case: str,
-    count: Callable[[Usage], None],
-) -> ProgramOutput:
-    """Run a chain with these templates, and return its output with the uses of each template, if
-    any. `texts`: the templates by name; `count`: is called with the usage.
-
-    Raises:
-        ProgramError: there is no usable output. ModelError, BudgetError: raised by its models.
-    """
-    assert bench is not None
-    spent = TraceRecorder(chain.name, "chain")
-    with trying_prompts(texts) as trying:
-        try:
-            outputs, trace = await ask_chain(bench, chain, values, case, spent=spent)
-            response = chain_response(chain, outputs, trace)
-        except AnswerError as error:
-            raise ProgramError(str(error), _trace(trying)) from error
-        finally:
-            count(spent.trace.usage)
-    return ProgramOutput(response, _trace(trying))
-
-
-def _trace(trying: PromptTrial) -> tuple[PromptUse, ...]:
-    return tuple(trying.in_order()) if trying.texts else ()
-
-
-def show_values(example: Example) -> str:
-    return "\n\n".join(f"{name}: {value}" for name, value in example.values.items())
+def _trace(trial: PromptTrial) -> tuple[PromptUse, ...]:
+    return tuple(trial.in_order()) if trial.texts else ()
 
 
 def choose_answer(result: Any, row: Mapping[str, Any], answer: str | None, name: str) -> str:
@@ -223,9 +123,6 @@ def choose_answer(result: Any, row: Mapping[str, Any], answer: str | None, name:
     if text is None or text == {}:
         raise AnswerError(f"program '{name}' gave nothing")
     return value_text(text)
-
-
-OpenedProgram: TypeAlias = ChainProgram | CodeProgram
 
 
 def open_program(
@@ -256,15 +153,15 @@ def open_program(
     called = name.removeprefix(OWN).rpartition(":")[2] or name
     called = called.rpartition(".")[2]
     if is_module(program):
-        run, templates = run_module(program), module_prompts(program)
-        return CodeProgram(called, _begin(templates, texts, called), run, bench, answer, hidden)
+        run, templates = run_module(program), _begin(module_prompts(program), texts, called)
+        return _open_code(called, templates, run, bench, answer, hidden)
     if not texts:
         raise InputError(
             f"program '{called}': its templates are missing: name a YAML file of templates by"
             " name, or pass templates={...} in Python"
         )
     run = run_graph(program) if is_runnable(program) else run_function(program, called, texts)
-    return CodeProgram(called, Templates(tuple(texts.items())), run, bench, answer, hidden)
+    return _open_code(called, Templates(tuple(texts.items())), run, bench, answer, hidden)
 
 
 def find_object(name: str, objects: Mapping[str, object]) -> object:
@@ -282,7 +179,11 @@ def find_object(name: str, objects: Mapping[str, object]) -> object:
     return loaded
 
 
-def _open_chain(chain: Chain, step: str | None, text: str, bench: Workbench | None) -> ChainProgram:
+def _open_chain(
+    chain: Chain, step: str | None, text: str, bench: Workbench | None
+) -> OpenedProgram:
+    """Open a chain: the template of a step is its last user message, whose placeholders must
+    remain. A single template is named like a plain prompt."""
     is_plain = step is not None or len(chain.templates) == 1
     templates = chain.templates.items()
     asking = [
@@ -291,13 +192,63 @@ def _open_chain(chain: Chain, step: str | None, text: str, bench: Workbench | No
     steps = [step] if is_plain else asking
     if not steps:
         raise InputError(f"chain '{chain.name}': none of its steps sends a template to a model")
-    names = tuple(chain.template_of(name)[0] for name in steps)
-    program = ChainProgram(chain, names, is_plain, bench)
-    if not text.strip():
-        return program
-    texts = {PROMPT: text.replace("\r\n", "\n")} if is_plain else read_prompts(text, "templates")
-    begun = _begin(dict(program.templates.parts), texts, chain.name)
-    return replace(program, chain=program.with_templates(begun))
+    messages: dict[str, tuple[str, int, TemplateMessage]] = {}
+    for name in steps:
+        full_name, template = chain.template_of(name)
+        users = [(n, m) for n, m in enumerate(template.messages) if m.role == "user"]
+        if not users:
+            raise InputError(
+                f"chain '{chain.name}': the template of the step '{full_name}' has no message of a"
+                " user"
+            )
+        messages[PROMPT if is_plain else full_name] = (full_name, *users[-1])
+
+    def chain_of(templates: Templates, _row: Mapping[str, Any] = {}) -> Chain:
+        changed = chain
+        for name, (full_name, number, message) in messages.items():
+            parts = read_text_template(templates[name], _slots(message))
+            sent = list(chain.templates[full_name].messages)
+            sent[number] = replace(message, parts=parts)
+            changed = changed.with_template(full_name, ChatTemplate(tuple(sent)))
+        return changed
+
+    written = {name: write_text_template(m.parts) for name, (_, _, m) in messages.items()}
+    if text.strip():
+        plain = {PROMPT: text.replace("\r\n", "\n")}
+        texts = plain if is_plain else read_prompts(text, "templates")
+        return _open_chain(chain_of(_begin(written, texts, chain.name)), step, "", bench)
+    slots = tuple((name, _slots(message)) for name, (_, _, message) in messages.items())
+    names = ProgramNames(tuple(chain.inputs), slots, whole=not is_plain)
+    return OpenedProgram(Templates(tuple(written.items())), names, chain_of, bench)
+
+
+def _slots(message: TemplateMessage) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.name for part in message.parts if isinstance(part, Slot)))
+
+
+def _open_code(
+    name: str,
+    templates: Templates,
+    run: ProgramRun,
+    bench: Workbench | None,
+    answer: str | None,
+    hidden: tuple[str, ...],
+) -> OpenedProgram:
+    """Open user code with named templates. `answer`: the name of the value that is scored, if the
+    code returns several. `hidden`: the columns of a row that it does not receive."""
+
+    def chain_of(_templates: Templates, row: Mapping[str, Any]) -> Chain:
+        visible = {column: value for column, value in row.items() if column not in hidden}
+
+        async def output() -> str:
+            trial = current_trial.get()
+            assert trial is not None
+            return choose_answer(await run(visible, trial), visible, answer, name)
+
+        return Chain(name, call("output", output), inputs=())
+
+    slots = tuple((part, placeholders_of(text)) for part, text in templates.parts)
+    return OpenedProgram(templates, ProgramNames(None, slots, whole=True), chain_of, bench)
 
 
 def _begin(templates: Mapping[str, str], texts: Mapping[str, str], name: str) -> Templates:
@@ -313,7 +264,7 @@ def keeps_rows(
     program: OpenedProgram | None, metric: str | None, objects: Mapping[str, object]
 ) -> bool:
     """Tell whether the program or the metric receives complete rows."""
-    if isinstance(program, CodeProgram):
+    if program is not None and program.names.inputs is None:
         return True
     if metric is None:
         return False
@@ -321,10 +272,8 @@ def keeps_rows(
     return metric_object is not None and takes_row(metric_object)
 
 
-ProgramRun: TypeAlias = Callable[
-    [Mapping[str, str], Mapping[str, Any], PromptTrial], Awaitable[Any]
-]
-"""A function that runs a program with its templates' texts on a row."""
+ProgramRun: TypeAlias = Callable[[Mapping[str, Any], PromptTrial], Awaitable[Any]]
+"""A function that runs a program on a row with the templates of a trial."""
 
 
 def run_function(function: Any, name: str, texts: Mapping[str, str]) -> ProgramRun:
@@ -347,7 +296,7 @@ def run_function(function: Any, name: str, texts: Mapping[str, str]) -> ProgramR
         )
     prompts = PromptSet(texts)  # it gives the texts that are tried
 
-    async def run(_texts: Mapping[str, str], row: Mapping[str, Any], _: PromptTrial) -> Any:
+    async def run(row: Mapping[str, Any], _: PromptTrial) -> Any:
         return await call_function(
             function, *((prompts, dict(row)) if needed == 2 else (dict(row),))
         )
@@ -362,14 +311,14 @@ def run_graph(graph: Any) -> ProgramRun:
     takes = take_callee(graph).takes
     context_fields = _field_names(getattr(graph, "context_schema", None))
 
-    async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: PromptTrial) -> Any:
+    async def run(row: Mapping[str, Any], trial: PromptTrial) -> Any:
         from textevolve.llm.chains.langchain_runnables import PromptListener
 
         config = {
-            "configurable": {**texts, "thread_id": uuid.uuid4().hex},
-            "callbacks": [PromptListener(trying)],
+            "configurable": {**trial.texts, "thread_id": uuid.uuid4().hex},
+            "callbacks": [PromptListener(trial)],
         }
-        context = {name: text for name, text in texts.items() if name in context_fields}
+        context = {name: text for name, text in trial.texts.items() if name in context_fields}
         inputs = {name: row[name] for name in takes if name in row} if takes else dict(row)
         return await graph.ainvoke(inputs, config, **({"context": context} if context else {}))
 
@@ -393,11 +342,11 @@ def run_module(module: Any) -> ProgramRun:
     """Return a function that runs a copy of a DSPy module, whose signatures have the templates'
     texts as instructions."""
 
-    async def run(texts: Mapping[str, str], row: Mapping[str, Any], trying: PromptTrial) -> Any:
+    async def run(row: Mapping[str, Any], trial: PromptTrial) -> Any:
         copy = module.deepcopy()
         for name, predictor in copy.named_predictors():
-            predictor.signature = predictor.signature.with_instructions(texts[name])
-            _listen(predictor, name, trying)
+            predictor.signature = predictor.signature.with_instructions(trial.texts[name])
+            _listen(predictor, name, trial)
         callee = take_callee(copy)
         names = (*(callee.takes or row), *callee.may_take)
         return await callee.call({name: row[name] for name in names if name in row})
@@ -405,14 +354,14 @@ def run_module(module: Any) -> ProgramRun:
     return run
 
 
-def _listen(predictor: Any, name: str, trying: PromptTrial) -> None:
+def _listen(predictor: Any, name: str, trial: PromptTrial) -> None:
     """Make a predictor of a DSPy module record its inputs and its prediction."""
     forward, aforward = predictor.forward, getattr(predictor, "aforward", None)
 
     def note(inputs: Mapping[str, Any], prediction: Any) -> Any:
         input_text = "\n".join(f"{field}: {value_text(value)}" for field, value in inputs.items())
         gave = dict(prediction) if hasattr(prediction, "keys") else prediction
-        trying.uses.append(PromptUse(name, input_text, value_text(gave)))
+        trial.uses.append(PromptUse(name, input_text, value_text(gave)))
         return prediction
 
     def waiting(**inputs: Any) -> Any:

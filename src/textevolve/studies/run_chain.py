@@ -160,14 +160,14 @@ def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenera
         try:
             bench.require_time()
             with span("case", f"case {case.id}", input=inputs) as here:
-                outputs, trace = await ask_chain(bench, chain, values, case.id, spent=spent)
+                outputs = await ask_chain(bench, chain, values, spent, case.id)
                 here.note(output=outputs)
         except FatalModelError:
             raise
         except (ModelError, BudgetError) as error:
             return ChainRun(position, case.id, inputs, spent.trace, failure=failure_of(error))
         json_outputs = to_jsonable_python(outputs, serialize_unknown=True)
-        return ChainRun(position, case.id, inputs, trace, json_outputs)
+        return ChainRun(position, case.id, inputs, spent.trace, json_outputs)
 
     numbered = enumerate(listed_cases, bench.first)
     return stream(numbered, work, bench.concurrency, ordered=bench.ordered)
