@@ -91,6 +91,17 @@ def is_async(function: Callable[..., Any]) -> bool:
     )
 
 
+def count_required(function: Callable[..., object]) -> int | None:
+    """Return the number of positional arguments that a function requires; None if it is no
+    callable, or its signature is unknown."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return sum(place.default is place.empty for place in places)
+
+
 def callable_name(function: object) -> str:
     target: Any = function if hasattr(function, "__qualname__") else type(function)
     return f"{target.__module__}:{target.__qualname__}"

@@ -11,14 +11,8 @@ from textevolve.cli.drawing import show_report
 from textevolve.events import StepFinished
 from textevolve.node_eval.episodes import Reading
 from textevolve.studies.node_records import encode
-from textevolve.studies.nodes import (
-    READ,
-    NodesSpec,
-    note,
-    recorded,
-    report,
-    summarise,
-)
+from textevolve.studies.node_report import report, summarise
+from textevolve.studies.nodes import READ, NodesSpec, note, recorded
 
 
 def show(

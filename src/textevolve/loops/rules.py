@@ -7,12 +7,10 @@ returns a score in [0, 1] and, if it is below 1, instructions for changing the t
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -40,7 +38,7 @@ from textevolve.texts.patterns import compile_pattern, is_found, search_apart
 from textevolve.texts.prose import split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
-from textevolve.user_code import load_function
+from textevolve.user_code import count_required, load_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +239,9 @@ class Call(_Rule):
 
     def check(self, subject: RuleSubject) -> RuleFinding:
         assert self._found is not None
-        returned = self._found(*(subject.text, subject.input)[: _takes(self._found)])
+        takes_input = (count_required(self._found) or 0) > 1
+        texts = (subject.text, subject.input) if takes_input else (subject.text,)
+        returned = self._found(*texts)
         if isinstance(returned, str):
             return self._judged(0.0, returned) if returned.strip() else RULE_HOLDS
         outcome = check_result(returned)
@@ -262,19 +262,6 @@ Rule = Annotated[
     Field(discriminator="kind"),
 ]
 """A rule of any kind."""
-
-
-@lru_cache(maxsize=256)
-def _takes(function: Callable[..., object]) -> int:
-    """Return how many of the two arguments, text and input, a function gets: 2 only if it requires
-    a second one, since a default stays in place."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = [p for p in plain if p.default is p.empty]
-    return 2 if len(needed) > 1 else 1
 
 
 def _quote(words: Sequence[str]) -> str:

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from pydantic import BaseModel
+
 from textevolve.evaluation import EvaluationResult, Failure, Result
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.statistics import NodeStatistics
@@ -51,7 +53,8 @@ class NodesResult(Result):
     unused: Sequence[UnusedLine]
 
 
-def summarise(records: Iterable[Record], most: int) -> NodesResult:
+def summarise(_spec: object, records: Iterable[Record], most: int = MOST_NODES) -> NodesResult:
+    """Return the figures of all nodes, and the first nodes, at most `most`."""
     statistics, first_nodes, unused = NodeStatistics(), list[JudgedNode](), list[UnusedLine]()
     for record in records:
         if isinstance(record, UnusedLine):
@@ -63,7 +66,9 @@ def summarise(records: Iterable[Record], most: int) -> NodesResult:
     return NodesResult(statistics, first_nodes, unused)
 
 
-def report(result: NodesResult, *, most: int, states: bool) -> Report:
+def report(
+    _spec: object, result: NodesResult, *, most: int = TREE_NODES, states: bool = False
+) -> Report:
     """Report on nodes. `most`: the number of nodes in the tree; `states`: whether the tree shows
     the beginning of inputs and outputs."""
     return Report("Nodes of an agent", _sentence(result.statistics), _blocks(result, most, states))
@@ -228,10 +233,11 @@ def _clip(state: Any) -> str:
     return wording.clip(_as_text(state, 1), WHOLE_STATE)
 
 
-def data(result: NodesResult) -> Mapping[str, Any]:
+def data(spec: BaseModel, result: NodesResult) -> Mapping[str, Any]:
     """Return the figures as JSON-ready data."""
     statistics = result.statistics
     return {
+        "parameters": spec.model_dump(mode="json"),
         "episodes": statistics.episodes,
         "nodes": statistics.nodes,
         "errors": statistics.errors,

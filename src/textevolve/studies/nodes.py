@@ -6,10 +6,10 @@ and `node_report.py` reports on them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import model_validator
 
@@ -27,9 +27,7 @@ from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT
 from textevolve.node_eval.traces import gather_episodes, read_episodes
 from textevolve.report import wording
-from textevolve.report.blocks import Report
 from textevolve.spec import Several, option
-from textevolve.studies import node_report
 from textevolve.studies.node_checks import (
     NodeChecks,
     open_checks,
@@ -47,7 +45,7 @@ from textevolve.studies.node_records import (
     parse_line,
     unused_lines,
 )
-from textevolve.studies.node_report import NodesResult
+from textevolve.studies.node_report import data, report, summarise
 from textevolve.studies.study import Asks, Study, StudySpec
 from textevolve.wiring import Workbench
 
@@ -219,34 +217,11 @@ def recorded(spec: NodesSpec, reading: Reading) -> Iterator[Record]:
     yield from unused_lines(reading, number)
 
 
-def summarise(
-    _spec: NodesSpec, records: Iterable[Record], most: int = node_report.MOST_NODES
-) -> NodesResult:
-    """Return the figures of all nodes, and the first nodes, at most `most`."""
-    return node_report.summarise(records, most)
-
-
 def note(event: Event) -> str | None:
     """Describe how many spans of a trace were left out because they are not steps of an agent."""
     if isinstance(event, StepFinished) and event.step == READ and event.value.others:
         return f"{wording.count(event.value.others, 'span')} left out: no steps of an agent"
     return None
-
-
-def report(
-    _spec: NodesSpec,
-    result: NodesResult,
-    *,
-    most: int = node_report.TREE_NODES,
-    states: bool = False,
-) -> Report:
-    """Report on nodes, with a tree of at most `most` nodes. `states`: whether the tree shows inputs
-    and outputs."""
-    return node_report.report(result, most=most, states=states)
-
-
-def data(spec: NodesSpec, result: NodesResult) -> Mapping[str, Any]:
-    return {"parameters": spec.model_dump(mode="json"), **node_report.data(result)}
 
 
 STUDY = Study(

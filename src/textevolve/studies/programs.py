@@ -7,7 +7,6 @@ calls by a program's own client are not. `llm.chains` runs chains.
 
 from __future__ import annotations
 
-import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -51,7 +50,14 @@ from textevolve.loops.placeholders import placeholders_of
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import takes_row
 from textevolve.studies.chained import chain_response
-from textevolve.user_code import OWN, call_function, callable_name, load_object, load_user_object
+from textevolve.user_code import (
+    OWN,
+    call_function,
+    callable_name,
+    count_required,
+    load_object,
+    load_user_object,
+)
 from textevolve.wiring import Workbench
 
 
@@ -283,12 +289,9 @@ def run_function(function: Any, name: str, texts: Mapping[str, str]) -> ProgramR
     Raises:
         InputError: the function has other parameters.
     """
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        raise InputError(f"program '{name}': it is no function, graph or module") from None
-    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = sum(parameter.default is parameter.empty for parameter in places)
+    needed = count_required(function)
+    if needed is None:
+        raise InputError(f"program '{name}': it is no function, graph or module")
     if needed not in (1, 2):
         raise InputError(
             f"program '{name}' ({callable_name(function)}): it must take prompts and a row, or"
