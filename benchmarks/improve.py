@@ -124,7 +124,7 @@ async def sample(task: Task, model: Model) -> tuple[list[str | None], list[Usage
     Raises:
         BudgetError: one has not been asked yet. ModelError: one did not come.
     """
-    writer = ModelGenerator(model, max_tokens=MOST_TOKENS)
+    writer = ModelGenerator(model, OptimizationPlan(max_answer_tokens=MOST_TOKENS))
     texts, usages = list[str | None](), list[Usage]()
     for _ in range(ATTEMPTS):
         before = writer.usage
@@ -172,7 +172,7 @@ async def improve(
         min_improvement=0.05 if mode == "auto" else 0.0,
         oscillation_limit=None,
     )
-    writer = ModelGenerator(model, max_tokens=MOST_TOKENS)
+    writer = ModelGenerator(model, OptimizationPlan(max_answer_tokens=MOST_TOKENS))
     context = OptimizationContext(generator=writer, evaluator=judge)
     made = await optimize_text(task.text, plan, context, task.id)
     if made.status == "budget":

@@ -40,7 +40,7 @@ from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
 from textevolve.events import Event
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import instructions_of
-from textevolve.loops.optimization import ModelGenerator
+from textevolve.loops.optimization import ModelGenerator, OptimizationPlan
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
@@ -162,7 +162,7 @@ async def revise(attack: Attack, instructions: Sequence[str], model: Model) -> s
     Raises:
         BudgetError: it has not been asked yet. ModelError: it did not come.
     """
-    writer = ModelGenerator(model, max_tokens=MOST_TOKENS)
+    writer = ModelGenerator(model, OptimizationPlan(max_answer_tokens=MOST_TOKENS))
     try:
         return await writer(attack.task, previous=attack.poisoned, feedback=instructions)
     except AnswerError:

@@ -343,7 +343,7 @@ async def with_model(script, scores, **options):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
         model = options.pop("wrap", lambda m: m)(client)
         judge = scores if callable(scores) else Scores(*scores)
-        generator = ModelGenerator(model, **options.pop("generator", {}))
+        generator = ModelGenerator(model, OptimizationPlan(**options.pop("generator", {})))
         found = await optimize(TASK, generator=generator, evaluator=judge, **options)
         return found, list(server.requests)
 
@@ -352,7 +352,7 @@ async def test_an_answer_that_is_cut_is_no_attempt_and_the_next_is_another_sampl
     def script(body, number):
         return Answer(text="cut", finish_reason="length") if number == 1 else "Whole."
 
-    found, asked = await with_model(script, [0.9], generator={"max_tokens": 50, "seed": 3})
+    found, asked = await with_model(script, [0.9], generator={"max_answer_tokens": 50, "seed": 3})
     assert "cut at 50 tokens" in found.attempts[0].evaluation.reason
     assert found.attempts[0].usage.calls == 1
     assert (found.status, found.output) == ("accepted", "Whole.")

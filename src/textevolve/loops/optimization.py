@@ -178,12 +178,6 @@ class Stopping(Frozen):
         return turned and pvariance(scores[-3:]) > self.oscillation_limit and not gained
 
 
-TEMPERATURE = 0.7
-"""The default sampling temperature of an attempt."""
-MOST_TOKENS = 2000
-"""The default maximum number of tokens of an attempt."""
-
-
 def _prompt(name: str) -> Template:
     return load_template("textevolve.loops", name)
 
@@ -195,18 +189,9 @@ class ModelGenerator:
     An instance belongs to one loop, since its earlier requests determine which sample is next.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        temperature: float = TEMPERATURE,
-        max_tokens: int = MOST_TOKENS,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, model: Model, plan: OptimizationPlan) -> None:
         self._model = UsageMeter(model)
-        self._temperature = temperature
-        self._max_tokens = max_tokens
-        self._seed = seed
+        self._plan = plan
         self._asked: Counter[str] = Counter()
 
     @property
@@ -227,21 +212,22 @@ class ModelGenerator:
         Raises:
             AnswerError: the answer was cut at the token limit. ModelError: the call failed.
         """
-        nonce, text = write_prompt(task, previous, feedback, self._seed)
-        temperature = self._temperature if temperature is None else temperature
-        request = text_request(text, self._max_tokens, self._seed, temperature)
+        plan = self._plan
+        nonce, text = write_prompt(task, previous, feedback, plan.seed)
+        temperature = plan.temperature if temperature is None else temperature
+        request = text_request(text, plan.max_answer_tokens, plan.seed, temperature)
         key = request_key(self._model.name, request)
         sample = self._asked[key]
         self._asked[key] += 1
         if sample:
-            request = replace(request, sample=sample, seed=self._seed + sample)
+            request = replace(request, sample=sample, seed=plan.seed + sample)
         response = await self._model(request)
         if not response.text and (response.reasoning or response.tool_calls):
             raise AnswerError(describe_missing_text(response))
         if response.finish_reason == "length":
             raise AnswerError(
-                f"the answer was cut at {self._max_tokens} tokens; raise the most tokens of an"
-                " attempt"
+                f"the answer was cut at {plan.max_answer_tokens} tokens; raise the most tokens of"
+                " an attempt"
             )
         return unfence(response.text, nonce)
 
@@ -319,15 +305,13 @@ class OptimizationPlan(Stopping):
         metavar="NAME",
     )
     temperature: float = option(
-        TEMPERATURE,
+        0.7,
         "The temperature of the model that writes attempts.",
         group="Advanced",
         ge=0,
         le=2,
     )
-    max_answer_tokens: int = option(
-        MOST_TOKENS, "The most tokens of an attempt.", group="Advanced", ge=1
-    )
+    max_answer_tokens: int = option(2000, "The most tokens of an attempt.", group="Advanced", ge=1)
     seed: int = option(
         0, "The seed of the attempts; another seed gives other attempts.", group="Advanced"
     )
@@ -576,20 +560,6 @@ def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping
     )
 
 
-class _StartedGenerator:
-    """A generator whose first text already exists."""
-
-    def __init__(self, text: str, generator: ModelGenerator) -> None:
-        self._text: str | None = text
-        self._generator = generator
-
-    async def __call__(self, task: str, /, **options: Any) -> str:
-        if (text := self._text) is not None:
-            self._text = None
-            return text
-        return await self._generator(task, **options)
-
-
 @dataclass(frozen=True, slots=True)
 class StepImprover:
     """A function that improves the answers of a chain's steps. `judges`: the judges by the names of
@@ -611,15 +581,13 @@ class StepImprover:
         """
         if step not in self.judges:
             return answer, Usage()
-        plan = self.plan
-        generator = ModelGenerator(
-            model,
-            temperature=plan.temperature,
-            max_tokens=plan.max_answer_tokens,
-            seed=plan.seed,
-        )
-        loop = _StartedGenerator(answer, generator)
-        context = OptimizationContext(loop, self.judges[step], listener=self.listener)
+        plan, generator = self.plan, ModelGenerator(model, self.plan)
+        existing = [answer]
+
+        async def write(task: str, /, **options: Any) -> str:
+            return existing.pop() if existing else await generator(task, **options)
+
+        context = OptimizationContext(write, self.judges[step], listener=self.listener)
         improved = await optimize_text(prompt, plan, context, f"{self.case}/{step}")
         if improved.status == "budget":
             raise BudgetError(improved.reason)

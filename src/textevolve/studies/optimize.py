@@ -224,12 +224,7 @@ def _open_generator(
     if spec.generator is not None and bench.mode == "rehearsed":
         return _write_nothing  # the user's own function may cost something
     if spec.generator is None:
-        return ModelGenerator(
-            _open_model(spec, bench, case, listener),
-            temperature=spec.temperature,
-            max_tokens=spec.max_answer_tokens,
-            seed=spec.seed,
-        )
+        return ModelGenerator(_open_model(spec, bench, case, listener), spec)
     if spec.generator.startswith(OWN):
         return as_generator(cast("Generator", load_user_object(spec.generator, bench.objects)))
     return as_generator(load_function(spec.generator, Path()))
