@@ -20,7 +20,7 @@ from textevolve.jobs.scheduler import JobDesk, work_on_jobs
 from textevolve.jobs.schedules import next_due
 from textevolve.server.errors import respond
 from textevolve.server.identity import MayAdminister, MayRead, check_namespace
-from textevolve.server.state import ServerState, server_of
+from textevolve.server.state import Server, ServerState
 from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import StoredJob
@@ -60,35 +60,34 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
 
 
 @router.get("")
-def list_jobs(request: Request, caller: MayRead, namespace: str) -> Response:
+def list_jobs(server: Server, caller: MayRead, namespace: str) -> Response:
     """The jobs of a namespace, by name, each with its newest run."""
-    return respond({"data": describe_jobs(server_of(request).resources, namespace)})
+    return respond({"data": describe_jobs(server.resources, namespace)})
 
 
 @router.get("/{name}")
-def get_job(request: Request, caller: MayRead, namespace: str, name: str) -> Response:
+def get_job(server: Server, caller: MayRead, namespace: str, name: str) -> Response:
     """One job, with its newest runs."""
-    resources = server_of(request).resources
-    job = resources.read(stored_jobs.get_job, namespace, name)
-    runs = resources.read(stored_jobs.list_job_runs, job, RUNS)
+    job = server.resources.read(stored_jobs.get_job, namespace, name)
+    runs = server.resources.read(stored_jobs.list_job_runs, job, RUNS)
     data = describe_job(job, runs[0] if runs else None)
     return respond({**data, "history": [describe_job_run(run) for run in runs]})
 
 
 @router.delete("/{name}", status_code=204)
-def delete_job(request: Request, caller: MayAdminister, namespace: str, name: str) -> Response:
+def delete_job(server: Server, caller: MayAdminister, namespace: str, name: str) -> Response:
     """Remove a job with its history; the runs that it made stay."""
-    server_of(request).resources.write(stored_jobs.delete_job, namespace, name)
+    server.resources.write(stored_jobs.delete_job, namespace, name)
     return Response(status_code=204)
 
 
 @router.post("/{name}/{action}", status_code=202)
 def change_job(
-    request: Request, caller: MayAdminister, namespace: str, name: str, action: JobAction
+    server: Server, caller: MayAdminister, namespace: str, name: str, action: JobAction
 ) -> Response:
     """Make it due now, let it run no more until it is resumed, or let it run again: times that went
     by are left out."""
-    resources = server_of(request).resources
+    resources = server.resources
     if action == "resume":
         job = resources.write(stored_jobs.resume_job, namespace, name, next_due)
     else:

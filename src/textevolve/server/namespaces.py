@@ -11,13 +11,11 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from fastapi import Request
-
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.errors import NotFoundError
 from textevolve.server.errors import ApiError, bad_request
-from textevolve.server.identity import THIS_MACHINE, Caller, caller_of, check_namespace
-from textevolve.server.state import ServerState, server_of
+from textevolve.server.identity import THIS_MACHINE, Caller, check_namespace
+from textevolve.server.state import ServerState
 from textevolve.server.studies.runner import allowed_models
 from textevolve.store import kinds
 from textevolve.studies.memory_desk import MemoryDesk
@@ -38,14 +36,13 @@ def desk_of(server: ServerState, namespace: str) -> MemoryDesk:
     )
 
 
-async def open_namespace_of(request: Request, caller: Caller, name: str) -> AsyncNamespace:
+async def open_namespace_of(server: ServerState, caller: Caller, name: str) -> AsyncNamespace:
     """Return the namespace of a name, for a caller who may see it.
 
     Raises:
         ApiError: the namespace does not exist, or the caller may not see it.
     """
     check_namespace(caller, name)
-    server = server_of(request)
     try:
         await asyncio.to_thread(server.resources.read, kinds.get, kinds.NAMESPACES, "", name)
     except NotFoundError:  # which names others, that this caller may not see
@@ -53,14 +50,13 @@ async def open_namespace_of(request: Request, caller: Caller, name: str) -> Asyn
     return AsyncNamespace(desk_of(server, name))
 
 
-def check_models(request: Request, names: Iterable[Any]) -> None:
+def check_models(server: ServerState, caller: Caller, names: Iterable[Any]) -> None:
     """Check the models in a client's resource, which may be the same as in its studies.
 
     Raises:
         ApiError: the operator has not allowed one of them.
     """
-    server = server_of(request)
-    trusted = caller_of(request) == THIS_MACHINE
+    trusted = caller == THIS_MACHINE
     allowed = allowed_models(server.options, server.settings, trusted=trusted)
     for name in names:
         if isinstance(name, str) and not (name in server.serving.deciders or allowed(name)):

@@ -23,7 +23,7 @@ from textevolve.rows import parse_row, place_lines
 from textevolve.server.errors import ApiError, example_body, respond
 from textevolve.server.identity import KeyScope, caller_of, needs
 from textevolve.server.namespaces import check_models, desk_of, open_namespace_of
-from textevolve.server.state import server_of
+from textevolve.server.state import Server
 from textevolve.spec import Frozen, option
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
 from textevolve.studies.memory_files import read_memory, recalled_data
@@ -60,15 +60,17 @@ def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
     caller who requests a namespace itself must be able to see it, too."""
 
     async def walled(
-        request: Request, namespace: Annotated[str, Path(description="The namespace.")]
+        request: Request,
+        server: Server,
+        namespace: Annotated[str, Path(description="The namespace.")],
     ) -> AsyncNamespace:
-        return await open_namespace_of(request, await needs(scope)(request), namespace)
+        return await open_namespace_of(server, await needs(scope)(request), namespace)
 
-    async def top(request: Request) -> AsyncNamespace:
+    async def top(request: Request, server: Server) -> AsyncNamespace:
         caller, name = await needs(scope)(request), request.path_params.get("name")
         if name is not None:
-            await open_namespace_of(request, caller, name)
-        return AsyncNamespace(desk_of(server_of(request), ""))
+            await open_namespace_of(server, caller, name)
+        return AsyncNamespace(desk_of(server, ""))
 
     return Depends(walled if kind.walled else top)
 
@@ -114,11 +116,12 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
 
     @router.post("", status_code=201)
     @_with_body(Annotated[kind.spec, example_body(example)])
-    async def create(request: Request, body: Any, space: Any = admins) -> Response:
+    async def create(request: Request, server: Server, body: Any, space: Any = admins) -> Response:
         """Make a new one."""
-        if not kind.walled and not caller_of(request).sees(body.name):
+        caller = caller_of(request)
+        if not kind.walled and not caller.sees(body.name):
             raise ApiError(403, "permission_denied", "the key is limited to other namespaces")
-        check_models(request, [getattr(body, name, None) for name in ("model", "embedder")])
+        check_models(server, caller, [getattr(body, name, None) for name in ("model", "embedder")])
         stored = await group_of(space).create(**body.model_dump(exclude_unset=True))
         return respond(describe(stored), 201)
 
@@ -130,11 +133,13 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
 
     @router.patch("/{name}")
     @_with_body(Annotated[dict[str, Any], example_body(changes)])
-    async def update(request: Request, name: _Name, body: Any, space: Any = admins) -> Response:
+    async def update(
+        request: Request, server: Server, name: _Name, body: Any, space: Any = admins
+    ) -> Response:
         """Change the fields that are sent; the others stay."""
         if "name" in body:
             raise InputError(f"{kind.noun} '{name}': its name cannot be changed")
-        check_models(request, [body.get("model")])
+        check_models(server, caller_of(request), [body.get("model")])
         (data,) = await describe_all(space, [await group_of(space).update(name, **body)])
         return respond(data)
 
@@ -207,10 +212,11 @@ def _memories_for(scope: KeyScope) -> Any:
 
     async def memories(
         request: Request,
+        server: Server,
         namespace: Annotated[str, Path(description="The namespace.")],
         collection: Annotated[str, Path(description="The collection's name.")],
     ) -> AsyncMemories:
-        space = await open_namespace_of(request, await needs(scope)(request), namespace)
+        space = await open_namespace_of(server, await needs(scope)(request), namespace)
         memories_view = space.memories(collection)
         await memories_view.collection()
         return memories_view

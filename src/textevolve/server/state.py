@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.identity import Identities
@@ -53,5 +54,8 @@ class ServerState:
         self.runner.ending = True
 
 
-def server_of(request: Request) -> ServerState:
+async def server_of(request: Request) -> ServerState:  # else it is run in a thread
     return request.app.state.server
+
+
+Server: TypeAlias = Annotated[ServerState, Depends(server_of)]

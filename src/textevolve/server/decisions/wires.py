@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -25,7 +25,7 @@ from textevolve.server.decisions.deciders import RequestSpending, spending, stat
 from textevolve.server.decisions.serving import failure_error
 from textevolve.server.errors import SYSTEM_ONE, ApiError, example_body, no_model, respond
 from textevolve.server.identity import MayRun
-from textevolve.server.state import server_of
+from textevolve.server.state import Server
 
 MOST_QUESTIONS, MOST_OPTIONS, MOST_LEVELS = 400, 255, 10
 NO_IMAGES = "this server reads no images; send text"
@@ -206,9 +206,9 @@ Body: TypeAlias = Annotated[SystemOneRequest, example_body(EXAMPLE)]
 
 
 @router.post(SYSTEM_ONE, responses={422: {"description": "The body cannot be used."}})
-async def answer_system_one(body: Body, request: Request, caller: MayRun) -> Response:
+async def answer_system_one(body: Body, server: Server, caller: MayRun) -> Response:
     """Answer typed questions about a state, as TypeSafe's System One does."""
-    server, serving = server_of(request), server_of(request).serving
+    serving = server.serving
     await server.limits.check_tokens(caller)
     with serving.place(), spending() as spent:
         try:

@@ -43,7 +43,7 @@ from textevolve.server.openai.streams import (
     cut_at_stop,
     event_of,
 )
-from textevolve.server.state import ServerState, server_of
+from textevolve.server.state import Server, ServerState
 from textevolve.store import kinds
 
 ALIAS = ":"
@@ -117,9 +117,8 @@ EMBEDDING = {"model": "local/minilm", "input": ["a text", "another"]}
 
 
 @router.post("/v1/chat/completions", openapi_extra=_described(CHAT))
-async def complete_chat(request: Request, caller: MayRun) -> Response:
+async def complete_chat(request: Request, server: Server, caller: MayRun) -> Response:
     """Answer a conversation: an agent, a judge, or a model that is served by its name."""
-    server = server_of(request)
     body = await read_json_body(request)
 
     async def make() -> Response:
@@ -154,10 +153,9 @@ async def _events(answer: ServedAnswer, usage: bool) -> AsyncGenerator[bytes]:
 
 
 @router.post("/v1/responses", openapi_extra=_described(RESPONSE))
-async def create_response(request: Request, caller: MayRun) -> Response:
+async def create_response(request: Request, server: Server, caller: MayRun) -> Response:
     """Answer in the format of OpenAI's Responses. Responses are not stored and cannot be
     continued."""
-    server = server_of(request)
     body = await read_json_body(request)
     responses_request = read_responses(body)
 
@@ -173,9 +171,8 @@ async def create_response(request: Request, caller: MayRun) -> Response:
 
 
 @router.post("/v1/embeddings", openapi_extra=_described(EMBEDDING))
-async def create_embeddings(request: Request, caller: MayRun) -> Response:
+async def create_embeddings(request: Request, server: Server, caller: MayRun) -> Response:
     """Vectors of texts."""
-    server = server_of(request)
     body = await read_json_body(request)
 
     async def make() -> Response:
@@ -190,10 +187,9 @@ async def create_embeddings(request: Request, caller: MayRun) -> Response:
 
 
 @router.get("/v1/models")
-async def list_models(request: Request) -> Response:
+async def list_models(request: Request, server: Server) -> Response:
     """List the served models in the formats of OpenAI's API (`data`) and of System One (`models`,
     without agents)."""
-    server = server_of(request)
     serving = server.serving
     names = await list_names(server, caller_of(request))
     models = [
@@ -209,9 +205,8 @@ async def list_models(request: Request) -> Response:
 
 
 @router.get("/v1/models/{name:path}")
-async def show_model(name: str, request: Request) -> Response:
+async def show_model(name: str, request: Request, server: Server) -> Response:
     """One of them."""
-    server = server_of(request)
     if name not in await list_names(server, caller_of(request)):
         raise no_model(name)
     return respond(_write_model(server, name))

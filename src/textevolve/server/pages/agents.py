@@ -13,7 +13,7 @@ from textevolve.agents.resources import agent_collections, split_name
 from textevolve.agents.session import SessionMessage
 from textevolve.server.identity import MayRead, MayRun, check_namespace
 from textevolve.server.pages.drawing import Page, draw
-from textevolve.server.state import server_of
+from textevolve.server.state import Server
 from textevolve.store import kinds
 from textevolve.studies.resource_report import describe, draw_difference, draw_one
 
@@ -29,45 +29,52 @@ chat."""
 router = APIRouter()
 
 
-async def read_rows(request: Request, query: Callable[..., T], *arguments: Any) -> T:
+async def read_rows(server: Server, query: Callable[..., T], *arguments: Any) -> T:
     """Run a query of the store in a thread, and return its result."""
-    return await asyncio.to_thread(server_of(request).resources.read, query, *arguments)
+    return await asyncio.to_thread(server.resources.read, query, *arguments)
 
 
 @router.get("/agents")
-async def show_agents(request: Request, caller: MayRead, page: int = 1) -> Response:
-    every = await read_rows(request, kinds.list_all, kinds.NAMESPACES)
+async def show_agents(request: Request, server: Server, caller: MayRead, page: int = 1) -> Response:
+    every = await read_rows(server, kinds.list_all, kinds.NAMESPACES)
     visible = [each for each in every if caller.sees(each.spec.name)]
     paging = Page(request, max(1, page), SPACES, len(visible))
     spaces: list[dict[str, Any]] = []
     for namespace in visible[paging.start :][:SPACES]:
         space: dict[str, Any] = {"stored": namespace}
         for kind in (kinds.AGENTS, kinds.COLLECTIONS, kinds.USERS):
-            rows = await read_rows(request, kinds.list_all, kind, namespace.spec.name)
+            rows = await read_rows(server, kinds.list_all, kind, namespace.spec.name)
             space[kind.command] = rows
         spaces.append(space)
     return draw(request, "agents.html", spaces=spaces, page=paging)
 
 
 @router.get("/agents/{namespace}/collections/counts")
-async def show_counts(request: Request, caller: MayRead, namespace: str) -> Response:
+async def show_counts(
+    request: Request, server: Server, caller: MayRead, namespace: str
+) -> Response:
     """Return the number of memories in each collection, as a part that the page loads later, since
     counting takes a while."""
     check_namespace(caller, namespace)
-    counts = await read_rows(request, kinds.count_memories, namespace)
+    counts = await read_rows(server, kinds.count_memories, namespace)
     return draw(request, "counts.html", namespace=namespace, counts=counts)
 
 
 @router.get("/agents/{namespace}/{name}")
 async def show_agent(
-    request: Request, caller: MayRead, namespace: str, name: str, version: int = 0
+    request: Request,
+    server: Server,
+    caller: MayRead,
+    namespace: str,
+    name: str,
+    version: int = 0,
 ) -> Response:
     """Show an agent with its chats, and one version of it compared with the version before.
     `version`: the number of that version; 0: the newest."""
     check_namespace(caller, namespace)
-    resources = server_of(request).resources
-    agent = await read_rows(request, kinds.get, kinds.AGENTS, namespace, name)
-    versions = await read_rows(request, kinds.list_versions, kinds.AGENTS, namespace, name)
+    resources = server.resources
+    agent = await read_rows(server, kinds.get, kinds.AGENTS, namespace, name)
+    versions = await read_rows(server, kinds.list_versions, kinds.AGENTS, namespace, name)
     later = versions[(version if 1 <= version <= len(versions) else len(versions)) - 1]
     earlier = versions[max(later.version - 2, 0)]
     ids = dict.fromkeys(id for change in later.changes for id in change.get("memories", ()))
@@ -90,14 +97,19 @@ async def show_agent(
 
 @router.get("/chat/{namespace}/{name}")
 async def show_chat(
-    request: Request, caller: MayRun, namespace: str, name: str, session: str = ""
+    request: Request,
+    server: Server,
+    caller: MayRun,
+    namespace: str,
+    name: str,
+    session: str = "",
 ) -> Response:
     """Show a chat with an agent: its sessions and messages. The page's script sends messages to
     `/v1/chat/completions` like any client, and the page then shows the recalled and the new
     memories."""
     check_namespace(caller, namespace)
-    resources = server_of(request).resources
-    agent = await read_rows(request, kinds.get, kinds.AGENTS, namespace, name)
+    resources = server.resources
+    agent = await read_rows(server, kinds.get, kinds.AGENTS, namespace, name)
     stored = resources.sessions(namespace)
     chat_session, messages = None, list[SessionMessage]()
     if session:
@@ -112,7 +124,7 @@ async def show_chat(
         agent=agent,
         session=chat_session,
         user=chat_session.user if chat_session else "",
-        users=await read_rows(request, kinds.list_all, kinds.USERS, namespace),
+        users=await read_rows(server, kinds.list_all, kinds.USERS, namespace),
         messages=messages,
         left_out=left_out,
         memories={memory.id: memory for memory in memories},

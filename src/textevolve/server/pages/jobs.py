@@ -10,7 +10,7 @@ from textevolve.jobs.job_report import describe_job, write_job_yaml
 from textevolve.server.identity import MayRead
 from textevolve.server.jobs_api import RUNS, check_seen, describe_jobs
 from textevolve.server.pages.drawing import Page, draw
-from textevolve.server.state import server_of
+from textevolve.server.state import Server
 from textevolve.store import jobs as stored_jobs
 
 JOBS = 100
@@ -20,17 +20,18 @@ router = APIRouter()
 
 
 @router.get("/jobs")
-def show_jobs(request: Request, caller: MayRead, page: int = 1) -> Response:
-    resources = server_of(request).resources
-    names = [name for name in resources.namespace_names() if caller.sees(name)]
-    jobs = [job for name in names for job in describe_jobs(resources, name)]
+def show_jobs(request: Request, server: Server, caller: MayRead, page: int = 1) -> Response:
+    names = [name for name in server.resources.namespace_names() if caller.sees(name)]
+    jobs = [job for name in names for job in describe_jobs(server.resources, name)]
     part = Page(request, max(1, page), JOBS, len(jobs))
     return draw(request, "jobs.html", jobs=jobs[part.start :][:JOBS], page=part)
 
 
 @router.get("/jobs/{namespace}/{name}", dependencies=[Depends(check_seen)])
-def show_job(request: Request, caller: MayRead, namespace: str, name: str) -> Response:
-    resources = server_of(request).resources
+def show_job(
+    request: Request, server: Server, caller: MayRead, namespace: str, name: str
+) -> Response:
+    resources = server.resources
     job = resources.read(stored_jobs.get_job, namespace, name)
     return draw(
         request,

@@ -28,7 +28,7 @@ from textevolve.labelling.tasks import (
 )
 from textevolve.server.identity import Caller, MayLabel
 from textevolve.server.pages.drawing import draw, read_form
-from textevolve.server.state import server_of
+from textevolve.server.state import Server
 from textevolve.store import Store
 from textevolve.store import labelling as stored_labels
 
@@ -68,9 +68,26 @@ class Desk:
         return show_to(self.task.id, self.read(position), self.labeller)
 
 
+def _open(request: Request, server: Server, caller: MayLabel, id: str) -> Desk:
+    """Open a task with the labels of the labeller; a labeller without a name has none.
+
+    Raises:
+        NotFoundError: there is no such task, or the caller does not see its namespace.
+    """
+    task = server.resources.read(stored_labels.get_task, id)
+    if not caller.sees(task.namespace):
+        raise NotFoundError("there is no such labelling task")
+    name = _labeller_of(request, caller)
+    labels = server.resources.read(stored_labels.read_labels, task.id, name)
+    return Desk(server.resources, task, name, {label.position: label for label in labels})
+
+
+OpenDesk = Annotated[Desk, Depends(_open)]
+
+
 @router.get("")
-def show_tasks(request: Request, caller: MayLabel) -> Response:
-    tasks = server_of(request).resources.read(stored_labels.list_tasks)
+def show_tasks(request: Request, server: Server, caller: MayLabel) -> Response:
+    tasks = server.resources.read(stored_labels.list_tasks)
     tasks = [task for task in tasks if caller.sees(task.namespace)]
     return draw(request, "labelling.html", tasks=tasks, name=_labeller_of(request, caller))
 
@@ -101,9 +118,8 @@ def take_name(request: Request, caller: MayLabel, form: Form) -> Response:
 
 
 @router.get("/{id}")
-def show_item(id: str, request: Request, caller: MayLabel, item: int | None = None) -> Response:
+def show_item(id: str, request: Request, desk: OpenDesk, item: int | None = None) -> Response:
     """Show the item at a position, by default the first one without a label of this person."""
-    desk = _open(request, caller, id)
     if not desk.labeller:
         return draw(request, "labelling_name.html", then=f"/labelling/{id}", said="", name="")
     position = desk.next_after(-1) if item is None else item
@@ -123,10 +139,9 @@ def show_item(id: str, request: Request, caller: MayLabel, item: int | None = No
 
 
 @router.post("/{id}")
-def take_answer(id: str, request: Request, caller: MayLabel, form: Form) -> Response:
+def take_answer(id: str, desk: OpenDesk, form: Form) -> Response:
     """Store an answer, converted from the order in which the page showed a pair of texts to the
     order of the item; then go to the next item without an answer."""
-    desk = _open(request, caller, id)
     if not desk.labeller:
         return RedirectResponse(f"/labelling/{id}", SEE_OTHER)
     digits, answer = form.get("item", ""), form.get("answer", "")
@@ -140,26 +155,6 @@ def take_answer(id: str, request: Request, caller: MayLabel, form: Form) -> Resp
     following = desk.next_after(position)
     query = f"?item={following}" if following is not None and following != position else ""
     return RedirectResponse(f"/labelling/{id}{query}", SEE_OTHER)
-
-
-def _find_task(request: Request, caller: Caller, id: str) -> StoredTask:
-    """Find a task by its id, for a caller who may see its namespace.
-
-    Raises:
-        NotFoundError: there is no such task, or the caller does not see its namespace.
-    """
-    task = server_of(request).resources.read(stored_labels.get_task, id)
-    if not caller.sees(task.namespace):
-        raise NotFoundError("there is no such labelling task")
-    return task
-
-
-def _open(request: Request, caller: Caller, id: str) -> Desk:
-    """Open a task with the labels of the labeller; a labeller without a name has none."""
-    task = _find_task(request, caller, id)
-    name, resources = _labeller_of(request, caller), server_of(request).resources
-    labels = resources.read(stored_labels.read_labels, task.id, name)
-    return Desk(resources, task, name, {label.position: label for label in labels})
 
 
 def _labeller_of(request: Request, caller: Caller) -> str:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from textevolve.server.browser import cookie_name, make_cookie
 from textevolve.server.identity import SESSION_SECONDS, caller_of
 from textevolve.server.pages.drawing import draw, read_form
-from textevolve.server.state import server_of
+from textevolve.server.state import Server
 
 router = APIRouter()
 
@@ -20,10 +20,10 @@ async def show_login(request: Request, next: str = "/runs") -> Response:
 
 
 @router.post("/login")
-async def log_in(request: Request) -> Response:
+async def log_in(request: Request, server: Server) -> Response:
     form = await read_form(request)
     where = _local_path(form.get("next", ""))
-    token = await server_of(request).identities.begin_session(form.get("key", "").strip())
+    token = await server.identities.begin_session(form.get("key", "").strip())
     if token is None:
         return draw(
             request,
@@ -38,10 +38,10 @@ async def log_in(request: Request) -> Response:
 
 
 @router.post("/logout")
-async def log_out(request: Request) -> Response:
+async def log_out(request: Request, server: Server) -> Response:
     token = request.cookies.get(cookie_name(request.scope, "session"), "")
     if token:
-        await server_of(request).identities.end_session(token)
+        await server.identities.end_session(token)
     answer = _go_to("/login")
     answer.headers["set-cookie"] = make_cookie(request.scope, "session", "", 0)
     return answer

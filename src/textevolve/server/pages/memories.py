@@ -24,7 +24,7 @@ from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller, MayRead, check_namespace
 from textevolve.server.namespaces import desk_of
 from textevolve.server.pages.drawing import draw
-from textevolve.server.state import ServerState, server_of
+from textevolve.server.state import Server, ServerState
 
 SHOWN = 50
 ASSOCIATED = 10
@@ -62,6 +62,7 @@ class SearchForm(BaseModel):
 @router.get("/memories/{namespace}/{collection}")
 async def show_memories(
     request: Request,
+    server: Server,
     caller: MayRead,
     namespace: str,
     collection: str,
@@ -69,7 +70,6 @@ async def show_memories(
 ) -> Response:
     """Show the memories of a collection as a time line, or the results of a search."""
     check_namespace(caller, namespace)
-    server = server_of(request)
     store = server.resources.memories(namespace)
     stored_collection = await store.collection(collection)
     values: dict[str, Any] = {"recalled": None, "hindrance": "", "scores": {}, "older": ""}
@@ -121,13 +121,13 @@ async def _search(
 
 @router.get("/memories/{namespace}/{collection}/{id}")
 async def show_memory(
-    request: Request, caller: MayRead, namespace: str, collection: str, id: str
+    request: Request, server: Server, caller: MayRead, namespace: str, collection: str, id: str
 ) -> Response:
     """Show a memory with all details and its history."""
     check_namespace(caller, namespace)
-    memories = AsyncMemories(desk_of(server_of(request), namespace), collection)
+    memories = AsyncMemories(desk_of(server, namespace), collection)
     (memory,) = await memories.get(id)
-    store = server_of(request).resources.memories(namespace)
+    store = server.resources.memories(namespace)
     near = MemoryQuery(collection=collection, limit=ASSOCIATED)
     facts = {
         FACTS.get(name, name.replace("_", " ")): value
@@ -136,7 +136,7 @@ async def show_memory(
     }
     chat = None
     if memory.origin.source.startswith(CHAT):
-        sessions = server_of(request).resources.sessions(namespace)
+        sessions = server.resources.sessions(namespace)
         with suppress(NotFoundError):  # it may have been deleted
             chat = await asyncio.to_thread(sessions.get, memory.origin.source.removeprefix(CHAT))
     return draw(

@@ -32,7 +32,7 @@ from textevolve.report.html import draw_blocks
 from textevolve.report.matrices import draw_cell_difference
 from textevolve.server.identity import Caller, MayRead
 from textevolve.server.pages.drawing import Page, draw, draw_stream
-from textevolve.server.state import ServerState, server_of
+from textevolve.server.state import Server, ServerState
 from textevolve.server.studies.reading import find_seen
 from textevolve.store import records, served
 from textevolve.store.journal import StoredCall
@@ -98,15 +98,15 @@ class OpenedRun:
         return "case" if len(self.variants) > 1 else "key"
 
 
-def open_run(state: ServerState, caller: Caller, run_ref: str) -> OpenedRun:
+def open_run(store: Store, caller: Caller, run_ref: str) -> OpenedRun:
     """Open a run for its page.
 
     Raises:
         NotFoundError: the caller sees no such run.
     """
-    seen = find_seen(state.store, caller, run_ref)
+    seen = find_seen(store, caller, run_ref)
     run, namespace = seen.run, seen.served and seen.served.namespace
-    standing = state.store.read(records.count_standing, [run.id])[run.id]
+    standing = store.read(records.count_standing, [run.id])[run.id]
     try:
         stored = read_stored(run)
         study = find_study(stored.kind)
@@ -257,8 +257,8 @@ router = APIRouter()
 WholeNumber = Annotated[int, Query(ge=0, lt=2**62)]
 
 
-def _open(request: Request, run_ref: str, caller: MayRead) -> OpenedRun:
-    return open_run(server_of(request), caller, run_ref)
+def _open(server: Server, run_ref: str, caller: MayRead) -> OpenedRun:
+    return open_run(server.store, caller, run_ref)
 
 
 Opened = Annotated[OpenedRun, Depends(_open)]
@@ -273,24 +273,22 @@ async def go_to_runs() -> RedirectResponse:
 @router.get("/runs")
 def show_runs(
     request: Request,
+    server: Server,
     caller: MayRead,
     kind: str = "",
     status: str = "",
     q: str = "",
     page: Annotated[int, Query(ge=1, lt=2**62)] = 1,
 ) -> Response:
-    store = server_of(request).store
-    every, run_filter = (
-        store.read(served.find_runs, caller.namespaces),
-        RunSearch(kind, status, q.strip()),
-    )
+    every = server.store.read(served.find_runs, caller.namespaces)
+    run_filter = RunSearch(kind, status, q.strip())
     hidden = () if kind else STANDING
     runs = [run for run in every if run_filter.matches(run) and run.spec.get("kind") not in hidden]
     start = (page - 1) * RUNS
     return draw(
         request,
         "runs.html",
-        listed=list_studies(store, runs[start : start + RUNS], every),
+        listed=list_studies(server.store, runs[start : start + RUNS], every),
         page=Page(request, page, RUNS, len(runs)),
         kinds=sorted({str(run.spec.get("kind")) for run in every}),
         wanted=run_filter,
@@ -299,16 +297,17 @@ def show_runs(
 
 
 @router.get("/runs/{run_ref}/row")
-def show_row(request: Request, run_ref: str, caller: MayRead) -> Response:
+def show_row(request: Request, server: Server, run_ref: str, caller: MayRead) -> Response:
     """Draw a run's row in the list of runs. The list requests it repeatedly while the run works."""
-    state = server_of(request)
-    (row,) = list_studies(state.store, [find_seen(state.store, caller, run_ref).run], [])
+    seen = find_seen(server.store, caller, run_ref)
+    (row,) = list_studies(server.store, [seen.run], [])
     return draw(request, "run_row.html", one=row)
 
 
 @router.get("/compare")
 def show_comparison(
     request: Request,
+    server: Server,
     caller: MayRead,
     run: Annotated[tuple[str, ...], Query()] = (),
     a: str = "",
@@ -322,11 +321,10 @@ def show_comparison(
         return RedirectResponse(f"/compare?{urlencode({'a': run[1], 'b': run[0]})}")
     if not a or not b:
         raise InputError("name two runs in the address: /compare?a=RUN&b=RUN")
-    state = server_of(request)
-    opened = [open_run(state, caller, run_ref) for run_ref in (a, b)]
+    opened = [open_run(server.store, caller, run_ref) for run_ref in (a, b)]
     reason, report = next((side.reason for side in opened if side.study is None), ""), None
     try:
-        report = None if reason else compare_stored(state.store, *(o.run for o in opened)).report
+        report = None if reason else compare_stored(server.store, *(o.run for o in opened)).report
     except InputError as error:
         reason = str(error)
     specs = [
@@ -337,21 +335,25 @@ def show_comparison(
 
 
 @router.get("/runs/{run_ref}")
-def show_run(request: Request, run_ref: str, opened: Opened, query: PageRows) -> Response:
+def show_run(
+    request: Request, server: Server, run_ref: str, opened: Opened, query: PageRows
+) -> Response:
     """Show the run with its first rows, or with the rows that the address selects."""
     if opened.run.id != run_ref:
         return RedirectResponse(f"/runs/{opened.run.id}")
-    return _draw_rows(request, "run.html", opened, query)
+    return _draw_rows(request, server, "run.html", opened, query)
 
 
 @router.get("/runs/{run_ref}/rows")
-def show_matrix(request: Request, opened: Opened, query: PageRows) -> Response:
+def show_matrix(request: Request, server: Server, opened: Opened, query: PageRows) -> Response:
     """Show the rows alone. A run's page requests them when there are new records."""
-    return _draw_rows(request, "run_rows.html", opened, query)
+    return _draw_rows(request, server, "run_rows.html", opened, query)
 
 
-def _draw_rows(request: Request, template: str, opened: OpenedRun, query: RowsQuery) -> Response:
-    store, run_id, selection = server_of(request).store, opened.run.id, query.wanted
+def _draw_rows(
+    request: Request, server: ServerState, template: str, opened: OpenedRun, query: RowsQuery
+) -> Response:
+    store, run_id, selection = server.store, opened.run.id, query.wanted
     total = store.read(records.count_rows, run_id, selection, opened.by)
     page = Page(request, query.page, ROWS, total)
     keys = store.read(records.find_rows, run_id, selection, opened.by, query.sort, page.start, ROWS)
@@ -386,38 +388,39 @@ def show_standing(request: Request, opened: Opened, revision: str = "") -> Respo
 
 
 @router.get("/runs/{run_ref}/results")
-def show_results(request: Request, opened: Opened) -> Response:
+def show_results(request: Request, server: Server, opened: Opened) -> Response:
     """Draw the verdict and the figures below it. The page requests them if they take a while, and
     when new records arrive."""
-    return draw(request, "run_results.html", results=read_results(server_of(request).store, opened))
+    return draw(request, "run_results.html", results=read_results(server.store, opened))
 
 
 @router.get("/runs/{run_ref}/history")
-def show_history(request: Request, opened: Opened, caller: MayRead) -> Response:
+def show_history(request: Request, server: Server, opened: Opened, caller: MayRead) -> Response:
     """Show the main figure of all visible runs of the same study."""
-    store = server_of(request).store
-    every = store.read(served.find_runs, caller.namespaces)
-    charts = read_history(store, find_history(opened.run, every), opened.standing.scores)
+    every = server.store.read(served.find_runs, caller.namespaces)
+    charts = read_history(server.store, find_history(opened.run, every), opened.standing.scores)
     return draw(request, "run_history.html", opened=opened, charts=charts)
 
 
 @router.get("/runs/{run_ref}/totals")
-def show_totals(request: Request, opened: Opened) -> Response:
+def show_totals(request: Request, server: Server, opened: Opened) -> Response:
     """Show models, settings and cost; sums over all calls take a while if there are many."""
-    store, facts = server_of(request).store, dict[str, str]()
+    facts = dict[str, str]()
     if opened.study is not None:
-        facts = describe_run(opened.study, opened.spec, store, opened.run)
+        facts = describe_run(opened.study, opened.spec, server.store, opened.run)
     return draw(request, "run_totals.html", facts_of_run=facts)
 
 
 @router.get("/runs/{run_ref}/cases/{number}")
-def show_case(request: Request, number: int, opened: Opened, after: WholeNumber = 0) -> Response:
+def show_case(
+    request: Request, server: Server, number: int, opened: Opened, after: WholeNumber = 0
+) -> Response:
     """Show one case with all details. `number`: its place in the run, from 1.
 
     Raises:
         NotFoundError: the case has no record. StoreError: a record cannot be read.
     """
-    store, run = server_of(request).store, opened.run
+    store, run = server.store, opened.run
     stored_records = store.read(records.read_place, run.id, number - 1, opened.by)
     if not stored_records or opened.study is None:
         reason = opened.reason or f"run {run.id} has no record of case {number}, or none yet"
@@ -443,29 +446,31 @@ def show_case(request: Request, number: int, opened: Opened, after: WholeNumber 
 
 
 @router.get("/runs/{run_ref}/calls")
-def show_calls(request: Request, opened: Opened, after: WholeNumber = 0) -> Response:
+def show_calls(
+    request: Request, server: Server, opened: Opened, after: WholeNumber = 0
+) -> Response:
     """Show the calls of the run page by page, each with its request and its answer."""
-    calls = read_calls(server_of(request).store, opened.run.id, after)
+    calls = read_calls(server.store, opened.run.id, after)
     return draw(request, "calls.html", opened=opened, **calls)
 
 
 @router.get("/runs/{run_ref}/report")
-def show_report(request: Request, opened: Opened) -> Response:
+def show_report(request: Request, server: Server, opened: Opened) -> Response:
     """Show the report of the run, sent block by block."""
     if opened.study is None:
         raise NotFoundError(opened.reason)
-    pieces = _report(server_of(request), opened)
+    pieces = _report(server.store, opened)
     page = draw_stream(request, "report.html", opened=opened, pieces=pieces)
     return StreamingResponse(page, media_type="text/html; charset=utf-8")
 
 
-def _report(state: ServerState, opened: OpenedRun) -> Iterator[Markup]:
+def _report(store: Store, opened: OpenedRun) -> Iterator[Markup]:
     """Draw the report. If an error occurs after the page has begun, its message is the last
     block."""
     assert opened.study is not None
     try:
-        lines = read_records(state.store, opened.run)
-        report = make_report(opened.study, state.store, opened.run, lines)
+        lines = read_records(store, opened.run)
+        report = make_report(opened.study, store, opened.run, lines)
         yield Markup('<p class="sentence">{}</p>\n').format(report.sentence)
         yield from draw_blocks(report.blocks, script=MATRIX_SCRIPT)
     except (TextEvolveError, ValueError) as error:

@@ -34,7 +34,7 @@ from textevolve.server.identity import (
     check_namespace,
 )
 from textevolve.server.options import is_here
-from textevolve.server.state import ServerState, server_of
+from textevolve.server.state import Server, ServerState
 from textevolve.server.studies.reading import (
     MEDIA,
     ReportFormat,
@@ -173,8 +173,8 @@ StudyBody: TypeAlias = Annotated[dict[str, Any], example_body(EXAMPLE)]
 Changes: TypeAlias = Annotated[ResumePart, example_body({"limits": {"calls": 10000}})]
 
 
-def _find_run(request: Request, run_id: str) -> VisibleRun:
-    return find_study_run(server_of(request).store, caller_of(request), run_id)
+def _find_run(request: Request, server: Server, run_id: str) -> VisibleRun:
+    return find_study_run(server.store, caller_of(request), run_id)
 
 
 SeenRun: TypeAlias = Annotated[VisibleRun, Depends(_find_run)]
@@ -189,34 +189,33 @@ def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> 
 
 
 @router.post("/studies", response_model=RunDetail, status_code=201)
-async def begin_study(request: Request, caller: MayRun, body: StudyBody) -> Response:
+async def begin_study(server: Server, caller: MayRun, body: StudyBody) -> Response:
     """Start a study, or return its existing run."""
-    server = server_of(request)
     run, status = await begin(server, caller, body)
     return await asyncio.to_thread(_describe, server, caller, run.id, status)
 
 
 @router.get("/studies", response_model=RunPage)
 def list_studies(
-    request: Request,
+    server: Server,
     caller: MayRead,
     run_filter: Annotated[RunFilter, Depends()],
     cursor: str = "",
     limit: Limit = 50,
 ) -> Response:
     """List runs, the newest first."""
-    return respond(list_page(server_of(request), caller, run_filter, cursor, limit))
+    return respond(list_page(server, caller, run_filter, cursor, limit))
 
 
 @router.get("/studies/{run_id}", response_model=RunDetail)
-def get_study(request: Request, _caller: MayRead, seen: SeenRun) -> Response:
+def get_study(server: Server, _caller: MayRead, seen: SeenRun) -> Response:
     """Return one run, with its usage."""
-    return respond(run_detail(server_of(request), seen).model_dump(mode="json"))
+    return respond(run_detail(server, seen).model_dump(mode="json"))
 
 
 @router.get("/studies/{run_id}/records", response_model=RecordPage)
 def list_records(
-    request: Request,
+    server: Server,
     _caller: MayRead,
     seen: SeenRun,
     status: Annotated[list[str], Query(max_length=3)] = [],  # noqa: B006  FastAPI reads it
@@ -224,16 +223,16 @@ def list_records(
     limit: Limit = 100,
 ) -> Response:
     """A run's records, a page at a time."""
-    page = records_page(server_of(request).store, seen.run.id, tuple(status), cursor, limit)
+    page = records_page(server.store, seen.run.id, tuple(status), cursor, limit)
     return Response(page, media_type="application/json")
 
 
 @router.get("/studies/{run_id}/report", response_class=Response)
 def get_report(
-    request: Request, _caller: MayRead, seen: SeenRun, format: ReportFormat = "json"
+    server: Server, _caller: MayRead, seen: SeenRun, format: ReportFormat = "json"
 ) -> Response:
     """Return the report of a run so far, in one of several formats."""
-    file = write_report(server_of(request), seen, format)
+    file = write_report(server, seen, format)
     # The style of an HTML report stands within it, which pages of the server may not have.
     disposition = "inline" if format in ("md", "json") else "attachment"
     headers = {"content-disposition": f'{disposition}; filename="{seen.run.id}.{format}"'}
@@ -241,9 +240,9 @@ def get_report(
 
 
 @router.get("/studies/{run_id}/events", response_class=Response)
-async def watch_study(request: Request, caller: MayRead, seen: SeenRun) -> Response:
+async def watch_study(request: Request, server: Server, caller: MayRead, seen: SeenRun) -> Response:
     """Stream the events of a run as server-sent events; resumes after `Last-Event-ID`."""
-    server, after = server_of(request), request.headers.get("last-event-id", "").strip() or "0"
+    after = request.headers.get("last-event-id", "").strip() or "0"
     if not (after.isascii() and after.isdigit() and int(after[:20]) <= LARGEST_REVISION):
         raise InputError("Last-Event-ID: is not the id of an event")
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -264,9 +263,9 @@ async def _watch(
 
 
 @router.post("/studies/{run_id}/cancel", response_model=RunDetail, status_code=202)
-async def cancel_study(request: Request, caller: MayRun, seen: SeenRun) -> Response:
+async def cancel_study(server: Server, caller: MayRun, seen: SeenRun) -> Response:
     """Cancel a run; its answers stay stored."""
-    server, run_id = server_of(request), seen.run.id
+    run_id = seen.run.id
     if not server.runner.works_on(run_id):
         if seen.served is None and seen.run.status == "running":
             raise ApiError(
@@ -282,10 +281,10 @@ async def cancel_study(request: Request, caller: MayRun, seen: SeenRun) -> Respo
 
 @router.post("/studies/{run_id}/resume", response_model=RunDetail, status_code=202)
 async def resume_study(
-    request: Request, caller: MayRun, seen: SeenRun, changes: Changes = AS_IT_WAS
+    server: Server, caller: MayRun, seen: SeenRun, changes: Changes = AS_IT_WAS
 ) -> Response:
     """Resume a run that was interrupted or cancelled, or has failed."""
-    server, run_id = server_of(request), seen.run.id
+    run_id = seen.run.id
     if seen.served is None:
         raise ApiError(
             409,
@@ -303,9 +302,9 @@ async def resume_study(
 
 
 @router.delete("/studies/{run_id}", status_code=204)
-async def delete_study(request: Request, _caller: MayRun, seen: SeenRun) -> Response:
+async def delete_study(server: Server, _caller: MayRun, seen: SeenRun) -> Response:
     """Delete a run, with its uploaded files and the answers that no other run uses."""
-    server, run_id = server_of(request), seen.run.id
+    run_id = seen.run.id
     if seen.run.status == "running" or await server.runner.is_busy(run_id):
         raise ApiError(409, "in_work", f"run {run_id} is running; cancel it first")
     await asyncio.to_thread(server.store.delete_run, run_id)
