@@ -1,16 +1,13 @@
 """Read exports of Phoenix, MLflow and LangSmith as spans with flat fields.
 
-The table `PARTS` lists the names that the tools use for the parts of a span. `KINDS`, `MLFLOW` and
-`METADATA` translate a tool's names of attributes to those of OpenInference, which `span_states.py`
-reads.
+The table `PARTS` lists the names that the tools use for the parts of a span. `MLFLOW` and
+`METADATA` translate a tool's names of attributes to those that `span_states.py` reads.
 """
 
 from __future__ import annotations
 
-import ast
 import base64
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,7 +15,8 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, parse_text
-from textevolve.node_eval.span_messages import unwrap_result
+from textevolve.node_eval.span_messages import as_fields, unwrap_result
+from textevolve.node_eval.span_states import Span
 
 SpanFields: TypeAlias = dict[str, Any]
 """The fields of a span or of another record of an export."""
@@ -38,26 +36,18 @@ PARTS: Mapping[str, Sequence[str]] = {
 LISTS = ("data", "runs", "spans", "traces", "child_runs")
 """The names of fields in which documents and records contain further records."""
 
-RUNS = {"llm": "LLM", "tool": "TOOL", "retriever": "RETRIEVER", "embedding": "EMBEDDING"}
-"""OpenInference's kinds of spans by LangSmith's types of runs; runs of other types become
-chains."""
-KINDS = {
-    **{kind: kind for kind in ("LLM", "TOOL", "AGENT", "RETRIEVER", "EMBEDDING", "RERANKER")},
-    "CHAT_MODEL": "LLM",
-    "GUARDRAIL": "GUARDRAIL",
-    "EVALUATOR": "EVALUATOR",
-}
-"""OpenInference's kinds of spans by MLflow's types of spans; spans of other types become chains."""
 MLFLOW = {
+    "mlflow.spanType": "openinference.span.kind",
     "mlflow.spanInputs": "input.value",
     "mlflow.spanOutputs": "output.value",
     "mlflow.chat.tools": "llm.tools",
+    "mlflow.chat.tokenUsage": "gen_ai.usage",
     "mlflow.trace.session": "session.id",
     "mlflow.trace.user": "user.id",
 }
-"""OpenInference's names by MLflow's names of attributes."""
-TOKENS = {"input_tokens": "prompt", "output_tokens": "completion", "total_tokens": "total"}
-"""The names in OpenInference's token counts by LangSmith's names."""
+"""The names in the conventions by MLflow's names of attributes."""
+TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
+"""LangSmith's names of the numbers of tokens."""
 METADATA = {
     **dict.fromkeys(("thread_id", "conversation_id"), "gen_ai.conversation.id"),
     "session_id": "session.id",
@@ -87,34 +77,31 @@ COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
 exports spans."""
 
 
-def list_records(document: object) -> Iterator[SpanFields]:
+def list_records(document: object, shared: SpanFields) -> Iterator[SpanFields]:
     """List the records of an export that may be spans: those of lists, of answers of an API, of
-    data frames by rows or by columns, and of traces with their own spans."""
-    rows: Any
-    inner: list[Any]
+    data frames by rows or by columns, and of traces with their own spans. `shared`: the facts that
+    the trace around them states for all its spans."""
     if isinstance(document, list):
         for item in cast("list[object]", document):
-            yield from list_records(item)
+            yield from list_records(item, shared)
     if not isinstance(document, dict):
         return
     record = _unfold(cast("SpanFields", document))
     columns: list[Any] = list(record.values())
     if columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
         rows = [{name: record[name][number] for name in record} for number in columns[0]]
-        yield from list_records(rows)
-        return
-    if _is_span(record):
-        yield record
-        yield from list_records(record.get("child_runs"))
-        return
-    trace = parse_text(record.get("trace"), CONTAINERS)
-    inner = [trace] if isinstance(trace, dict) else [_read_cell(record.get(n)) for n in LISTS]
-    inner = [value for value in inner if isinstance(value, list | dict) and value]
-    shared = _read_shared(record)
-    for each in list_records(inner) if inner else ():
-        yield {**each, "shared": {**shared, **each.get("shared", {})}}
-    if not inner:
-        yield record
+        yield from list_records(rows, shared)
+    elif _is_span(record):
+        yield {**record, "shared": shared}
+        yield from list_records(record.get("child_runs"), shared)
+    else:
+        trace = as_fields(record.get("trace"))
+        inner: list[Any]
+        inner = [trace] if trace else [parse_text(record.get(name), CONTAINERS) for name in LISTS]
+        inner = [value for value in inner if isinstance(value, list | dict) and value]
+        info = as_fields(record.get("info")) or record
+        facts = as_fields(info.get("trace_metadata") or info.get("request_metadata"))
+        yield from list_records(inner, {**shared, **facts}) if inner else [record]
 
 
 def _unfold(record: SpanFields) -> SpanFields:
@@ -122,7 +109,7 @@ def _unfold(record: SpanFields) -> SpanFields:
     inner = {
         f"{name}.{key}": value
         for name in ("context", "status")
-        for key, value in _as_fields(record.get(name)).items()
+        for key, value in as_fields(record.get(name)).items()
     }
     return {**record, **inner} if inner else record
 
@@ -136,29 +123,8 @@ def _find(record: SpanFields, part: str) -> Any:
     return next((record[name] for name in names), None)
 
 
-def _read_shared(record: SpanFields) -> SpanFields:
-    """Return the facts that a trace states for all its spans."""
-    info = _as_fields(record.get("info")) or record
-    return _as_fields(info.get("trace_metadata") or info.get("request_metadata"))
-
-
-def _read_cell(value: Any) -> Any:
-    """Parse a cell of a table, in which pandas writes containers as Python literals."""
-    parsed = parse_text(value, CONTAINERS)
-    if isinstance(parsed, str) and parsed.startswith(CONTAINERS):
-        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            return ast.literal_eval(parsed)
-    return parsed
-
-
-def _as_fields(value: Any) -> SpanFields:
-    """Return the fields of an object; of anything else none."""
-    cell = _read_cell(value)
-    return cast("SpanFields", cell) if isinstance(cell, dict) else {}
-
-
-def as_span(record: SpanFields) -> SpanFields:
-    """Return the fields of a span.
+def as_span(record: SpanFields) -> Span:
+    """Read a span.
 
     Raises:
         InputError: it is no span; names the tool whose export it resembles, and the right command.
@@ -168,17 +134,23 @@ def as_span(record: SpanFields) -> SpanFields:
     start, end = (_read_time(_find(record, part)) for part in ("start", "end"))
     code = str(_find(record, "code") or "").upper()
     failed = "ERROR" in code or code == "2" or ("run_type" in record and record.get("error"))
-    message = _find(record, "message")
-    return {
-        **{part: _read_id(_find(record, part)) for part in ("trace_id", "span_id")},
-        "parent_span_id": _read_id(_find(record, "parent_span_id")),
-        "name": str(record.get("name") or ""),
-        "start": start or 0,
-        "end": max(end or 0, start or 0),
-        "attributes": translate(_read_attributes(record)),
-        "events": tuple(_read_events(_read_cell(record.get("events")))),
-        "status": str(message or "") if failed else None,
-    }
+    attributes = translate({**record["shared"], **_read_attributes(record)})
+    events = parse_text(record.get("events"), CONTAINERS)
+    listed = map(as_fields, cast("list[object]", events) if isinstance(events, list) else ())
+    return Span(
+        _read_id(_find(record, "trace_id")),
+        _read_id(_find(record, "span_id")),
+        _read_id(_find(record, "parent_span_id")),
+        str(record.get("name") or ""),
+        start,
+        max(end, start),
+        dict(_flatten("", attributes)),
+        tuple(
+            (str(event.get("name") or ""), dict(_flatten("", as_fields(event.get("attributes")))))
+            for event in listed
+        ),
+        str(_find(record, "message") or "") if failed else None,
+    )
 
 
 def is_export(record: Mapping[str, Any]) -> bool:
@@ -207,9 +179,9 @@ def _read_id(value: Any) -> str:
     return text
 
 
-def _read_time(value: Any) -> int | None:
-    """Return nanoseconds since 1970. A number's unit is inferred from its size; a text is a
-    date."""
+def _read_time(value: Any) -> int:
+    """Return nanoseconds since 1970; 0 for None. A number's unit is inferred from its size; a text
+    is a date."""
     if isinstance(value, str) and not value.strip().isdecimal():
         try:
             value = datetime.fromisoformat(value)
@@ -218,83 +190,52 @@ def _read_time(value: Any) -> int | None:
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1e6) * 1000
-    if value is None:
-        return None
-    number = float(value)
-    for limit, factor in ((1e11, 10**9), (1e14, 10**6), (1e17, 10**3)):
-        if number < limit:
-            return round(number * factor)
-    return int(value)
+    number = value if isinstance(value, float) else int(value or 0)
+    for _ in ("milliseconds", "microseconds", "nanoseconds"):
+        number *= 1000 if number < 1e17 else 1
+    return round(number)
 
 
 def _read_attributes(record: SpanFields) -> SpanFields:
-    attributes: Any = _read_cell(record.get("attributes"))
-    if isinstance(attributes, list):  # OTLP's own pairs
-        pairs = cast("list[SpanFields]", attributes)
-        attributes = {pair["key"]: _read_wrapped(pair.get("value")) for pair in pairs}
-    made = dict(cast("SpanFields", attributes)) if isinstance(attributes, dict) else {}
+    attributes = {**as_fields(record.get("attributes"))}
     for name, value in record.items():
         if name.startswith("attributes.") and value not in (None, ""):
             short = name.removeprefix("attributes.")
-            made[short] = value if short in VALUES else _read_number(_read_cell(value))
+            attributes[short] = value if short in VALUES else _read_number(value)
     if kind := record.get("span_kind"):
-        made["openinference.span.kind"] = kind
-    if "run_type" in record:
-        made |= _read_run(record)
-    if any(name.startswith("mlflow.") for name in made):
-        made = {name: parse_text(value, '[{"') for name, value in made.items()}
-    return dict(_flatten("", {**record.get("shared", {}), **made}))
+        attributes["openinference.span.kind"] = kind
+    return attributes | (_read_run(record) if "run_type" in record else {})
 
 
 def _read_number(value: Any) -> Any:
-    """Convert a cell of CSV, in which numbers are texts, to a number. In columns with gaps whole
-    numbers have a decimal point."""
-    with suppress(ValueError):
-        number = float(value) if isinstance(value, str | float) else math.nan
-        return int(number) if number.is_integer() else number if number == number else value
-    return value
-
-
-def _read_wrapped(value: Any) -> Any:
-    """Return the value inside OTLP's wrapping, such as `{"stringValue": ...}`, with names in camel
-    or snake case."""
-    wrapped = _as_fields(value)
-    for name, inner in wrapped.items():
-        if inner is None:
-            continue
-        if "rray" in name:
-            return [_read_wrapped(each) for each in inner.get("values", ())]
-        return int(inner) if name.startswith("int") else inner
-    return None if wrapped else value
+    """Parse a value of a table, in which numbers may be texts. In columns with gaps whole numbers
+    have a decimal point."""
+    number = parse_text(value, (*CONTAINERS, *"-0123456789"))
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def _read_run(record: SpanFields) -> SpanFields:
-    """Return the attributes of a LangSmith run under OpenInference's names."""
-    extra = _as_fields(record.get("extra"))
-    metadata, called = (_as_fields(extra.get(name)) for name in ("metadata", "invocation_params"))
+    """Return the attributes of a LangSmith run under the names of the conventions."""
+    extra = as_fields(record.get("extra"))
+    metadata = as_fields(extra.get("metadata"))
     return {
-        "openinference.span.kind": RUNS.get(str(record["run_type"]), "CHAIN"),
-        "input.value": _read_cell(record.get("inputs")),
-        "output.value": unwrap_result(_read_cell(record.get("outputs"))),
-        "llm.tools": called.get("tools"),
-        **{f"llm.token_count.{name}": record.get(f"{name}_tokens") for name in TOKENS.values()},
+        "openinference.span.kind": str(record["run_type"]),
+        "input.value": record.get("inputs"),
+        "output.value": unwrap_result(record.get("outputs")),
+        "llm.tools": as_fields(extra.get("invocation_params")).get("tools"),
+        "gen_ai.usage": {name: record.get(name) for name in TOKENS},
         **{name: metadata[key] for key, name in METADATA.items() if key in metadata},
     }
 
 
-def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield nested attributes under their flat names in spans; other values become JSON."""
-    for key, inner in cast("SpanFields", value).items():
-        name = f"{prefix}{key}"
-        if inner is None:
-            continue
-        is_nested = name.startswith(NESTED) and name not in VALUES
-        if is_nested and isinstance(inner, dict):
-            yield from _flatten(f"{name}.", inner)
-        elif is_nested and isinstance(inner, list):
-            items = {str(n): each for n, each in enumerate(cast("list[Any]", inner))}
-            yield from _flatten(f"{name}.", items)
-        else:
+def _flatten(prefix: str, value: SpanFields) -> Iterator[tuple[str, Any]]:
+    """Yield nested attributes under their flat names in spans; other objects become JSON."""
+    for key, inner in value.items():
+        name, place = f"{prefix}{key}", f"{prefix}{key}."
+        if place.startswith(NESTED) and name not in VALUES and isinstance(inner, dict | list):
+            pairs = as_fields(cast(object, inner)).items() or enumerate(cast("list[Any]", inner))
+            yield from _flatten(place, {str(part): each for part, each in pairs})
+        elif inner is not None:
             plain = isinstance(inner, str | int | float | list)
             yield name, inner if plain else json.dumps(inner, ensure_ascii=False, default=str)
 
@@ -302,30 +243,20 @@ def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 VALUES = ("input.value", "output.value")
 """The attributes with a span's whole input and output, which are not flattened."""
 NESTED = (
-    *("llm", "retrieval", "reranker", "embedding", "openinference", "gen_ai.usage"),
-    *("input", "output", "session", "user", "tool", "agent"),
+    *("llm.", "retrieval.", "reranker.", "embedding.", "openinference.", "gen_ai.usage."),
+    *("input.", "output.", "session.", "user.", "tool.", "agent."),
 )
 """The groups of attributes that are flattened."""
 
 
 def translate(attributes: SpanFields) -> SpanFields:
-    """Replace MLflow's attributes by OpenInference's; other attributes, and spans of other tools,
-    stay unchanged."""
+    """Replace MLflow's names of attributes, whose values are all JSON, by those of the conventions;
+    spans of other tools stay unchanged."""
     if "mlflow.spanType" not in attributes:
         return attributes
-    read = {name: parse_text(attributes.get(name)) for name in attributes if name.startswith("mlf")}
-    kind = KINDS.get(str(read["mlflow.spanType"]).upper(), "CHAIN")
-    made: SpanFields = {"openinference.span.kind": kind}
-    made |= {new: read[old] for old, new in MLFLOW.items() if old in read}
-    for name, count in _as_fields(read.get("mlflow.chat.tokenUsage")).items():
-        if name in TOKENS:
-            made[f"llm.token_count.{TOKENS[name]}"] = count
-    return {**made, **{name: value for name, value in attributes.items() if name not in read}}
-
-
-def _read_events(events: Any) -> Iterator[tuple[str, SpanFields]]:
-    for event in cast("list[Any]", events) if isinstance(events, list) else ():
-        if isinstance(event, dict):
-            fields = cast("SpanFields", event)
-            inner = _read_attributes({"attributes": fields.get("attributes")})
-            yield str(fields.get("name") or ""), inner
+    named = {
+        MLFLOW.get(name, name): parse_text(value)
+        for name, value in attributes.items()
+        if name in MLFLOW or not name.startswith("mlflow.")
+    }
+    return dict(_flatten("", named))

@@ -8,6 +8,7 @@ their attributes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,16 +16,15 @@ from textevolve.errors import InputError
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading
 from textevolve.node_eval.history import ID_NAMES, History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.otlp import Documents, Span, read_traces
+from textevolve.node_eval.otlp import Documents, read_traces
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.node_eval.span_states import (
+    Span,
     attributes_of,
     error_of,
     ids_of,
     input_of,
-    kind_of,
     node_name_of,
-    operation_of,
     output_of,
     tokens_of,
     tools_of,
@@ -91,18 +91,7 @@ def read_spans(
 
 
 def is_node(span: Span, instructions: EpisodeInstructions) -> bool:
-    known = operation_of(span.attributes) or kind_of(span.attributes)
-    return bool(known) or span.name in instructions
-
-
-def _instruction(span: Span, name: str, instructions: EpisodeInstructions) -> Instruction | None:
-    """Return the instruction type of a span. `instructions` is searched for the node's name, the
-    span's name, its operation and its kind; then the conventions apply. None if unknown."""
-    operation, kind = operation_of(span.attributes), kind_of(span.attributes)
-    for given in (name, span.name, operation, kind):
-        if given in instructions:
-            return instructions[given]
-    return OPERATIONS.get(operation) or KINDS.get(kind)
+    return bool(span.operation or span.kind) or span.name in instructions
 
 
 def _build(
@@ -110,62 +99,60 @@ def _build(
 ) -> list[list[HistoryItem]]:
     """Sort nodes into supersteps in the order in which they ended: nodes inside a node come before
     it."""
-    above = {id: _ancestors(span, spans, nodes) for id, span in nodes.items()}
+    around = {id: _ancestors(span, spans, nodes) for id, span in nodes.items()}
     children: dict[str, list[Span]] = {}
     for id, span in nodes.items():
-        children.setdefault(above[id][-1] if above[id] else "", []).append(span)
+        children.setdefault(around[id][-1].span_id if around[id] else "", []).append(span)
     shared: dict[str, str] = {}
     for span in spans.values():
-        shared = {**ids_of(span.attributes), **shared}
-    steps: list[list[HistoryItem]] = []
-    # A stack, for nothing says how deeply spans are nested: groups wait for those within them.
-    waiting = [(group, False) for group in reversed(_parallel_groups(children.get("", [])))]
+        shared = {**ids_of(span), **shared}
+    # From the last superstep to the first; a stack, for nothing says how deeply spans are nested.
+    groups: list[list[Span]] = []
+    waiting = _parallel_groups(children.get("", []))
     while waiting:
-        group, done = waiting.pop()
-        if done:
-            around = [nodes[id] for id in above[group[0].span_id]]
-            steps.append([as_node(span, around, shared, instructions) for span in group])
-            continue
-        waiting.append((group, True))
-        within = [g for span in group for g in _parallel_groups(children.get(span.span_id, []))]
-        waiting += [(inner, False) for inner in reversed(within)]
+        groups.append(waiting.pop())
+        for span in groups[-1]:
+            waiting += _parallel_groups(children.get(span.span_id, []))
     inner: dict[str, list[HistoryItem]] = {}
-    for order, item in enumerate((item for step in steps for item in step), 1):
-        item.order = order
-        take_states(item, inner.get(item.ids["span_id"], []))
+    order = itertools.count(1)
+
+    def convert(span: Span) -> HistoryItem:
+        within = inner.get(span.span_id, [])
+        item = as_node(span, around[span.span_id], within, shared, instructions)
+        item.order = next(order)
         inner.setdefault(item.ids.get("parent_id", ""), []).append(item)
-    return steps
+        return item
+
+    return [list(map(convert, group)) for group in reversed(groups)]
 
 
-def take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
+def _take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
     """If an agent's node, or one without a type, lacks its input or output, give it the input of
     its first step or the output of its last one. Tool calls do not count as steps, and a failed
-    node gets no output. `inner`: the nodes directly inside it, in the order in which they ended."""
-    steps = [one for one in inner if one.instruction is not Instruction.TOOL_CALL]
+    node gets no output."""
     if item.instruction not in (None, Instruction.DELEGATE):
         return
+    steps = [one for one in inner if one.instruction is not Instruction.TOOL_CALL]
     if item.input_state is None:
-        known = sorted(steps, key=lambda one: one.timestamp)
-        item.input_state = next((one.input_state for one in known if one.input_state), None)
+        began = sorted(steps, key=lambda step: step.timestamp)
+        item.input_state = next((step.input_state for step in began if step.input_state), None)
     if item.output_state is None and item.error is None:
-        known = reversed(steps)
-        item.output_state = next((one.output_state for one in known if one.output_state), None)
+        ended = reversed(steps)
+        item.output_state = next((step.output_state for step in ended if step.output_state), None)
 
 
-def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span]) -> tuple[str, ...]:
-    """Return the ids of the nodes around a span, the outermost first; empty if the parents form a
-    circle."""
-    found: list[str] = []
+def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span]) -> list[Span]:
+    """Return the nodes around a span, the outermost first; none if the parents form a circle."""
+    around: list[Span] = []
     seen = {span.span_id}
-    parent = span.parent_span_id
-    while parent in spans:
-        if parent in seen:
-            return ()
-        seen.add(parent)
-        if parent in nodes:
-            found.append(parent)
-        parent = spans[parent].parent_span_id
-    return tuple(reversed(found))
+    while outer := spans.get(span.parent_span_id):
+        if outer.span_id in seen:
+            return []
+        seen.add(outer.span_id)
+        if outer.span_id in nodes:
+            around.append(outer)
+        span = outer
+    return around[::-1]
 
 
 def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
@@ -186,31 +173,38 @@ def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
 def as_node(
     span: Span,
     around: Sequence[Span],
+    inner: Sequence[HistoryItem],
     shared: Mapping[str, str],
     instructions: EpisodeInstructions,
 ) -> HistoryItem:
-    """Convert a span to a node. `around`: the spans of the nodes around it; `shared`: ids that
-    other spans of its trace have."""
-    name = node_name_of(span.attributes, span.name)
-    ids = {**shared, **ids_of(span.attributes), "span_id": span.span_id}
+    """Convert a span to a node. `around`: the spans of the nodes around it; `inner`: the nodes
+    directly inside it, in the order in which they ended; `shared`: ids that other spans of its
+    trace have. `instructions` is searched for the node's name, the span's name, its operation and
+    its kind; then the conventions apply."""
+    name = node_name_of(span)
+    ids = {**shared, **ids_of(span), "span_id": span.span_id}
     ids |= {"parent_id": around[-1].span_id} if around else {}
-    state = input_of(span.attributes, span.events)
-    instruction = _instruction(span, name, instructions)
+    known = (instructions.get(key) for key in (name, span.name, span.operation, span.kind))
+    default = OPERATIONS.get(span.operation) or KINDS.get(span.kind)
+    instruction = next(filter(None, known), default)
+    state = input_of(span)
     if state and instruction is Instruction.GENERATE and "tools" not in state:
         # Some record the tools on offer with the agent alone.
         offers = (tools_of(outer.attributes) for outer in reversed(around))
         state |= {"tools": tools} if (tools := next(filter(None, offers), None)) else {}
-    return HistoryItem(
+    item = HistoryItem(
         timestamp=span.start / 1e9,
         instruction=instruction,
         input_state=take_snapshot(state, WHOLE),
-        output_state=take_snapshot(output_of(span.attributes, span.events), WHOLE),
+        output_state=take_snapshot(output_of(span), WHOLE),
         node=name,
-        path=tuple(node_name_of(one.attributes, one.name) for one in around),
+        path=tuple(node_name_of(outer) for outer in around),
         seconds=(span.end - span.start) / 1e9,
-        tokens=tokens_of(span.attributes),
-        error=error_of(span.attributes, span.events, span.status),
-        attributes=take_snapshot(attributes_of(span.attributes), WHOLE),
+        tokens=tokens_of(span),
+        error=error_of(span),
+        attributes=take_snapshot(attributes_of(span), WHOLE),
         thread_id=ids.pop("thread_id", None),
         ids={name: ids[name] for name in ID_NAMES if name in ids},
     )
+    _take_states(item, inner)
+    return item

@@ -10,7 +10,7 @@ order. `otel.py` converts the spans to nodes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -23,7 +23,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from textevolve.errors import InputError
 from textevolve.json_texts import parse_text
 from textevolve.node_eval.episodes import Reading
-from textevolve.node_eval.exports import as_span, list_records, translate
+from textevolve.node_eval.exports import SpanFields, as_span, list_records, translate
+from textevolve.node_eval.span_states import Event, Span
 
 Lines = Iterable[tuple[str, str]]
 """The lines of a file, each with its place for error messages."""
@@ -46,24 +47,8 @@ NAMES = {
 }
 """The names of fields in JSON by those in the protocol's files."""
 
-Event = tuple[str, dict[str, Any]]
-"""The name of an event of a span, with its attributes."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """A span of a trace. Times are nanoseconds since 1970. `status`: the message of a failed span;
-    None for a span that did not fail."""
-
-    trace_id: str
-    span_id: str
-    parent_span_id: str
-    name: str
-    start: int
-    end: int
-    attributes: dict[str, Any]
-    events: tuple[Event, ...]
-    status: str | None
+ID_FIELDS = ("traceId", "spanId", "parentSpanId")
+"""The fields with ids, which are no base64, as protobuf's JSON would expect."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +79,19 @@ def _read_pairs(pairs: Any) -> dict[str, Any]:
     return {pair.key: _read_value(pair.value) for pair in pairs}
 
 
-def _read_span(raw: dict[str, Any], ids: list[str]) -> Span:
-    span: Any = ParseDict(raw, SpanMessage(), ignore_unknown_fields=True)
-    trace_id, span_id, parent = ids
+def _parse_message(raw: object, message: Any) -> list[str]:
+    """Parse the fields of a span or a log into its message, and return its ids."""
+    if not isinstance(raw, dict):
+        raise ParseError(f"must be a JSON object, but is of type {type(raw).__name__}")
+    fields = {**cast("dict[str, Any]", raw), "links": None}
+    ids = [str(fields.pop(name, None) or "") for name in ID_FIELDS]
+    ParseDict(fields, message, ignore_unknown_fields=True)
+    return ids
+
+
+def _read_span(raw: object) -> Span:
+    span: Any = SpanMessage()
+    trace_id, span_id, parent = _parse_message(raw, span)
     if not trace_id or not span_id:
         raise ParseError("it has no traceId or no spanId")
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
@@ -109,15 +104,20 @@ def _read_span(raw: dict[str, Any], ids: list[str]) -> Span:
     return Span(trace_id, span_id, parent, span.name, start, end, attributes, events, status)
 
 
-def _read_log(raw: dict[str, Any], ids: list[str]) -> Log:
-    log: Any = ParseDict(raw, LogRecord(), ignore_unknown_fields=True)
+def _read_log(raw: object) -> Log:
+    log: Any = LogRecord()
+    trace_id, span_id, _ = _parse_message(raw, log)
     body = parse_text(_read_value(log.body), "{")
     fields = _read_pairs(log.attributes)
     if body is not None:
         fields |= body if isinstance(body, dict) else {"content": body}
     name = log.event_name or str(fields.get("event.name", ""))
-    time = log.time_unix_nano or log.observed_time_unix_nano
-    return Log(ids[0], ids[1], time, (name, fields))
+    return Log(trace_id, span_id, log.time_unix_nano or log.observed_time_unix_nano, (name, fields))
+
+
+def _read_exported(record: SpanFields) -> Span:
+    """Read a span of an export; some have OTLP's own spans."""
+    return _read_span(record) if isinstance(record.get("attributes"), list) else as_span(record)
 
 
 def read_traces(
@@ -204,53 +204,33 @@ def _read_records(
     where: str, document: object, reading: Reading
 ) -> Iterator[tuple[str, Span | Log]]:
     """Read each span and each log of a document; report those that cannot be used."""
-    documents = cast(list[object], document) if isinstance(document, list) else [document]
+    documents = cast("list[object]", document) if isinstance(document, list) else [document]
     marks = {names[0] for _, _, names in PLACES}
+    parts: list[tuple[Callable[[Any], Span | Log], str, Iterable[object]]] = [
+        (read, noun, _nested(documents, *names)) for read, noun, names in PLACES
+    ]
     if not all(isinstance(one, dict) and marks & one.keys() for one in documents):
-        yield from _read_export(where, cast(object, document), reading)
-        return
-    for read, noun, names in PLACES:
-        raws = (raw for one in documents for raw in _nested(one, *names))
+        parts = [(_read_exported, "span", list(list_records(documents, {})) or [{}])]
+    for read, noun, raws in parts:
         for number, raw in enumerate(raws, 1):
             place = f"{where}: {noun} {number}"
             try:
-                if not isinstance(raw, dict):
-                    raise ParseError(f"must be a JSON object, but is of type {type(raw).__name__}")
-                fields = dict(cast(dict[str, Any], raw))
-                fields.pop("links", None)
-                # The ids are no base64, which protobuf's JSON would expect.
-                ids = [
-                    str(fields.pop(name, None) or "")
-                    for name in ("traceId", "spanId", "parentSpanId")
-                ]
-                yield place, read(fields, ids)
-            except (ParseError, ValueError, TypeError, AttributeError) as error:
+                yield place, read(raw)
+            except UNREADABLE as error:
                 reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
 
 
-def _read_export(where: str, document: object, reading: Reading) -> Iterator[tuple[str, Span]]:
-    number = 0
-    for number, record in enumerate(list_records(document), 1):
-        place = f"{where}: span {number}"
-        try:
-            yield place, Span(**as_span(record))
-        except (
-            InputError,
-            ArithmeticError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            KeyError,
-        ) as error:
-            reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
-    if not number:
-        reading.report(f"{where}: not an OTLP trace: it has no resourceSpans")
+UNREADABLE = (
+    *(InputError, ParseError, ArithmeticError),
+    *(ValueError, TypeError, AttributeError, KeyError),
+)
+"""The errors of spans and logs that cannot be used."""
 
 
-def _nested(raw: object, name: str, *below: str) -> Iterator[object]:
-    group = cast(dict[str, Any], raw).get(name) if isinstance(raw, dict) else None
-    for each in cast(list[object], group) if isinstance(group, list) else ():
-        if below:
-            yield from _nested(each, *below)
-        else:
+def _nested(group: object, *names: str) -> Iterator[object]:
+    """Yield the elements of a list; with names, those of the lists inside its elements."""
+    for each in cast("list[Any]", group) if isinstance(group, list) else ():
+        if not names:
             yield each
+        elif isinstance(each, dict):
+            yield from _nested(cast("dict[str, object]", each).get(names[0]), *names[1:])

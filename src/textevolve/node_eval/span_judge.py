@@ -13,15 +13,14 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 
-from textevolve.node_eval import otlp
+from textevolve.node_eval import span_states
 from textevolve.node_eval.background import evaluating
 from textevolve.node_eval.evaluators import describe_error
 from textevolve.node_eval.exports import translate
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
-from textevolve.node_eval.otel import as_node, is_node, take_states
-from textevolve.node_eval.span_states import ids_of
+from textevolve.node_eval.otel import as_node, is_node
 
 log = logging.getLogger("textevolve.node_eval")
 
@@ -57,7 +56,7 @@ class SpanJudge(SpanProcessor):
         context = span.get_span_context()
         if context is None or self._open.pop(context.span_id, None) is None:
             return
-        around: list[otlp.Span] = []
+        around: list[span_states.Span] = []
         parent = span.parent
         while parent and (outer := self._open.get(parent.span_id)):
             around.insert(0, read_span(outer))
@@ -65,22 +64,22 @@ class SpanJudge(SpanProcessor):
         ended = read_span(span)
         if not is_node(ended, self._instructions):
             return
-        shared = {name: id for one in around for name, id in ids_of(one.attributes).items()}
+        shared = {name: id for one in around for name, id in span_states.ids_of(one).items()}
         around = [one for one in around if is_node(one, self._instructions)]
-        item = as_node(ended, around, shared, self._instructions)
+        inner = self._inner.pop(ended.span_id, [])
+        item = as_node(ended, around, inner, shared, self._instructions)
         item.run_id = ended.trace_id
-        take_states(item, self._inner.pop(ended.span_id, []))
         if around:
             self._inner.setdefault(around[-1].span_id, []).append(item)
         self._monitor.record(item)
 
 
-def read_span(span: ReadableSpan) -> otlp.Span:
+def read_span(span: ReadableSpan) -> span_states.Span:
     """Convert a span of OpenTelemetry's library to the form of spans in files."""
     context: Any = span.get_span_context()
     events = ((event.name, _read(event.attributes)) for event in span.events)
     failed = span.status.status_code is StatusCode.ERROR
-    return otlp.Span(
+    return span_states.Span(
         format_trace_id(context.trace_id),
         format_span_id(context.span_id),
         format_span_id(span.parent.span_id) if span.parent else "",

@@ -62,16 +62,20 @@ class SpanMessage:
 
 
 def read_messages(value: object, role: str) -> list[SpanMessage]:
-    """Read messages from JSON or a list; a plain text is one message. `role`: the role of messages
-    that name none."""
+    """Read messages from JSON or a list, or from a request to a model or its answer in the form of
+    an SDK; a plain text is one message. `role`: the role of messages that name none."""
     parsed = parse_text(value, CONTAINERS)
     if isinstance(parsed, dict):
-        return [read_message(cast(object, parsed), role)]
-    if isinstance(parsed, str) and parsed:
-        return [SpanMessage(role, parsed)]
-    if not isinstance(parsed, list):
-        return []
-    return [read_message(one, role) for one in cast(list[object], parsed)]
+        fields = cast(dict[str, Any], parsed)
+        bodies = (fields[key] for key in BODIES if isinstance(fields.get(key), list | str))
+        body = next(bodies, None)
+        return [read_message(fields, role)] if body is None else read_messages(body, role)
+    if isinstance(parsed, list):
+        raws = cast(list[object], parsed)
+        if raws and isinstance(raws[0], list):
+            return read_messages(cast(object, raws[0]), role)
+        return [read_message(raw, role) for raw in raws]
+    return [SpanMessage(role, parsed)] if isinstance(parsed, str) and parsed else []
 
 
 def read_message(raw: object, role: str) -> SpanMessage:
@@ -97,18 +101,6 @@ def read_message(raw: object, role: str) -> SpanMessage:
     named = fields.get("role") or ROLES.get(str(fields.get("type")))
     name = named if isinstance(named, str) and named else role
     return SpanMessage(ROLES.get(name, name), content if parts else None, tuple(calls))
-
-
-def read_message_body(value: object, role: str) -> list[SpanMessage]:
-    """Read the messages of a request to a model, or of its answer, in the form of an SDK."""
-    parsed = parse_text(value, CONTAINERS)
-    if isinstance(parsed, dict):
-        fields = cast(dict[str, Any], parsed)
-        key = next((key for key in BODIES if isinstance(fields.get(key), list | str)), None)
-        return [read_message(fields, role)] if key is None else read_message_body(fields[key], role)
-    if isinstance(parsed, list) and parsed and isinstance(parsed[0], list):
-        return read_message_body(cast(list[object], parsed)[0], role)
-    return read_messages(cast(object, parsed), role)
 
 
 def as_fields(value: object) -> dict[str, Any]:

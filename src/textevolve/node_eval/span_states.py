@@ -1,4 +1,4 @@
-"""Read a node from a span's attributes and events: its name, input, output and tokens.
+"""Read a node from a span: its name, input, output and tokens.
 
 The names follow OpenTelemetry's conventions for generative AI, new and old, OpenInference,
 OpenLLMetry and Pydantic AI; the first one that is present is used. Other data are no input or
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from textevolve.json_texts import CONTAINERS, parse_text
@@ -19,17 +19,19 @@ from textevolve.node_eval.span_messages import (
     flatten,
     join_texts,
     read_message,
-    read_message_body,
     read_messages,
     read_numbered,
     unwrap_result,
 )
 
 Attributes: TypeAlias = Mapping[str, Any]
-Events: TypeAlias = Sequence[tuple[str, Attributes]]
+Event: TypeAlias = tuple[str, Attributes]
+"""The name of an event of a span, with its attributes."""
 State: TypeAlias = "dict[str, Any] | None"
 """The input or output of a node; None if it was not recorded."""
 
+# In all tables of names, one that ends with a dot stands for attributes with numbered names, such
+# as `llm.tools.0.name`.
 INPUTS = (
     "gen_ai.tool.call.arguments",
     "gen_ai.retrieval.query.text",
@@ -48,10 +50,10 @@ OUTPUTS = (
     "traceloop.entity.output",
     "tool_response",
     "final_result",
+    "retrieval.documents.",
+    "reranker.output_documents.",
 )
 """The attributes that may hold the output of a node that has no messages."""
-DOCUMENTS = ("retrieval.documents.", "reranker.output_documents.")
-"""The prefixes of attributes with retrieved documents."""
 TOOL_LISTS = (
     *("gen_ai.tool.definitions", "llm.tools", "llm.tools.", "llm.request.functions."),
     "gen_ai.agent.tools",
@@ -68,13 +70,16 @@ NAMES = (
 )
 """The attributes that may hold the name of a node."""
 
-IDS = {
-    "session_id": ("session.id", "gcp.vertex.agent.session_id"),
-    "user_id": ("user.id", "enduser.id"),
-    "thread_id": ("gen_ai.conversation.id", "gcp.vertex.agent.session_id"),
-}
+IDS = (
+    ("gcp.vertex.agent.session_id", "session_id"),
+    ("session.id", "session_id"),
+    ("enduser.id", "user_id"),
+    ("user.id", "user_id"),
+    ("gcp.vertex.agent.session_id", "thread_id"),
+    ("gen_ai.conversation.id", "thread_id"),
+)
 """The attributes with the ids of the session, the user and the conversation (`thread_id`) of a
-span."""
+span; a later one overrides an earlier one."""
 
 CONVENTIONS = (
     "gen_ai.",
@@ -99,91 +104,107 @@ CONVENTIONS = (
 """The prefixes of attributes that belong to a convention. Other attributes that are no input or
 output become attributes of the node."""
 
-INPUT_MESSAGES = (
-    ("attribute", "gen_ai.input.messages"),
-    ("event", "gen_ai.input.messages"),
-    ("named event", "message"),
-    ("event", "gen_ai.prompt"),
-    ("numbered", "gen_ai.prompt."),
-    ("attribute", "gen_ai.prompt"),
-    ("numbered", "llm.input_messages."),
-    ("numbered", "llm.prompts."),
-    ("pydantic-ai", "pydantic_ai.all_messages"),
-    ("body", "input.value"),
-    ("crewai", "output.value"),
-)
-"""For each convention, the form and the name under which the messages to a model or an agent are
-recorded."""
-
-OUTPUT_MESSAGES = (
-    ("attribute", "gen_ai.output.messages"),
-    ("event", "gen_ai.output.messages"),
-    ("named event", "choice"),
-    ("event", "gen_ai.completion"),
-    ("numbered", "gen_ai.completion."),
-    ("attribute", "gen_ai.completion"),
-    ("numbered", "llm.output_messages."),
-    ("numbered", "llm.choices."),
-    ("body", "output.value"),
-)
-"""The same for the messages of a model's or an agent's answer."""
+INPUT, OUTPUT = "input", "output"
+ROLES = {INPUT: "user", OUTPUT: "assistant"}
+"""The roles of messages to and from a model or an agent that name none."""
+MESSAGES = {
+    INPUT: (
+        *("gen_ai.input.messages", "gen_ai.prompt.", "gen_ai.prompt"),
+        *("llm.input_messages.", "llm.prompts."),
+    ),
+    OUTPUT: (
+        *("gen_ai.output.messages", "gen_ai.completion.", "gen_ai.completion"),
+        *("llm.output_messages.", "llm.choices."),
+    ),
+}
+"""The attributes of a span, or of its events, that may hold these messages."""
+EVENT_ROLES = {
+    INPUT: {
+        "gen_ai.system.message": "system",
+        "gen_ai.user.message": "user",
+        "gen_ai.assistant.message": "assistant",
+        "gen_ai.tool.message": "tool",
+    },
+    OUTPUT: {"gen_ai.choice": "assistant"},
+}
+"""The roles of messages that are events, by the event's name."""
 CREWAI = {"raw", "pydantic"}
 """Fields of the JSON in which CrewAI wraps the answer of a task, a crew or an agent. The text of
 the answer is `raw`; the `messages` of a task or an agent begin with those to the agent."""
-EVENT_ROLES = {
-    "gen_ai.system.message": "system",
-    "gen_ai.user.message": "user",
-    "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
-    "gen_ai.choice": "assistant",
-}
-"""The roles of messages that are events, by the event's name."""
+TOKENS = (
+    ("llm.token_count.total",),
+    ("llm.usage.total_tokens",),
+    ("gen_ai.usage.total_tokens",),
+    ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"),
+    ("gen_ai.usage.prompt_tokens", "gen_ai.usage.completion_tokens"),
+    ("gen_ai.aggregated_usage.input_tokens", "gen_ai.aggregated_usage.output_tokens"),
+    ("llm.token_count.prompt", "llm.token_count.completion"),
+)
+"""The attributes with the number of tokens, or with its parts."""
 EXCEPTIONS = ("exception", "gen_ai.client.operation.exception")
 """The names of events with an exception."""
 
 
-def operation_of(attributes: Attributes) -> str:
-    """Return the operation by OpenTelemetry's conventions; empty if the span names none."""
-    return _text(attributes.get("gen_ai.operation.name"))
+@dataclass(frozen=True)
+class Span:
+    """A span of a trace. Times are nanoseconds since 1970. `status`: the message of a failed span;
+    None for a span that did not fail."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    name: str
+    start: int
+    end: int
+    attributes: Attributes
+    events: tuple[Event, ...]
+    status: str | None
+
+    @property
+    def operation(self) -> str:
+        """Return the operation by OpenTelemetry's conventions; empty if the span names none."""
+        return _text(self.attributes.get("gen_ai.operation.name"))
+
+    @property
+    def kind(self) -> str:
+        """Return OpenInference's kind of span, in capitals; empty if the span names none."""
+        kind = _text(self.attributes.get("openinference.span.kind")).upper()
+        return "LLM" if kind == "CHAT_MODEL" else kind
 
 
-def kind_of(attributes: Attributes) -> str:
-    """Return OpenInference's kind of span, in capitals; empty if the span names none."""
-    return _text(attributes.get("openinference.span.kind")).upper()
-
-
-def node_name_of(attributes: Attributes, span: str) -> str:
+def node_name_of(span: Span) -> str:
     """Return the name of the tool or agent that a span runs, otherwise the span's own name."""
-    if operation_of(attributes) in ("execute_tool", "invoke_agent", "invoke_workflow") or (
-        kind_of(attributes) in ("TOOL", "AGENT")
-    ):
-        return next((name for key in NAMES if (name := _text(attributes.get(key)))), span)
-    return span
+    runs = span.operation in ("execute_tool", "invoke_agent", "invoke_workflow")
+    keys = NAMES if runs or span.kind in ("TOOL", "AGENT") else ()
+    return next((name for key in keys if (name := _text(span.attributes.get(key)))), span.name)
 
 
-def input_of(attributes: Attributes, events: Events) -> State:
+def input_of(span: Span) -> State:
     """Return a node's input: its `text`, with `messages` if there are any, and the available
     `tools`; or the arguments of a tool."""
-    found = _pick(_messages(INPUT_MESSAGES, "user", attributes, events))
-    if not any(message.content for message in found):
-        state = _first(attributes, INPUTS)
-        if state is not None or not found:
-            return state
-    system = flatten(parse_text(_instructions(attributes, events), CONTAINERS))
-    state = _conversation([SpanMessage("system", system), *found] if system else found)
-    tools = tools_of(attributes)
-    return {**state, "tools": tools} if tools else state
+    messages, state = _read_state(INPUT, INPUTS, span)
+    if not messages:
+        return state
+    key = "gen_ai.system_instructions"
+    places = (span.attributes, *(event for _, event in span.events))
+    instructions = next((place[key] for place in places if place.get(key)), None)
+    if system := flatten(parse_text(instructions, CONTAINERS)):
+        messages = [SpanMessage("system", system), *messages]
+    text = "\n\n".join(f"{one.role}: {one.content or ''}" for one in messages)
+    text = text if len(messages) > 1 else join_texts(messages)
+    tools = tools_of(span.attributes)
+    return {"text": text, "messages": _as_dicts(messages), **({"tools": tools} if tools else {})}
 
 
 def tools_of(attributes: Attributes) -> list[dict[str, Any]]:
     """Return the definitions of the tools that a model or an agent could call."""
-    values: list[Any] = [read_numbered(attributes, prefix) for prefix in TOOL_LISTS]
-    values += [parse_text(attributes.get(key), CONTAINERS) for key in TOOL_LISTS]
-    fields = [cast(dict[str, Any], one) for one in values if isinstance(one, dict)]
-    values += [one.get(key) for one in fields for key in TOOL_KEYS]
-    lists = [cast(list[object], one) for one in values if isinstance(one, list)]
-    tools = ([tool for raw in one if (tool := _read_tool(raw))] for one in lists)
-    return next(filter(None, tools), list[dict[str, Any]]())
+    for key in TOOL_LISTS:
+        value: object = parse_text(_find_value(attributes, key), CONTAINERS)
+        for raws in (value, *map(as_fields(value).get, TOOL_KEYS)):
+            listed = cast("list[object]", raws) if isinstance(raws, list) else []
+            if tools := [tool for raw in listed if (tool := _read_tool(raw))]:
+                return tools
+    return []
 
 
 def _read_tool(raw: object) -> dict[str, Any]:
@@ -197,141 +218,104 @@ def _read_tool(raw: object) -> dict[str, Any]:
     return {"parameters" if n in SCHEMAS else n: parse_text(v) for n, v in known if v}
 
 
-def output_of(attributes: Attributes, events: Events) -> State:
+def output_of(span: Span) -> State:
     """Return a node's output: like `input_of`, or the result of a tool, a retriever or an agent. In
     a whole transcript the last messages are the answer."""
-    found = _pick(_messages(OUTPUT_MESSAGES, "assistant", attributes, events))
-    if not any(message.content for message in found):
-        state = _first(attributes, OUTPUTS)
-        state = _documents(attributes) if state is None else state
-        if state is not None or not found:
-            return state
-    others = [n for n, one in enumerate(found, 1) if one.role != "assistant"]
-    answer = found[others[-1] :] if others else found
-    return {"text": join_texts(answer or found), "messages": _as_dicts(found)}
+    messages, state = _read_state(OUTPUT, OUTPUTS, span)
+    if not messages:
+        return state
+    others = [n for n, one in enumerate(messages, 1) if one.role != "assistant"]
+    answer = messages[others[-1] :] if others else messages
+    return {"text": join_texts(answer or messages), "messages": _as_dicts(messages)}
 
 
-def ids_of(attributes: Attributes) -> dict[str, str]:
+def ids_of(span: Span) -> dict[str, str]:
     """Return the ids that a span has of its session, user and conversation, by the names of
     `IDS`."""
-    known = (
-        (n, next((a for k in keys if (a := attributes.get(k))), None)) for n, keys in IDS.items()
-    )
-    return {name: str(value) for name, value in known if value is not None}
+    known = ((name, span.attributes.get(key)) for key, name in IDS)
+    return {name: str(value) for name, value in known if value}
 
 
-def attributes_of(attributes: Attributes) -> dict[str, Any]:
+def attributes_of(span: Span) -> dict[str, Any]:
     """Return the attributes that are neither a state nor part of the conventions, such as the
     user's own measurements."""
-    known = {*INPUTS, *OUTPUTS}
     return {
         key: value
-        for key, value in attributes.items()
-        if key not in known and not key.startswith(CONVENTIONS)
+        for key, value in span.attributes.items()
+        if not key.startswith(CONVENTIONS) and key not in INPUTS + OUTPUTS
     }
 
 
-def tokens_of(attributes: Attributes) -> int | None:
+def tokens_of(span: Span) -> int | None:
     """Return the recorded total of tokens, otherwise the sum of prompt and answer tokens; None if
     the span has neither."""
-    for total in ("llm.token_count.total", "llm.usage.total_tokens", "gen_ai.usage.total_tokens"):
-        if (count := _count(attributes.get(total))) is not None:
-            return count
-    for parts in (
-        ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"),
-        ("gen_ai.usage.prompt_tokens", "gen_ai.usage.completion_tokens"),
-        ("gen_ai.aggregated_usage.input_tokens", "gen_ai.aggregated_usage.output_tokens"),
-        ("llm.token_count.prompt", "llm.token_count.completion"),
-    ):
-        known = [n for key in parts if (n := _count(attributes.get(key))) is not None]
-        if known:
+    for parts in TOKENS:
+        counts = (_count(span.attributes.get(key)) for key in parts)
+        if known := [count for count in counts if count is not None]:
             return sum(known)
     return None
 
 
-def error_of(attributes: Attributes, events: Events, status: str | None) -> str | None:
+def error_of(span: Span) -> str | None:
     """Return the error of a failed span; None for others."""
-    kind = _text(attributes.get("error.type"))
-    if status is None and not kind:
+    kind = _text(span.attributes.get("error.type"))
+    if span.status is None and not kind:
         return None
-    said = [
-        ": ".join(part for part in (_text(a.get(f"exception.{k}")) for k in KEYS) if part)
-        for name, a in events
+    raised = (
+        ": ".join(filter(None, (_text(event.get(f"exception.{part}")) for part in EXCEPTION)))
+        for name, event in span.events
         if name in EXCEPTIONS
-    ]
-    return status or next(filter(None, said), "") or kind or "failed, without saying why"
+    )
+    return span.status or next(filter(None, raised), kind) or "failed, without saying why"
 
 
-KEYS = ("type", "message")
+EXCEPTION = ("type", "message")
 """The fields of a recorded exception."""
 
 
-def _messages(
-    table: Sequence[tuple[str, str]], role: str, attributes: Attributes, events: Events
-) -> Iterator[list[SpanMessage]]:
-    """Read the messages, by each of the conventions; `role`: for messages without one."""
-    for form, key in table:
-        match form:
-            case "attribute":
-                yield read_messages(attributes.get(key), role)
-            case "event":
-                yield [one for _, a in events for one in read_messages(a.get(key), role)]
-            case "numbered":
-                yield read_messages(read_numbered(attributes, key), role)
-            case "body":
-                is_model = kind_of(attributes) == "LLM"
-                yield read_message_body(attributes.get(key), role) if is_model else []
-            case "pydantic-ai":
-                yield _before_the_run(read_messages(attributes.get(key), role), attributes)
-            case "crewai":
-                task = as_fields(attributes.get(key))
-                messages = (
-                    read_messages(task.get("messages"), role) if task.keys() >= CREWAI else []
-                )
-                yield _before_the_run(messages, attributes)
-            case _:
-                yield [
-                    replace(read_message(_body(a), ""), role=EVENT_ROLES[name])
-                    for name, a in events
-                    if name in EVENT_ROLES and name.endswith(key)
-                ]
-
-
-def _pick(candidates: Iterable[list[SpanMessage]]) -> list[SpanMessage]:
-    """Return the first list with readable content, otherwise the first that says that the content
-    was empty; empty without either."""
+def _read_state(side: str, keys: Sequence[str], span: Span) -> tuple[list[SpanMessage], State]:
+    """Read the messages of a side. If they have no content, return the value of the first of `keys`
+    instead, otherwise the messages that say that their content was empty."""
     empty: list[SpanMessage] = []
-    for found in candidates:
-        if any(message.content for message in found):
-            return found
-        if not empty and any(message.content is not None for message in found):
-            empty = found
-    return empty
+    for messages in _messages(side, span):
+        contents = {message.content for message in messages}
+        if any(contents):
+            return messages, None
+        empty = empty or (messages if "" in contents else [])
+    values = (_find_value(span.attributes, key) for key in keys)
+    value = next((value for value in values if value is not None), None)
+    if "TOOL" in span.kind or span.operation == "execute_tool":
+        value = unwrap_result(value)
+    return (empty, None) if value is None else ([], _as_state(value))
 
 
-def _before_the_run(messages: list[SpanMessage], attributes: Attributes) -> list[SpanMessage]:
-    """Return the messages before the agent's own first one in this run. Messages of earlier runs,
-    which Pydantic AI records as well, are kept, whoever wrote them."""
-    first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
-    own = (n for n, one in enumerate(messages) if n >= first and one.role == "assistant")
-    return messages[: next(own, len(messages))]
+def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
+    """Read the messages of a side by each of the conventions."""
+    attributes, role, roles = span.attributes, ROLES[side], EVENT_ROLES[side]
+    yield [
+        replace(read_message(_body(event), ""), role=roles[name])
+        for name, event in span.events
+        if name in roles
+    ]
+    for key in MESSAGES[side]:
+        yield read_messages(_find_value(attributes, key), role)
+        yield [one for _, event in span.events for one in read_messages(event.get(key), role)]
+    task = as_fields(attributes.get("output.value"))
+    transcript = task.get("messages") if task.keys() >= CREWAI else None
+    transcript = attributes.get("pydantic_ai.all_messages") if transcript is None else transcript
+    if side == INPUT and transcript is not None:
+        # Those of earlier runs, which Pydantic AI records as well, are kept, whoever wrote them.
+        messages = read_messages(transcript, role)
+        first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
+        own = (n for n, one in enumerate(messages) if n >= first and one.role == "assistant")
+        yield messages[: next(own, len(messages))]
+    if span.kind == "LLM":
+        yield read_messages(attributes.get(f"{side}.value"), role)
 
 
-def _instructions(attributes: Attributes, events: Events) -> object:
-    key = "gen_ai.system_instructions"
-    return next((a[key] for a in (attributes, *(e for _, e in events)) if a.get(key)), None)
-
-
-def _documents(attributes: Attributes) -> State:
-    found = (read_numbered(attributes, prefix) for prefix in DOCUMENTS)
-    return next((_as_state(documents) for documents in found if documents), None)
-
-
-def _first(attributes: Attributes, keys: Sequence[str]) -> State:
-    value = next((value for key in keys if (value := attributes.get(key)) is not None), None)
-    is_tool = "TOOL" in kind_of(attributes) or operation_of(attributes) == "execute_tool"
-    value = unwrap_result(value) if is_tool else value
-    return None if value is None else _as_state(value)
+def _find_value(attributes: Attributes, key: str) -> Any:
+    """Return the value of an attribute, or the list of numbered ones; None without it."""
+    return (read_numbered(attributes, key) or None) if key[-1] == "." else attributes.get(key)
 
 
 def _as_state(value: object) -> dict[str, Any]:
@@ -344,14 +328,6 @@ def _as_state(value: object) -> dict[str, Any]:
     if isinstance(parsed, str):
         return {"text": parsed}
     return {"text": flatten(parsed), "value": parsed}
-
-
-def _conversation(messages: list[SpanMessage]) -> dict[str, Any]:
-    if len(messages) == 1:
-        text = messages[0].content or ""
-    else:
-        text = "\n\n".join(f"{one.role}: {one.content or ''}" for one in messages)
-    return {"text": text, "messages": _as_dicts(messages)}
 
 
 def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:

@@ -6,8 +6,10 @@ completely or not at all.
 
 from __future__ import annotations
 
+import ast
 import csv
 import itertools
+import json
 import re
 import secrets
 import sys
@@ -17,9 +19,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.json_texts import parse_text
+from textevolve.json_texts import CONTAINERS, parse_text
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading, split_history
-from textevolve.node_eval.exports import is_export
+from textevolve.node_eval.exports import VALUES, is_export
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.node_lines import (
     NodeLine,
@@ -87,7 +89,17 @@ def _read_table(path: str) -> list[dict[str, Any]]:
     csv.field_size_limit(sys.maxsize)
     with open_text(path) as file:
         reader = csv.DictReader(file, delimiter="\t" if suffix == ".tsv" else ",")
-        return [dict(row) for row in reader]
+        return [{name: _read_cell(name, cell) for name, cell in row.items()} for row in reader]
+
+
+def _read_cell(name: str, cell: Any) -> Any:
+    """Parse a cell in which pandas writes a container, as JSON or as a Python literal. The whole
+    input or output of a span may be a text that looks like one."""
+    if isinstance(cell, str) and cell.startswith(CONTAINERS) and not name.endswith(VALUES):
+        for parse in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                return parse(cell)
+    return cell
 
 
 def _begins_spans(line: str) -> bool:
