@@ -393,11 +393,16 @@ async def _settle(
 ) -> Outcome:
     near_memories = tuple(near_note.memory for near_note in near)
 
+    def decide(
+        action: Action, reason: str, by: PointDecider, text: str = "", *before: str
+    ) -> PointDecision:
+        return PointDecision(point, action, reason, by, near_memories, before, text)
+
     def drop(reason: str, by: PointDecider) -> Outcome:
-        return PointDecision(point, "drop", reason, by, near_memories), None
+        return decide("drop", reason, by), None
 
     def add(reason: str, by: PointDecider, until: float | None = None) -> Outcome:
-        decision = PointDecision(point, "add", reason, by, near_memories, (), point.text)
+        decision = decide("add", reason, by, point.text)
         return decision, MemoryDraft(decision, vector, point.trust, until=until)
 
     if any(nearly_same(near_note.memory.text, point.text) for near_note in near):
@@ -407,10 +412,8 @@ async def _settle(
         if dated > 0:
             return drop("a memory says the same with its date", "rule")
         if dated < 0 and point.trust >= near_note.trust:
-            explanation, before = "it adds the date", (near_note.memory.text,)
-            settled = PointDecision(
-                point, "merge", explanation, "rule", near_memories, before, point.text
-            )
+            earlier = near_note.memory.text
+            settled = decide("merge", "it adds the date", "rule", point.text, earlier)
             return settled, await _put_in_place(ground, settled, near_note, vector)
     if not near:
         return add("there is no similar memory", "rule")
@@ -435,9 +438,7 @@ async def _settle(
         return add("the combined text would be too long", "rule")
     action: Action = "update" if relation == "replaces" else "merge"
     reason = reason or _REASONS[action]
-    settled = PointDecision(
-        point, action, reason, "model", near_memories, (near_note.memory.text,), text
-    )
+    settled = decide(action, reason, "model", text, near_note.memory.text)
     return settled, await _put_in_place(ground, settled, near_note, vector)
 
 

@@ -229,25 +229,24 @@ class SessionFeeding:
             if not point.is_update or (not can.searches and extracted is None):
                 continue
             returned: FoundMemories = ()
-            if can.searches and isinstance(added, Failure):
-                returned = added
-            elif can.searches:
-                returned = await self._search(point.content, UPDATE_LIMIT)
+            if can.searches:
+                returned = await self._search(added, point.content, UPDATE_LIMIT)
             yield judge_update(self.user, session, place, point, returned, extracted)
         for place, question in enumerate(session.questions, 1) if can.searches else ():
-            answer = added
+            answer: Any = await self._search(added, question.question, QUESTION_LIMIT)
             if not isinstance(answer, Failure):
-                answer = await self._search(question.question, QUESTION_LIMIT)
-            if not isinstance(answer, Failure) and not can.answers:
-                subject = judge_answer(self.user, session, place, question, None)
-                yield Unanswered(subject, answer)
-                continue
-            if not isinstance(answer, Failure):
+                if not can.answers:
+                    subject = judge_answer(self.user, session, place, question, None)
+                    yield Unanswered(subject, answer)
+                    continue
                 arguments = {"question": question.question, "memories": answer}
                 answer = await self._do(self._write("answer", **arguments))
             yield judge_answer(self.user, session, place, question, answer)
 
-    async def _search(self, query: str, limit: int) -> FoundMemories:
+    async def _search(self, added: FoundMemories, query: str, limit: int) -> FoundMemories:
+        """Return the retrieved memories, or why the session could not be added."""
+        if isinstance(added, Failure):
+            return added
         return await self._do(self._write("search", query=query, limit=limit), "searching")
 
     def _write(self, verb: str, **arguments: Any) -> Request:

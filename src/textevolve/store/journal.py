@@ -265,20 +265,14 @@ def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
     require(row.attempts, int)
     used = (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.cost, row.saved)
     response = None if row.response is None else load_response(row.response, *used)
-    return StoredCall(
-        id=row.id,
-        key=row.key,
-        model=row.model,
-        response=response,
-        error=None if row.error is None else bytes_to_text(row.error),
-        usage=Usage() if response is None else response.usage,
-        started=row.started,
-        seconds=row.seconds,
-        attempts=row.attempts,
-        reused=row.run_id != run_id,
-        document=row.request,
-        parts=row.parts,
-    )
+    values = {
+        "response": response,
+        "error": None if row.error is None else bytes_to_text(row.error),
+        "usage": Usage() if response is None else response.usage,
+        "reused": row.run_id != run_id,
+        "document": row.request,
+    }
+    return build(StoredCall, {**mapping_of(row), **values})
 
 
 def read_request(reader: Connection, call: StoredCall) -> Request:

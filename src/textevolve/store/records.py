@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, func, literal, select
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.store.dialects import insert_into
@@ -24,7 +24,7 @@ from textevolve.store.documents import (
     text_to_bytes,
     unpack_json_bytes,
 )
-from textevolve.store.resource_rows import delete_where
+from textevolve.store.resource_rows import delete_where, match
 from textevolve.store.tables import records
 
 PAGE = 200
@@ -172,25 +172,14 @@ def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:
 
 
 def read_columns(connection: Connection, run_id: str) -> list[StoredRecord]:
-    """Return all records of a run in their order, with only the columns of one index: without
-    reasons and bodies."""
+    """Return all records of a run in their order, with only the columns of one index: reasons are
+    empty, and bodies are empty objects."""
     c = records.c
-    columns = (c.key, c.position, c.case_id, c.score, c.status, c.variant, c.passed)
-    query = _ordered(_select(run_id).with_only_columns(*columns), "position")
-    return [
-        StoredRecord(
-            key=bytes_to_text(row.key),
-            position=row.position,
-            case=bytes_to_text(row.case_id),
-            score=row.score,
-            status=row.status,
-            reason="",
-            body=b"",
-            variant=bytes_to_text(row.variant or b""),
-            passed=row.passed,
-        )
-        for row in connection.execute(query)
-    ]
+    columns = (c.run_id, c.key, c.position, c.case_id, c.score, c.status, c.variant, c.passed)
+    values = {"reason": b"", "body": b"{}", "revision": 0}
+    constants = [literal(value).label(name) for name, value in values.items()]
+    query = _select(run_id).with_only_columns(*columns, *constants)
+    return _read(connection, _ordered(query, "position"))
 
 
 def read_changes(
@@ -249,18 +238,14 @@ def row_to_kept(row: Row[Any]) -> StoredRecord:
 
 
 def _conditions(criteria: RecordFilter) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = []
+    texts = {"case_id": criteria.case, "variant": criteria.variant}
+    equal: dict[str, Any] = {n: text_to_bytes(t) for n, t in texts.items() if t is not None}
     if criteria.statuses:
-        conditions.append(records.c.status.in_(criteria.statuses))
-    if criteria.below is not None:
-        conditions.append(records.c.score < criteria.below)
-    if criteria.case is not None:
-        conditions.append(records.c.case_id == text_to_bytes(criteria.case))
-    if criteria.variant is not None:
-        conditions.append(records.c.variant == text_to_bytes(criteria.variant))
+        equal["status"] = list(criteria.statuses)
     if criteria.passed is not None:
-        conditions.append(records.c.passed == criteria.passed)
-    return conditions
+        equal["passed"] = criteria.passed
+    below = [] if criteria.below is None else [records.c.score < criteria.below]
+    return [*match(records, equal), *below]
 
 
 def count_records(connection: Connection, run_id: str) -> Mapping[str, int]:

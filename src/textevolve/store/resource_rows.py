@@ -201,28 +201,29 @@ def fetch_all(
 ) -> Sequence[Row[Any]]:
     """Return the rows whose columns equal these values, ordered by the columns `order`. Here and
     in the functions below, a list or a query stands for any of its values."""
-    query = select(table).where(*_match(table, equal))
+    query = select(table).where(*match(table, equal))
     return connection.execute(query.order_by(*(table.c[name] for name in order))).all()
 
 
 def fetch_one(connection: Connection, table: Table, **equal: Any) -> Row[Any] | None:
     """Return the row whose columns equal these values, None if there is none."""
-    return connection.execute(select(table).where(*_match(table, equal))).one_or_none()
+    return connection.execute(select(table).where(*match(table, equal))).one_or_none()
 
 
 def update_where(
     connection: Connection, table: Table, values: Mapping[str, Any], **equal: Any
 ) -> int:
     """Change the rows whose columns equal these values; return how many there were."""
-    return connection.execute(update(table).where(*_match(table, equal)).values(values)).rowcount
+    return connection.execute(update(table).where(*match(table, equal)).values(values)).rowcount
 
 
 def delete_where(connection: Connection, table: Table, **equal: Any) -> int:
     """Remove the rows whose columns equal these values; return how many there were."""
-    return connection.execute(delete(table).where(*_match(table, equal))).rowcount
+    return connection.execute(delete(table).where(*match(table, equal))).rowcount
 
 
-def _match(table: Table, equal: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+def match(table: Table, equal: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+    """Return the conditions that columns equal these values."""
     return [
         table.c[name].in_(value) if type(value) in (list, Select) else table.c[name] == value
         for name, value in equal.items()
