@@ -168,8 +168,7 @@ def name_object(value: object) -> str:
     as chains have, or its module and qualified name."""
     if isinstance(label := getattr(value, "own_name", None), str):
         return f"{OWN}{label}"
-    target: Any = value if hasattr(value, "__qualname__") else type(value)
-    return f"{OWN}{target.__module__}.{target.__qualname__}"
+    return f"{OWN}{callable_name(value).replace(':', '.')}"
 
 
 def load_user_object(name: str, objects: Mapping[str, object]) -> object:

@@ -70,8 +70,15 @@ class Client(Opener):
     ) -> OpenChat:
         """Return a chat with an agent, NAMESPACE/AGENT, which opens at its first use. At the end of
         its `with` block memories are made from all turns."""
-        options = {"user": user, "session": session, "memory": memory, "model": model}
-        options |= {"answer_tokens": answer_tokens, "context": context, "temperature": temperature}
+        options = {
+            "user": user,
+            "session": session,
+            "memory": memory,
+            "model": model,
+            "answer_tokens": answer_tokens,
+            "context": context,
+            "temperature": temperature,
+        }
         return load_opened().keep_chat(self, agent, options)
 
     def namespace(self, name: str | None = None, *, create: bool = False) -> Namespace:

@@ -116,8 +116,15 @@ class AsyncClient(MemoryVerbs):
         images are the candidates.
         """
         objects = Objects()
-        debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
-        fields = {**debate, "agents": agents, "rubric": rubric, "model": model}
+        fields = {
+            "rounds": rounds,
+            "weights": weights,
+            "threshold": threshold,
+            "seed": seed,
+            "agents": agents,
+            "rubric": rubric,
+            "model": model,
+        }
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         of_each = tuple(
             read_images(one, f"image of candidate {n}")
@@ -167,10 +174,18 @@ class AsyncClient(MemoryVerbs):
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise InputError("cases must be a list or another iterable of cases, not None")
         objects = Objects()
-        debate = {"rounds": rounds, "weights": weights, "threshold": threshold, "seed": seed}
-        fields = {**debate, "agents": agents, "rubric": rubric, "model": model, "map": map}
-        named = None if target is None else _name_all(target, objects)[0]
-        fields |= {"target": named, "target_version": target_version}
+        fields = {
+            "rounds": rounds,
+            "weights": weights,
+            "threshold": threshold,
+            "seed": seed,
+            "agents": agents,
+            "rubric": rubric,
+            "model": model,
+            "map": map,
+            "target": objects.name(target),
+            "target_version": target_version,
+        }
         spec = _specify_evaluation(objects, judge, profile, recall, fields)
         opened = self._open_run(spec, cases, objects.by_name, name=name, ordered=ordered)
         async with opened as (run, records):
@@ -617,8 +632,15 @@ class AsyncClient(MemoryVerbs):
         Raises:
             InputError: there is no such agent or session.
         """
-        options = {"user": user, "session": session, "memory": memory, "model": model}
-        options |= {"answer_tokens": answer_tokens, "context": context, "temperature": temperature}
+        options = {
+            "user": user,
+            "session": session,
+            "memory": memory,
+            "model": model,
+            "answer_tokens": answer_tokens,
+            "context": context,
+            "temperature": temperature,
+        }
         async with load_opened().open_chat(self, agent, options) as chat:
             yield chat
             await chat.finish()

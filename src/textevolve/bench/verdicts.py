@@ -277,11 +277,11 @@ def _outcome(
     by_order: dict[TextOrder, list[tuple[float, ...]]] = {}
     for verdict in verdicts:
         present = tuple(score for score in verdict.scores if score is not None)
-        if present and len(present) == len(item.candidates):
+        if len(present) == len(item.candidates):
             by_order.setdefault(verdict.order, []).append(present)
     means: dict[TextOrder, tuple[float, ...]] = {o: _mean(of) for o, of in by_order.items()}
     winners: dict[TextOrder, int] = {o: winner_of(scores) for o, scores in means.items()}
-    if not orders or means.keys() != orders:
+    if means.keys() != orders:
         return ItemOutcome(judge, item.id, winners=winners)
     scores = _mean(list(means.values()))
     if item.is_single:

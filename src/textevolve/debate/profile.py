@@ -7,6 +7,7 @@ replace its fields (`override`). Nothing here calls a model.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -324,11 +325,9 @@ class Profile(_Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
-        for kind, names in (
-            ("agents", [a.name for a in self.agents]),
-            ("components", [c.name for c in self.components]),
-        ):
-            double = sorted({n for n in names if [m.lower() for m in names].count(n.lower()) > 1})
+        for kind, parts in (("agents", self.agents), ("components", self.components)):
+            counts = Counter(part.name.lower() for part in parts)
+            double = sorted(part.name for part in parts if counts[part.name.lower()] > 1)
             if double:
                 raise ValueError(f"two {kind} have the name '{double[0]}'; names must differ")
         if not self.argue and self.readout not in ("pointwise", "decide"):

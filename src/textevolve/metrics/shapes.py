@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, read_parts
+from textevolve.user_code import is_async
 
 LabelMetric: TypeAlias = Callable[..., Any]
 """A metric as a user may write it: any function of an output, its row's label (None without one)
@@ -84,8 +85,7 @@ def check_metric(metric: Any, name: str) -> LabelMetric:
     """
     if not callable(metric):
         raise InputError(f"metric {name}: it is not a function but {type(metric).__name__}")
-    method = getattr(metric, "__call__", None)  # noqa: B004  of an object, it is the method that tells
-    if inspect.iscoroutinefunction(metric) or inspect.iscoroutinefunction(method):
+    if is_async(metric):
         raise InputError(f"metric {name}: it is async; a metric is a plain function")
     shape = _shape_of(metric)
     if shape is not None and (shape == 0 or shape > MOST_ARGUMENTS):

@@ -204,7 +204,10 @@ class Matrix:
 
 
 # A part of a report.
-Block: TypeAlias = Table | Matrix | Tree | Diff | Transcript | Texts | Note | Section
+PlainBlock: TypeAlias = Table | Tree | Diff | Transcript | Texts | Note
+"""A block that is drawn as a whole; sections and matrices are drawn piece by piece."""
+
+Block: TypeAlias = PlainBlock | Matrix | Section
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from textevolve.report.blocks import (
     Diff,
     Matrix,
     Note,
+    PlainBlock,
     Report,
     Section,
     Table,
@@ -47,10 +48,9 @@ RESERVED = ("main", "rows", "standing", "trouble", "calls", "history", "results"
 
 def write_html(report: Report, target: IO[bytes]) -> None:
     """Write a report as a complete HTML page in UTF-8."""
-    script, _ = matrix_page.asset(*matrix_page.SCRIPT)
+    script, script_hash = matrix_page.asset(*matrix_page.SCRIPT)
     pieces = draw_blocks(report.blocks, script=Markup("<script>{}</script>").format(script))
     style, style_hash = matrix_page.asset("style.css")
-    _, script_hash = matrix_page.asset(*matrix_page.SCRIPT)
     policy = f"style-src {style_hash}; script-src {script_hash}"
     page = _template("page.html")
     for text in page.generate(report=report, pieces=pieces, style=style, policy=Markup(policy)):
@@ -65,15 +65,10 @@ def html_fragment(report: Report) -> str:
     return _template("fragment.html").render(report=report, pieces=pieces, style=style)
 
 
-def draw_blocks(
-    blocks: Iterable[Block],
-    level: int = 2,
-    *,
-    script: Markup | None = None,
-) -> Iterator[Markup]:
+def draw_blocks(blocks: Iterable[Block], *, script: Markup | None = None) -> Iterator[Markup]:
     """Yield the HTML of blocks, for a page that already has the style of reports. `script`: the
     HTML element with the script for matrices; without it a matrix is a plain table."""
-    return _draw_blocks(blocks, level, script, (f"matrix-{n}" for n in count(1)), Anchors())
+    return _draw_blocks(blocks, 2, script, (f"matrix-{n}" for n in count(1)), Anchors())
 
 
 class Anchors:
@@ -117,7 +112,7 @@ def _draw_blocks(
             yield _draw(block, min(level + 1, DEEPEST_HEADING), anchors)
 
 
-def _draw(block: Block, level: int, anchors: Anchors) -> Markup:
+def _draw(block: PlainBlock, level: int, anchors: Anchors) -> Markup:
     match block:
         case Table():
             return _macro("show_table", block, level, anchors)
@@ -134,8 +129,6 @@ def _draw(block: Block, level: int, anchors: Anchors) -> Markup:
             return _macro("show_texts", block, level, anchors)
         case Note():
             return _macro("show_note", block)
-        case Section() | Matrix():
-            raise AssertionError("it is drawn piece by piece")
 
 
 def _macro(name: str, *arguments: Any, of: str = "blocks.html") -> Markup:

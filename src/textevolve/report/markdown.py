@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 from textevolve.report import blocks, cells, matrices, wording
-from textevolve.report.blocks import Block, Report, Section, walk
+from textevolve.report.blocks import Block, PlainBlock, Report, Section, walk
 from textevolve.report.differences import find_differences
 
 TEXT_SHOWN = 20_000
@@ -101,7 +101,7 @@ def _heading(level: int) -> str:
     return "#" * min(level, DEEPEST_HEADING)
 
 
-def _draw(block: Block) -> Iterator[str]:
+def _draw(block: PlainBlock | blocks.Matrix) -> Iterator[str]:
     match block:
         case blocks.Table():
             yield from _draw_table(block)
@@ -119,8 +119,6 @@ def _draw(block: Block) -> Iterator[str]:
             yield f"{_escape_lines(block.text)}\n"
         case blocks.Matrix():
             yield from _draw_table(matrices.as_table(block, MATRIX_ROWS, outputs=True))
-        case Section():
-            raise AssertionError("it is drawn piece by piece")
 
 
 def _draw_table(table: blocks.Table) -> Iterator[str]:

@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from textevolve.report import blocks, matrices, wording
-from textevolve.report.blocks import Block, Report, Section, Tone, walk
+from textevolve.report.blocks import Block, PlainBlock, Report, Section, Tone, walk
 from textevolve.report.differences import find_differences
 from textevolve.report.terminal_tables import (
     CELL_SHOWN,
@@ -74,15 +74,14 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
         _print(console, Text(note, "dim"))
 
 
-def _print_block(block: Block, console: Console) -> None:
-    title = "" if isinstance(block, blocks.Note | Section) else block.title
-    if title:
-        _print(console, safe(title, "bold"))
+def _print_block(block: PlainBlock | blocks.Matrix, console: Console) -> None:
+    if not isinstance(block, blocks.Note) and block.title:
+        _print(console, safe(block.title, "bold"))
     for piece in _draw(block, console):
         _print(console, piece)
 
 
-def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
+def _draw(block: PlainBlock | blocks.Matrix, console: Console) -> Iterator[RenderableType]:
     match block:
         case blocks.Table():
             yield from draw_table(block, console)
@@ -98,8 +97,6 @@ def _draw(block: Block, console: Console) -> Iterator[RenderableType]:
             yield from _draw_texts(block)
         case blocks.Note():
             yield safe(block.text, TONES[block.tone])
-        case Section():
-            raise AssertionError("a section is drawn block by block")
 
 
 def _draw_tree(tree: blocks.Tree) -> Iterator[RenderableType]:

@@ -104,27 +104,22 @@ def find_files(path: str, noun: str) -> list[tuple[str, str]]:
 def _read_file(
     path: str, name: str, noun: str, is_text: Callable[[str], bool], header: Header
 ) -> Iterator[Placed]:
-    if path == STANDARD_INPUT:
-        with open_text(path) as file:
-            yield from _jsonl(file, name, noun)
-        return
-    suffix = Path(path).suffix.lower()
+    suffix = ".jsonl" if path == STANDARD_INPUT else Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(f"{name}: {noun}s are read from {', '.join(SUFFIXES)} files")
     if suffix == ".parquet":
         yield from read_parquet(path, name, header)
-        return
-    if suffix == ".eval":
+    elif suffix == ".eval":
         yield from read_log(path, name)
-        return
-    with open_text(path) as file:
-        if suffix in (".csv", ".tsv"):
-            for where, row in read_csv(file, name, is_text, header):
-                yield from ((where, each) for each in read_cells(row))
-        elif suffix == ".json":
-            yield from _json(file, name, noun)
-        else:
-            yield from _jsonl(file, name, noun)
+    else:
+        with open_text(path) as file:
+            if suffix in (".csv", ".tsv"):
+                for where, row in read_csv(file, name, is_text, header):
+                    yield from ((where, each) for each in read_cells(row))
+            elif suffix == ".json":
+                yield from _json(file, name, noun)
+            else:
+                yield from _jsonl(file, name, noun)
 
 
 class Renaming:

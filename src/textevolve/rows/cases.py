@@ -97,8 +97,8 @@ def cases_of_row(
                 f"{where}: the row has tool calls and several outputs; tool calls belong to a"
                 " single output"
             )
-    if candidate_images and len(candidate_images) != len(pairs[0][1]):
-        outputs = len(pairs[0][1])
+    outputs = len(pairs[0][1])
+    if candidate_images and len(candidate_images) != outputs:
         raise InputError(
             f"{where}: has images for {len(candidate_images)} candidates, and {outputs} outputs"
         )
