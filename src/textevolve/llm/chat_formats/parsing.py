@@ -10,9 +10,8 @@ parts without a marker are text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from textevolve.errors import InputError
@@ -20,6 +19,7 @@ from textevolve.llm.chat_formats.chat_format import (
     ChatFormat,
     OnMarker,
     SystemTurn,
+    TurnMarkers,
     find_marker,
     make_message,
     render_chat,
@@ -128,17 +128,18 @@ class _Reader:
         return unbreak(text, self.format.markers)
 
     @cached_property
-    def openings(self) -> list[tuple[str, str, Callable[[], None]]]:
-        """Return the texts that begin a message, the longest first, each with its role and the
-        method that reads the message."""
-        format, system = self.format, self.format.system
-        openings: list[tuple[str, str, Callable[[], None]]] = [
-            (format.user.before, "user", self.read_user),
-            (format.assistant.before, "assistant", self.read_assistant),
-        ]
+    def turns(self) -> list[tuple[str, TurnMarkers]]:
+        """Return the roles with their markers, those with the longest opening first."""
+        turns = [("user", self.format.user), ("assistant", self.format.assistant)]
+        system = self.format.system
         if system is not None and system.later and system.before:
-            openings.append((system.before, "system", partial(self.read_later_system, system)))
-        return sorted(openings, key=lambda opening: -len(opening[0]))
+            turns.append(("system", system))
+        return sorted(turns, key=lambda turn: -len(turn[1].before))
+
+    @cached_property
+    def openings(self) -> list[str]:
+        """Return the texts that begin a message and are markers."""
+        return [turn.before for _, turn in self.turns if self.is_marked(turn.before)]
 
     def until(self, after: str) -> str:
         """Return the text of a message up to its end marker, which is skipped. If the format has no
@@ -147,8 +148,7 @@ class _Reader:
         if not self.is_marked(after):
             format = self.format
             ends = [re.escape(text) + r"\Z" for text in {format.generation, format.ending, ""}]
-            openings = (opening for opening, _, _ in self.openings if self.is_marked(opening))
-            ends += [re.escape(format.separator + opening) for opening in openings]
+            ends += [re.escape(format.separator + opening) for opening in self.openings]
             end += f"(?={'|'.join(ends)})"
         match = re.compile(end).search(self.text, self.at)
         if match is None:
@@ -167,20 +167,25 @@ class _Reader:
         return False if remaining == self.format.ending else None
 
     def read_turn(self) -> None:
-        for opening, role, reader in self.openings:
-            fits = role != "assistant" or self.last == "user" or self.is_marked(opening)
-            if fits and self.text.startswith(opening, self.at):
-                reader()
-                return
-        expected = " or ".join(
-            sorted({repr(opening) for opening, _, _ in self.openings if opening})
-        )
-        raise self.wrong(expected)
+        system, thoughts = self.format.system, self.format.thoughts
+        for role, turn in self.turns:
+            fits = role != "assistant" or self.last == "user" or self.is_marked(turn.before)
+            if not (fits and self.take(turn.before)):
+                continue
+            if role == "user" and system is not None:
+                self.read_system_within(system)
+            text = self.until(turn.after)
+            # Where there is no reasoning, an empty one is written.
+            if role == "assistant" and thoughts is not None and thoughts.wrap:
+                text = text.removeprefix(f"{thoughts.opening}\n\n{thoughts.closing}\n\n")
+            self.add(role, text)
+            return
+        expected = {repr(turn.before) for _, turn in self.turns if turn.before}
+        raise self.wrong(" or ".join(sorted(expected)))
 
     def read_system(self, system: SystemTurn) -> None:
         """Read a system message that begins the text."""
-        marked = [opening for opening, _, _ in self.openings if self.is_marked(opening)]
-        opens_turn = not system.before and self.text.startswith(tuple(marked), self.at)
+        opens_turn = not system.before and self.text.startswith(tuple(self.openings), self.at)
         if opens_turn or not self.take(system.before):
             return
         self.require(system.preamble)
@@ -188,15 +193,9 @@ class _Reader:
         if text or system.before or system.after or self.format.separator:
             self.add("system", text)
 
-    def read_later_system(self, system: SystemTurn) -> None:
-        self.require(system.before)
-        self.add("system", self.until(system.after))
-
-    def read_user(self) -> None:
-        user, system = self.format.user, self.format.system
-        self.require(user.before)
-        is_set_apart = system is not None and system.inside and self.is_marked(system.before)
-        if system is not None and is_set_apart and self.take(system.before):
+    def read_system_within(self, system: SystemTurn) -> None:
+        """Read a system message inside a user's message, if markers set it apart."""
+        if system.inside and self.is_marked(system.before) and self.take(system.before):
             after = system.after.rstrip()
             end = self.text.find(after, self.at)
             if end < 0:
@@ -204,12 +203,3 @@ class _Reader:
             self.add("system", self.text[self.at : end])
             self.at = end + len(after)
             self.take(system.after.removeprefix(after))
-        self.add("user", self.until(user.after))
-
-    def read_assistant(self) -> None:
-        assistant, thoughts = self.format.assistant, self.format.thoughts
-        self.require(assistant.before)
-        text = self.until(assistant.after)
-        if thoughts is not None and thoughts.wrap:  # where there is none, an empty one is written
-            text = text.removeprefix(f"{thoughts.opening}\n\n{thoughts.closing}\n\n")
-        self.add("assistant", text)
