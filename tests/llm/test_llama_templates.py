@@ -53,9 +53,8 @@ async def rendered_there(client: OpenAIClient, messages: Any) -> dict[str, Any]:
 
 
 async def test_the_server_renders_what_is_rendered_here() -> None:
-    model = read_chat_template(weights_of(NAME))
+    template = read_chat_template(weights_of(NAME))
     async with serving(NAME) as client:
-        template = model.open()
         for talk, asks in CONVERSATIONS:
             if not asks:  # the server always asks for an answer
                 continue

@@ -11,15 +11,15 @@ from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import render_chat
 from textevolve.llm.chat_formats.detection import CONVERSATIONS, check_chat_template, detect_prompt
-from textevolve.llm.chat_formats.sources import ModelTemplate
+from textevolve.llm.chat_formats.sources import JinjaTemplate
 
 FOLDER = Path(__file__).parent / "chat_templates"
 TOKENS: dict[str, dict[str, str]] = json.loads((FOLDER / "tokens.json").read_text("utf-8"))
 
 
-def published(name: str) -> ModelTemplate:
+def published(name: str) -> JinjaTemplate:
     source = (FOLDER / f"{name}.jinja").read_bytes().decode()
-    return ModelTemplate(name, source, TOKENS[name]["bos_token"], TOKENS[name]["eos_token"])
+    return JinjaTemplate(source, TOKENS[name]["bos_token"], TOKENS[name]["eos_token"])
 
 
 PUBLISHED = {

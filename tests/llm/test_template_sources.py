@@ -48,13 +48,13 @@ def test_a_file_of_its_own_comes_before_the_configuration(tmp_path: Path) -> Non
 def test_the_default_of_named_templates(tmp_path: Path) -> None:
     named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
     folder = write(tmp_path, tokenizer_config_DOT_json={"chat_template": named})
-    assert read_chat_template(folder).open().render([{"role": "user"}]) == "d"
+    assert read_chat_template(folder).render([{"role": "user"}]) == "d"
 
 
 def test_gguf_metadata(tmp_path: Path) -> None:
     source = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}" + "{# long #}" * 1000
     found = read_chat_template(write_gguf(tmp_path / "m.gguf", source))
-    assert found.open().render([{"role": "user", "content": "x"}]) == "<s>x</s>"
+    assert found.render([{"role": "user", "content": "x"}]) == "<s>x</s>"
     assert read_chat_template(tmp_path).source == found.source
 
 

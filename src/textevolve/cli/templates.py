@@ -113,7 +113,7 @@ def convert(
         )
     messages, tools, asks = _read(read_text(source), source, came_from)
     if template is not None:
-        model = read_chat_template(template).open()
+        model = read_chat_template(template)
         _write(model.render(messages, tools=tools, add_generation_prompt=asks))
     elif tools:
         raise InputError(

@@ -223,20 +223,19 @@ async def _shorten_all(
     async def shorten(chunk: str) -> _Part:
         return await _shorten(task, chunk, max(1, int(share * len(chunk))), level)
 
-    shortened: list[str] = []
-    dropped = Dropped()
-    parts = stream(split_text(text, size), shorten, concurrency)
-    async with aclosing(parts):
-        async for part in parts:
-            dropped += part.dropped
-            if part.text:
-                shortened.append(part.text)
-    if not shortened:
-        failed = dropped.failed[0]
+    async with aclosing(stream(split_text(text, size), shorten, concurrency)) as parts:
+        joined = _join([part async for part in parts])
+    if not joined.text:
+        failed = joined.dropped.failed[0]
         raise (BudgetError if failed.skipped else AnswerError)(
             f"no part of the text could be shortened: {failed.reason}"
         )
-    return _Part(JOINT.join(shortened), dropped)
+    return joined
+
+
+def _join(parts: Sequence[_Part]) -> _Part:
+    dropped = sum((part.dropped for part in parts), Dropped())
+    return _Part(JOINT.join(part.text for part in parts if part.text), dropped)
 
 
 async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
@@ -266,15 +265,11 @@ async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
 
 
 async def _shorten_halves(task: _Task, chunk: str, size: int, level: int) -> _Part:
-    shortened: list[str] = []
-    dropped = Dropped()
     halves = list(split_text(chunk, (len(chunk) + 2) // 2 + 1))
     room = size - len(JOINT) * (len(halves) - 1)
-    for half in halves:
-        part = await _shorten(task, half, max(1, room * len(half) // len(chunk)), level)
-        dropped += part.dropped
-        shortened += [part.text] if part.text else []
-    return _Part(JOINT.join(shortened), dropped)
+    sizes = [max(1, room * len(half) // len(chunk)) for half in halves]
+    pairs = zip(halves, sizes, strict=True)
+    return _join([await _shorten(task, half, most, level) for half, most in pairs])
 
 
 def _lost(chunk: str, level: int, error: ModelError | BudgetError) -> _Part:

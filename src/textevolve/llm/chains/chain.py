@@ -211,20 +211,17 @@ class Chain:
         Raises:
             InputError: no step has this name, or there are several templates.
         """
-        names = [step.name for step in _model_steps(self)]
-        there = ", ".join(dict.fromkeys(names)) or "none"
-        if name is None and len(names) == 1:
-            name = names[0]
-        problem = ""
+        steps = _model_steps(self)
+        named = [step for step in steps if name in (None, step.name)]
+        if len(named) == 1:
+            return named[0].name, named[0].template
+        there = ", ".join(dict.fromkeys(step.name for step in steps)) or "none"
+        problem = f"no step '{name}' calls a model; there are: {there}"
         if name is None:
             problem = f"several steps call a model; name one of: {there}"
-        elif name not in names:
-            problem = f"no step '{name}' calls a model; there are: {there}"
-        elif names.count(name) > 1:
+        elif named:
             problem = f"two steps have the name '{name}'; give them different names"
-        if name is None or problem:
-            raise InputError(f"chain '{self.name}': {problem}")
-        return name, self.templates[name]
+        raise InputError(f"chain '{self.name}': {problem}")
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from textevolve.llm.chat_formats.chat_format import (
     render_chat,
 )
 from textevolve.llm.chat_formats.parsing import parse_chat
-from textevolve.llm.chat_formats.sources import ModelTemplate
+from textevolve.llm.chat_formats.sources import JinjaTemplate
 
 Render = Callable[..., str]
 """A function that renders `(messages, tools=None, add_generation_prompt=False)`, or raises an error
@@ -73,21 +73,20 @@ class TemplateCheck:
         return next((match.name for match in self.formats if match.same == match.of), None)
 
 
-def check_chat_template(model: ModelTemplate) -> TemplateCheck:
+def check_chat_template(template: JinjaTemplate) -> TemplateCheck:
     """Render a few short conversations by a template, and return the known formats that it matches
     and whether it writes the system message.
 
     Raises:
         InputError: the template cannot be rendered at all.
     """
-    template, system = model.open(), ""
     template.render(talk(_TIDES[0]), add_generation_prompt=True)
     try:
         text = template.render(talk(_TIDES[0], system=_BRIEF), add_generation_prompt=True)
         system = "" if _BRIEF in text else "dropped: the model never sees it"
     except InputError as error:
         system = f"refused: {error}"
-    return TemplateCheck(match_formats(template.render, model.bos_token), system)
+    return TemplateCheck(match_formats(template.render, template.bos_token), system)
 
 
 def match_formats(render: Render, bos_token: str | None) -> tuple[FormatMatch, ...]:

@@ -203,12 +203,13 @@ one."""
 @dataclass(frozen=True, slots=True)
 class JinjaTemplate:
     """A Jinja chat template with its special tokens. A token that is None is undefined in the
-    template."""
+    template. `origin`: the path of the template's file."""
 
     source: str
     bos_token: str | None = ""
     eos_token: str | None = ""
     limits: TemplateLimits = LIMITS
+    origin: str = ""
 
     def render(
         self,
@@ -271,21 +272,6 @@ JINJA, CONFIG = "chat_template.jinja", "tokenizer_config.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTemplate:
-    """The chat template and the special tokens of a model. `origin`: the path of the template's
-    file."""
-
-    origin: str
-    source: str
-    bos_token: str | None
-    eos_token: str | None
-
-    def open(self) -> JinjaTemplate:
-        """Return the template as a `JinjaTemplate`, which renders conversations."""
-        return JinjaTemplate(self.source, self.bos_token, self.eos_token)
-
-
 def is_model_file(path: Path | str) -> bool:
     """Return whether a path may hold a model's chat template: a folder, or a file with a known
     name."""
@@ -293,7 +279,7 @@ def is_model_file(path: Path | str) -> bool:
     return place.suffix in (".gguf", *_JINJA) or place.name == CONFIG or place.is_dir()
 
 
-def read_chat_template(path: Path | str) -> ModelTemplate:
+def read_chat_template(path: Path | str) -> JinjaTemplate:
     """Read the chat template of a model from its folder, a GGUF file, or a single template or
     configuration file.
 
@@ -309,7 +295,7 @@ def read_chat_template(path: Path | str) -> ModelTemplate:
         raise InputError(f"{place}: there is no such file or folder")
     if place.suffix == ".gguf":
         try:
-            return ModelTemplate(str(place), *read_tokenizer(place))
+            return JinjaTemplate(*read_tokenizer(place), origin=str(place))
         except SettingsError as error:
             raise InputError(str(error)) from error
     if place.suffix not in (".json", *_JINJA):
@@ -320,9 +306,8 @@ def read_chat_template(path: Path | str) -> ModelTemplate:
     config = place if place.suffix == ".json" else place.with_name(CONFIG)
     config_fields = _load(config) if config.is_file() else {}
     source = _read(place) if place.suffix in _JINJA else _default(config_fields, place)
-    return ModelTemplate(
-        str(place), source, _token(config_fields, "bos_token"), _token(config_fields, "eos_token")
-    )
+    bos, eos = _token(config_fields, "bos_token"), _token(config_fields, "eos_token")
+    return JinjaTemplate(source, bos, eos, origin=str(place))
 
 
 def _token(fields: Mapping[str, Any], name: str) -> str | None:
