@@ -10,7 +10,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Self, TypeAlias
 
 from rich.console import Console
@@ -190,14 +189,12 @@ def describe_wait(event: CallRetried | CallHeld | BatchPolled) -> str:
             return f"waiting for batch job {event.batch}: {done}" if event.status else ""
 
 
-def open_progress(stack: ExitStack, study: AnyStudy, run: RunRecord, *, quiet: bool) -> Progress:
-    """Open the display of a run. It shows the steps that the study describes, the debate if there
+def open_progress(study: AnyStudy, run: RunRecord, *, quiet: bool) -> Progress:
+    """Return the display of a run. It shows the steps that the study describes, the debate if there
     is a single case, or a count of records. `quiet`: the lines of steps and the debate are not
     shown; a count is."""
     if study.note is not no_note:
-        display = Progress(note=study.note, quiet=quiet)
-    elif study.streams and run.n_cases == 1 and not quiet:
-        display = Progress(note=LiveDebate(), console=open_console())
-    else:
-        display = Progress(run.n_cases)
-    return stack.enter_context(display)
+        return Progress(note=study.note, quiet=quiet)
+    if study.streams and run.n_cases == 1 and not quiet:
+        return Progress(note=LiveDebate(), console=open_console())
+    return Progress(run.n_cases)

@@ -15,19 +15,13 @@ from textevolve.settings import Settings, read_settings
 from textevolve.store import Store
 
 if TYPE_CHECKING:
-    from textevolve.store.runs import RunRecord
+    pass
 
 
 def calm_collector() -> None:
     """Make the garbage collector run less often, and exclude all existing objects from it."""
     gc.freeze()
     gc.set_threshold(*CALM)
-
-
-def fetch_models(names: Iterable[str], run: RunRecord, settings: Settings) -> None:
-    """Download missing weights of a run's local models, unless the run is finished."""
-    if run.status != "finished":
-        fetch_weights(names, settings)
 
 
 def fetch_weights(names: Iterable[str], settings: Settings) -> None:

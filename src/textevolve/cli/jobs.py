@@ -21,7 +21,7 @@ from textevolve.cli.study import telling_warnings
 from textevolve.engine import sync
 from textevolve.errors import ConflictError
 from textevolve.jobs.job_report import report_job, report_jobs, show_time
-from textevolve.jobs.job_spec import JobSpec, name_from_root, write_job_study
+from textevolve.jobs.job_spec import JobSpec, write_job_study
 from textevolve.jobs.scheduler import AT_ONCE, JobDesk, perform_claim, work_on_jobs
 from textevolve.jobs.schedules import check_schedule, next_due
 from textevolve.store import jobs as stored_jobs
@@ -52,7 +52,7 @@ def add(
     with open_named(store, name, namespace) as (_, resources, space, name):
         study, study_spec = read_study_file(file)
         fields = read_given(JobSpec, {**values, "name": name, "study": None})
-        spec = JobSpec(**fields, study=write_job_study(study, name_from_root(study, study_spec)))
+        spec = JobSpec(**fields, study=write_job_study(study, study_spec))
         check_schedule(spec, time.time())
         names = [job.name for job in resources.read(stored_jobs.list_jobs, space)]
         exists = replace and name in names

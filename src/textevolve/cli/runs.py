@@ -303,7 +303,7 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
             " ".join([listed.run.id, wording.shorten(listed.run.name, 30), *listed.tags]),
             f"{_kind(listed.run)} {wording.shorten(listed.data or listed.run.source, 30)}",
             wording.shorten(listed.subject, 44) or wording.DASH,
-            " ".join(filter(None, (listed.result, _format_status(listed.run)))) or wording.DASH,
+            _describe_result(listed) or wording.DASH,
             listed.change or wording.DASH,
             time.strftime("%m-%d", time.localtime(listed.run.created)),
         )
@@ -312,8 +312,9 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
     return Report("Runs", "", [Table("", [Column(name) for name in names], cells)])
 
 
-def _format_status(run: RunRecord) -> str:
-    return "" if run.status == "finished" else f"({run.status})"
+def _describe_result(listed: ListedRun) -> str:
+    status = listed.run.status
+    return listed.result if status == "finished" else f"{listed.result} ({status})".lstrip()
 
 
 def list_records(store: Store, run: RunRecord, matching: RecordFilter) -> Report:

@@ -115,26 +115,19 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
 def _kinds(annotation: Any) -> tuple[Any, ...]:
     """Return the types of a field except None; for a list the types of its items. A Literal stays
     as it is."""
-    if _is_mapping(annotation):
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Mapping:
         return (Mapping,)
-    if get_origin(annotation) in (tuple, list):
-        return _kinds(get_args(annotation)[0])
-    if get_origin(annotation) is Annotated:
-        return _kinds(get_args(annotation)[0])
-    if get_origin(annotation) is Literal or not get_args(annotation):
+    if origin in (tuple, list, Annotated):
+        return _kinds(parts[0])
+    if origin is Literal or not parts:
         return (annotation,)
-    return tuple(
-        kind for part in get_args(annotation) if part is not NoneType for kind in _kinds(part)
-    )
+    return tuple(kind for part in parts if part is not NoneType for kind in _kinds(part))
 
 
 def _is_many(annotation: Any) -> bool:
     many = (tuple, list, Mapping)
     return any(get_origin(kind) in many for kind in (annotation, *get_args(annotation)))
-
-
-def _is_mapping(annotation: Any) -> bool:
-    return get_origin(annotation) is Mapping
 
 
 def _metavar(name: str, kinds: tuple[Any, ...], noted: Mapping[str, Any]) -> str:
@@ -176,7 +169,7 @@ def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
         if value is None or value == []:
             continue
         many = _is_many(field.annotation)
-        if _is_mapping(field.annotation):
+        if get_origin(field.annotation) is Mapping:
             plain = str in get_args(field.annotation)[1:]
             fields[name] = dict(_read_pair(name, text, plain=plain) for text in value)
             continue

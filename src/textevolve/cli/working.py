@@ -6,16 +6,15 @@ The caller passes the function that does the work, on this machine or on a serve
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
 from textevolve.cli.display import open_progress
 from textevolve.cli.drawing import show_report
-from textevolve.cli.execution import calm_collector, fetch_models
+from textevolve.cli.execution import calm_collector, fetch_weights
 from textevolve.cli.results import print_json, write_line, write_outputs, write_tests
 from textevolve.engine import sync
 from textevolve.errors import ClusterError, FatalModelError, TextEvolveError
@@ -61,22 +60,25 @@ def execute(
             say(str(outcome))
         return GATED
     calm_collector()
-    if store.has_journal:
-        models = driver.models_asked(study.asks(read_spec(study, stored)), stored)
-        fetch_models(models, run, settings)
+    if store.has_journal and run.status != "finished":
+        fetch_weights(driver.models_asked(study.asks(read_spec(study, stored)), stored), settings)
     quiet = run_options.as_json or "-" in (run_options.output or ())
     if not quiet:
         say(_announce(run, stored))
     unscored, rows = Unscored(), dict[str, Row]()
     try:
-        doing = partial(work, store, run, settings)
-        for record in _draw(study, run, doing, launch, quiet=quiet):
-            row = study.row(record)
-            unscored.add(row)
-            if run_options.gates.any:
-                rows[row.key] = row
-            if run_options.as_json and study.streams:
-                print(write_line(study, record), flush=True)
+        with (
+            open_progress(study, run, quiet=quiet) as progress,
+            closing(sync.iterate(work(store, run, settings, launch.heard_by(progress)))) as records,
+        ):
+            for record in records:
+                row = study.row(record)
+                progress.count(row.status)
+                unscored.add(row)
+                if run_options.gates.any:
+                    rows[row.key] = row
+                if run_options.as_json and study.streams:
+                    print(write_line(study, record), flush=True)
     except KeyboardInterrupt:
         totals = store.run_totals(run.id)
         answers = totals.spent.calls + totals.reused.calls
@@ -133,24 +135,6 @@ def _describe_stop(store: Store, run: RunRecord) -> str:
         f"this command no longer watches the run, which continues at {store.place}. The same"
         f" command watches it again; to cancel the run, open {store.place}/runs/{run.id}"
     )
-
-
-def _draw(
-    study: AnyStudy,
-    run: RunRecord,
-    doing: Callable[[driver.Launch], AsyncGenerator[Any]],
-    launch: driver.Launch,
-    *,
-    quiet: bool,
-) -> Iterator[Any]:
-    """Yield the records of a run as they come, and show the progress meanwhile. `quiet`: only a
-    count of records is shown before the end, not steps or a debate."""
-    with ExitStack() as stack:
-        progress = open_progress(stack, study, run, quiet=quiet)
-        work = doing(launch.heard_by(progress))
-        for record in stack.enter_context(closing(sync.iterate(work))):
-            progress.count(study.row(record).status)
-            yield record
 
 
 def _hand_over(

@@ -108,24 +108,20 @@ def read_job(job: StoredJob) -> JobSpec:
 
 
 def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
-    """Return a study in the form in which jobs store it, without fields that have their
-    defaults."""
-    return {KIND: study.kind, **spec.model_dump(mode="json", exclude_defaults=True)}
-
-
-def name_from_root(study: AnyStudy, spec: StudySpec) -> StudySpec:
-    """Return the specification with absolute paths of the files that it reads, since a scheduler
-    may run in another folder. Texts, and names of data sets on a hub, are not changed.
+    """Return a study in the form in which jobs store it, without fields that have their defaults.
+    The files that it reads get absolute paths, since a scheduler may run in another folder; texts,
+    and names of data sets on a hub, are not changed.
 
     Raises:
         InputError: the specification reads standard input.
     """
-    changed = dict[str, Any]()
-    for name, field in study.spec.model_fields.items():
-        value = getattr(spec, name)
-        if option_properties(field).get("reads") and value:
-            changed[name] = _from_root(value)
-    return spec.model_copy(update=changed)
+    paths = {
+        name: _from_root(getattr(spec, name))
+        for name, field in study.spec.model_fields.items()
+        if option_properties(field).get("reads") and getattr(spec, name)
+    }
+    fields = spec.model_copy(update=paths).model_dump(mode="json", exclude_defaults=True)
+    return {KIND: study.kind, **fields}
 
 
 def _from_root(value: Any) -> Any:

@@ -20,11 +20,8 @@ from textevolve.server.openai.judges import answer_as_judge
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (
     JUDGES_CANNOT,
-    ServedRequest,
-    StreamOptions,
     read_json_body,
     read_own_request,
-    read_shape,
 )
 from textevolve.server.openai.responses import (
     as_chat,
@@ -40,7 +37,6 @@ from textevolve.server.openai.streams import (
     ServedAnswer,
     WhileConnected,
     begun,
-    cut_at_stop,
     event_of,
 )
 from textevolve.server.state import Server, ServerState
@@ -75,7 +71,7 @@ async def find_answer(
         pieces = await answer_as_agent(server, agent, own_request, note)
     else:
         raise no_model(name)
-    return ServedAnswer(name, cut_at_stop(pieces, own_request.stop))
+    return ServedAnswer(name, pieces, own_request)
 
 
 async def _charge(server: ServerState, caller: Caller, namespace: str = "") -> NoteTokens:
@@ -128,9 +124,7 @@ async def complete_chat(request: Request, server: Server, caller: MayRun) -> Res
         if not body.get("stream"):
             async with server.serving.in_time():
                 return respond(await answer.complete())
-        options = read_shape(ServedRequest, body).stream_options or StreamOptions()
-        events = _events(answer, usage=options.include_usage)
-        return EventResponse(await begun(events, server.serving), server.serving)
+        return EventResponse(await begun(_events(answer), server.serving), server.serving)
 
     return _answer(server, caller, body, make)
 
@@ -144,11 +138,10 @@ def _answer(
     return WhileConnected(make, place)
 
 
-async def _events(answer: ServedAnswer, usage: bool) -> AsyncGenerator[bytes]:
+async def _events(answer: ServedAnswer) -> AsyncGenerator[bytes]:
     async with aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
-            if usage or "usage" not in chunk:
-                yield event_of(chunk)
+            yield event_of(chunk)
     yield DONE
 
 

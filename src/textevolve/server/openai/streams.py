@@ -22,6 +22,7 @@ from textevolve.llm.model import ToolCall
 from textevolve.llm.wire import as_sent
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import ApiError, as_api_error, openai_error
+from textevolve.server.openai.requests import ServedRequest, StreamOptions
 
 log = logging.getLogger("textevolve.server")
 
@@ -163,8 +164,9 @@ class ServedAnswer:
     """An answer that this server writes itself, for an agent or a judge: as a whole chat completion
     (`complete`) or as a stream of chunks (`chunks`)."""
 
-    def __init__(self, model: str, pieces: AnswerPieces) -> None:
-        self._pieces = pieces
+    def __init__(self, model: str, pieces: AnswerPieces, request: ServedRequest) -> None:
+        self._pieces = cut_at_stop(pieces, request.stop)
+        self._reports_usage = (request.stream_options or StreamOptions()).include_usage
         self._head: JsonObject = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
@@ -210,7 +212,7 @@ class ServedAnswer:
             yield {**head, "choices": [_choice("delta", delta, None)]}
         metadata = {"metadata": dict(end.metadata)} if end.metadata else {}
         yield {**head, "choices": [_choice("delta", opening, end.finish_reason)], **metadata}
-        if end.usage is not None:
+        if end.usage is not None and self._reports_usage:
             yield {**head, "choices": [], "usage": _write_usage(end.usage)}
 
 
