@@ -7,7 +7,10 @@ from statistics import fmean
 import pytest
 
 from textevolve.llm.testing import Answer
-from textevolve.studies.conversations import ConversationTurn, Grade, TurnTally, join_grades
+from textevolve.studies.compare import summarise
+from textevolve.studies.compare_cells import Output
+from textevolve.studies.compare_spec import CompareSpec
+from textevolve.studies.conversations import ConversationTurn, Grade, join_grades
 
 SCRIPT = ["What is 1?", "And 2?", "And 3?"]
 
@@ -162,19 +165,22 @@ def test_what_does_not_fit_is_refused_before_anything_is_asked(
 
 
 def test_figures_by_turn_are_those_of_the_turns_that_have_a_score():
-    rng, tally, seen = Random(1), TurnTally(), []
+    rng, outputs, seen = Random(1), [], []
     for row in range(40):
         scores = [rng.choice((None, 0.0, 0.4, 1.0)) for _ in range(rng.randint(1, 4))]
         seen.append(scores)
         grades = [Grade(score, score is not None and score > 0.5) for score in scores]
-        tally.add(str(row), [ConversationTurn("", "", {"j": grade}) for grade in grades], "gave up")
-    for figures in tally.summarise():
+        turns = tuple(ConversationTurn("", "", {"j": grade}) for grade in grades)
+        outputs.append(Output(row, str(row), "a", turns=turns, ending="gave up"))
+    (summary,) = summarise(CompareSpec(data="x", outputs=("a",)), outputs).variants
+    assert len(summary.turns) == 4
+    for figures in summary.turns:
         place = figures.turn - 1
         known = [own[place] for own in seen if len(own) > place and own[place] is not None]
         assert figures.answers == len(known)
         assert figures.mean.value == pytest.approx(fmean(known))
         assert figures.pass_rate.value == pytest.approx(fmean(s > 0.5 for s in known))
-    assert tally.endings == {"gave up": 40}
+    assert summary.endings == {"gave up": 40}
 
 
 def test_a_conversation_has_no_score_where_a_turn_has_none():

@@ -3,7 +3,9 @@ set for its case."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from textevolve.debate.profile import Profile
 from textevolve.evaluation import Case
@@ -36,3 +38,11 @@ def read_cases(path: str) -> Iterator[Case]:
         InputError: the file cannot be read, or a line is not a case; names file and line.
     """
     return cases.read_cases(path, reading=RowReading(parameters=PARAMETERS))
+
+
+def name_row(row: Mapping[str, Any], number: int, counts: Counter[str]) -> str:
+    """Return the id of a row, or else its number. A repeated id has a number at its end, so that no
+    row takes another's place. `counts`: how often each id has occurred so far."""
+    id = str(row.get("id", number))
+    counts[id] += 1
+    return id if counts[id] == 1 else f"{id} ({counts[id]})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
@@ -69,12 +69,25 @@ from textevolve.studies.compare_spec import (
     variants_of,
     with_models,
 )
-from textevolve.studies.conversations import TurnFigures, TurnTally, turn_tables, user_of
+from textevolve.studies.conversations import user_of
 from textevolve.studies.judged_report import describe_images, image_fields, trajectory_texts
 from textevolve.studies.study import Asks, Row, Study, json_decoder, write_json
 from textevolve.studies.targeted import column_text, describe_targets
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFigures:
+    """The figures of one metric or judge (`scorer`) for the answers at one turn of a variant's
+    conversations. `turn`: its number; `answers`: the number of answers; `mean`: the mean score, and
+    `pass_rate`, both in [0, 1]."""
+
+    scorer: str
+    turn: int
+    answers: int
+    mean: Estimate
+    pass_rate: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +164,16 @@ class _Tally:
     outputs: int = 0
     cut: int = 0
     usage: Usage = Usage()
-    turns: TurnTally = field(default_factory=TurnTally)
+    turns: dict[tuple[str, int], Aggregates] = field(
+        default_factory=lambda: defaultdict(Aggregates)
+    )
+    endings: Counter[str] = empty_default(Counter)
 
     def add(self, output: Output) -> None:
-        self.turns.add(output.row, output.turns, output.ending)
+        self.endings.update(filter(None, [output.ending]))
+        for number, turn in enumerate(output.turns, 1):
+            for name, grade in turn.grades.items():
+                self.turns[name, number].add(grade.as_row(output.row))
         self.figures.add(find_row(output))
         self.outputs += 1
         self.cut += output.cut
@@ -176,8 +195,12 @@ class _Tally:
             missing={name: self.outputs - self.grades[name].scored for name in scorers},
             usage=self.usage,
             seconds=median(self.seconds) if self.seconds else None,
-            turns=self.turns.summarise(),
-            endings=dict(self.turns.endings),
+            turns=tuple(
+                TurnFigures(*key, turn.scored, turn.mean, turn.pass_rate)
+                for key, turn in sorted(self.turns.items())
+                if turn.scored
+            ),
+            endings=dict(self.endings),
         )
 
 
@@ -227,7 +250,7 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
     names = list(dict.fromkeys(name for v in comparison.variants for name in v.scorers))
     if len(names) > 1:
         yield _scorers(comparison, names)
-    yield from turn_tables({v.variant: (v.turns, v.endings) for v in comparison.variants})
+    yield from _turns(comparison.variants)
     if any(v.seconds is not None or v.cut for v in comparison.variants):
         yield _spending(comparison)
     names = [v.variant for v in comparison.variants]
@@ -276,6 +299,38 @@ def _scorers(comparison: Comparison, names: list[str]) -> Table:
             figure = summary.scorers.get(name, Estimate(None))
             row += [figure, number] if any(missing) else [figure]
     return Table("Each metric and judge", columns, rows, note=note)
+
+
+def _turns(variants: Sequence[VariantSummary]) -> Iterator[Block]:
+    """Yield tables of each variant's figures by turn, and of the reasons for which its
+    conversations ended; none without conversations."""
+    columns = (
+        Column("variant"),
+        Column("scorer"),
+        Column("turn", "count"),
+        Column("answers", "count"),
+        Column("mean score", "number", 3),
+        Column("passed", "percent", 1),
+    )
+    rows = [
+        (
+            summary.variant,
+            scorer_label(figures.scorer),
+            figures.turn,
+            figures.answers,
+            figures.mean,
+            figures.pass_rate,
+        )
+        for summary in variants
+        for figures in summary.turns
+    ]
+    if rows:
+        yield Table("By turn", columns, rows)
+    ends = list(dict.fromkeys(end for summary in variants for end in summary.endings))
+    if ends:
+        heads = (Column("variant"), *(Column(end, "count") for end in ends))
+        counts = [[v.variant, *(v.endings.get(end, 0) for end in ends)] for v in variants]
+        yield Table("How conversations ended", heads, counts)
 
 
 def _spending(comparison: Comparison) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,7 @@ from textevolve.rows.chats import (
 from textevolve.rows.columns import IMAGES, join_passages
 from textevolve.rows.images import folder_of, read_images
 from textevolve.spans import current_span, span
+from textevolve.studies.case_rows import name_row
 from textevolve.studies.chained import chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import (
@@ -507,7 +509,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         logging.getLogger("textevolve").warning(
             "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         )
-    seen = dict[str, int]()
+    counts = Counter[str]()
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
         if spec.label is not None and label is None:
@@ -520,9 +522,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
             columns_shown = {name: column_text(value) for name, value in columns_shown.items()}
         values = json.dumps(columns_shown, ensure_ascii=False, default=str)
         outputs = tuple(column_text(row.get(column)) for column in spec.outputs)
-        id = str(row.get("id", number))
-        seen[id] = seen.get(id, 0) + 1
-        id = id if seen[id] == 1 else f"{id} ({seen[id]})"  # so that none takes another's place
+        id = name_row(row, number, counts)
         reference = None if label is None else column_text(label)
         context = None if spec.context is None else column_text(row.get(spec.context)) or None
         yield Case(values, outputs, id, reference=reference, context=context, images=images)
@@ -548,10 +548,12 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
     """
     for judge in judges_of(spec):
         needs = parse_evaluator(judge).needs
-        options = {"context": ("--context", spec.context), "reference": ("--label", spec.label)}
-        for need, (flag, column) in options.items():
-            retrieved = need == "context" and bool(spec.targets)
-            if need in needs and column is None and not retrieved:
+        options = {
+            "context": ("--context", spec.context is not None or spec.targets),
+            "reference": ("--label", spec.label is not None),
+        }
+        for need, (flag, is_met) in options.items():
+            if need in needs and not is_met:
                 raise InputError(
                     f"judge {judge} needs a {need}: name its column with {flag}; columns:"
                     f" {', '.join(columns)}"

@@ -6,25 +6,21 @@ simulated user of a row, the grades of each turn, and the figures by turn.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser
+from textevolve.agents.simulated_user import SimulatedUser
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, check_text, empty_default
 from textevolve.llm.model import Message
-from textevolve.report.blocks import Block, Column, Estimate, Table
 from textevolve.rows import Placed
 from textevolve.rows.chats import read_texts
-from textevolve.studies.aggregates import Aggregates
 from textevolve.studies.chained import chains_among
 from textevolve.studies.compare_spec import CompareSpec
 from textevolve.studies.study import Row
 from textevolve.trajectory import Trajectory
-from textevolve.user_code import OWN
 
 TURNS = "turns"
 """The column with the list of messages that the user of a conversation sends, one for each turn."""
@@ -150,71 +146,3 @@ def join_grades(grades: Sequence[Grade]) -> Grade:
     worst = scores.index(min(scores))
     reason = f"turn {worst + 1}: {grades[worst].reason}" if grades[worst].reason else ""
     return Grade(fmean(scores), all(grade.passed for grade in grades), reason)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnFigures:
-    """The figures of one metric or judge (`scorer`) for the answers at one turn of a variant's
-    conversations. `turn`: its number; `answers`: the number of answers; `mean`: the mean score, and
-    `pass_rate`, both in [0, 1]."""
-
-    scorer: str
-    turn: int
-    answers: int
-    mean: Estimate
-    pass_rate: Estimate
-
-
-@dataclass
-class TurnTally:
-    """The running figures of the turns of one variant's conversations, to which outputs are added
-    as they are read."""
-
-    grades: dict[tuple[str, int], Aggregates] = field(
-        default_factory=lambda: defaultdict(Aggregates)
-    )
-    endings: Counter[str] = empty_default(Counter)
-
-    def add(self, row: str, turns: Sequence[ConversationTurn], ending: ConversationEnd) -> None:
-        self.endings.update([ending] * bool(ending))
-        for number, turn in enumerate(turns, 1):
-            for name, grade in turn.grades.items():
-                self.grades[name, number].add(grade.as_row(row))
-
-    def summarise(self) -> tuple[TurnFigures, ...]:
-        tallies = [(key, tally) for key, tally in sorted(self.grades.items()) if tally.scored]
-        return tuple(TurnFigures(*key, t.scored, t.mean, t.pass_rate) for key, t in tallies)
-
-
-def turn_tables(
-    variants: Mapping[str, tuple[Sequence[TurnFigures], Mapping[str, int]]],
-) -> Iterator[Block]:
-    """Yield tables of each variant's figures by turn, and of the reasons for which its
-    conversations ended; none without conversations."""
-    columns = (
-        Column("variant"),
-        Column("scorer"),
-        Column("turn", "count"),
-        Column("answers", "count"),
-        Column("mean score", "number", 3),
-        Column("passed", "percent", 1),
-    )
-    rows = [
-        (
-            name,
-            figures.scorer.removeprefix(OWN),
-            figures.turn,
-            figures.answers,
-            figures.mean,
-            figures.pass_rate,
-        )
-        for name, (turns, _) in variants.items()
-        for figures in turns
-    ]
-    if rows:
-        yield Table("By turn", columns, rows)
-    ends = list(dict.fromkeys(end for _, endings in variants.values() for end in endings))
-    if ends:
-        heads = (Column("variant"), *(Column(end, "count") for end in ends))
-        counts = [[name, *(n.get(end, 0) for end in ends)] for name, (_, n) in variants.items()]
-        yield Table("How conversations ended", heads, counts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -308,8 +309,10 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
     affected."""
     judge = open_judge(spec, bench)
     judge_parameters = {} if spec.judge is None else explicit_parameters(spec)
-    target, version = spec.target, spec.target_version
-    callee = None if target is None else bench.target_of(target)
+    answer = None
+    if spec.target is not None:
+        callee = bench.target_of(spec.target)
+        answer = partial(answer_case, callee, spec.target, spec.target_version)
 
     async def work(numbered: tuple[int, Case]) -> Judged:
         index, case = numbered
@@ -325,8 +328,8 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
             case = replace(case, parameters={**judge_parameters, **case.parameters})
         try:
             bench.require_time()
-            if target is not None and callee is not None:
-                case = await answer_case(callee, target, version, case)
+            if answer is not None:
+                case = await answer(case)
             outcome = await judge(case)
         except (CallError, BudgetError, InputError) as error:
             failure = failure_of(error)

@@ -48,7 +48,7 @@ def _case(
     flat: Callable[[], Iterable[Mapping[str, Any]]],
 ) -> JUnitCase:
     if row.status != "scored" or row.score is None:
-        allowed = row.status == "skipped" or _is_allowed(row, gated, "max failed")
+        allowed = row.status == "skipped" or _is_allowed(row, gated, has_score=False)
         outcome = "skipped" if allowed else "error"
         return JUnitCase(name, classname, outcome, _shorten(row.reason or row.status))
     least = gated.gates.pass_threshold
@@ -58,23 +58,22 @@ def _case(
     below = "not passed" if least is None else f"below {least:g}"
     reason = f": {row.reason}" if row.reason else ""
     message = _shorten(f"score {row.score:.3f}, {below}{reason}")
-    if _is_allowed(row, gated):
+    if _is_allowed(row, gated, has_score=True):
         return JUnitCase(name, classname, "skipped", f"{message} (the gates hold)")
     return JUnitCase(name, classname, "failure", message, _format_rows(flat()))
 
 
-def _is_allowed(row: Row, gated: Gated, gate: str = "") -> bool:
+def _is_allowed(row: Row, gated: Gated, *, has_score: bool) -> bool:
     """Tell whether a failing record is reported as skipped, since the gates of its variant hold, so
-    that it does not fail the build; never in a run without gates. `gate`: "max failed" to regard
-    that gate alone, for a record without a score; otherwise all other gates count. A variant that
-    is the baseline has no gates, so its records are skipped."""
-    of_variant = (outcome for outcome in gated.outcomes if outcome.variant == row.variant)
-    relevant = [
-        outcome
-        for outcome in of_variant
-        if (outcome.gate == "max failed") == (gate == "max failed")
-    ]
-    return bool(gated.outcomes) and all(outcome.holds for outcome in relevant)
+    that it does not fail the build; never in a run without gates. For a record without a score the
+    gate "max failed" counts alone, otherwise all other gates. A variant that is the baseline has no
+    gates, so its records are skipped."""
+    relevant = (
+        outcome.holds
+        for outcome in gated.outcomes
+        if outcome.variant == row.variant and (outcome.gate != "max failed") == has_score
+    )
+    return bool(gated.outcomes) and all(relevant)
 
 
 def _format_rows(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -287,11 +287,11 @@ def read_from_labels(study: Study[S, R, Any], spec: S, settings: Settings) -> li
         files = {name: _write_labels(name, settings, Path(folder)) for name in tasks}
         changed: dict[str, Any] = {}
         for name, field in type(spec).model_fields.items():
-            value = getattr(spec, name)
-            if option_properties(field).get("reads") and isinstance(value, tuple):
-                changed[name] = tuple(files.get(each, each) for each in cast("Files", value))
-            elif option_properties(field).get("reads"):
+            if option_properties(field).get("reads"):
+                value = getattr(spec, name)
                 changed[name] = files.get(value, value)
+                if isinstance(value, tuple):
+                    changed[name] = tuple(files.get(each, each) for each in cast("Files", value))
         with also_reach(*files.values()):
             return list(study.cases(spec.model_copy(update=changed)))
 

@@ -7,6 +7,7 @@ of a file, and stores its outputs and the trace of its steps.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,7 +24,7 @@ from textevolve.report.blocks import Block, Branch, Report, Section, Texts, Tree
 from textevolve.rows import Placed, read_rows
 from textevolve.spans import span
 from textevolve.spec import option
-from textevolve.studies.case_rows import MappedSpec
+from textevolve.studies.case_rows import MappedSpec, name_row
 from textevolve.studies.chained import ask_chain, open_chain_named
 from textevolve.studies.study import Asks, Row, Study, json_decoder, row_of
 from textevolve.wiring import Workbench
@@ -122,7 +123,7 @@ def chain_cases(
         InputError: there is no row, an input is missing, or a value cannot be written as JSON.
     """
     chain = open_chain_named(spec.chain, objects)
-    seen = dict[str, int]()
+    counts = Counter[str]()
     for number, (where, row) in enumerate(rows, 1):
         inputs = {str(name): value for name, value in row.items() if value is not None}
         try:
@@ -133,10 +134,8 @@ def chain_cases(
             values = json.dumps(to_jsonable_python(inputs), ensure_ascii=False)
         except ValueError as error:
             raise InputError(f"{where}: a value cannot be stored: {error}") from None
-        id = str(row.get("id", number))
-        seen[id] = seen.get(id, 0) + 1
-        yield Case(values, (), id if seen[id] == 1 else f"{id} ({seen[id]})")
-    if not seen:
+        yield Case(values, (), name_row(row, number, counts))
+    if not counts:
         raise InputError("the data has no rows")
 
 
