@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from textevolve.errors import AnswerError
 from textevolve.llm.fence import draw_nonce, fence, sanitize
-from textevolve.llm.model import Model
+from textevolve.llm.model import Model, text_request
 from textevolve.llm.template import Template
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.memory.record import (
@@ -29,7 +29,7 @@ from textevolve.memory.record import (
     Supersede,
     Vector,
 )
-from textevolve.memory.shown import ask_once, memory_prompt
+from textevolve.memory.shown import memory_prompt
 from textevolve.spec import Frozen, option
 from textevolve.texts.splitting import split_text
 
@@ -345,7 +345,7 @@ async def voice_chunk(
     )
     most = 2 * count_tokens(words) + 100
     try:
-        response = await model(ask_once(prompt, seed, most))
+        response = await model(text_request(prompt, most, seed))
     except AnswerError as error:
         return RetoldChunk(words, failure=str(error))
     text = response.text.strip()

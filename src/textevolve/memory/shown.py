@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from textevolve.llm.fence import draw_nonce, fence, sanitize
-from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.model import Model, text_request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.token_count import count_tokens
@@ -39,13 +39,6 @@ def count_fitting(texts: Sequence[str], budget: int) -> int:
     return len(texts)
 
 
-def ask_once(prompt: str, seed: int, max_tokens: int) -> Request:
-    """Return a request with one message, whose answer is as deterministic as possible."""
-    return Request(
-        messages=(Message("user", (prompt,)),), temperature=0.0, max_tokens=max_tokens, seed=seed
-    )
-
-
 class CitingAnswer(BaseModel):
     """An answer that cites memories by their numbers."""
 
@@ -69,7 +62,7 @@ async def ask_about(
     """
     nonce = draw_nonce([text for group in texts.values() for text in group], seed)
     groups = {name: number_texts(group, name, nonce) for name, group in texts.items()}
-    request = ask_once(template.render(**groups, number=number), seed, max_tokens)
+    request = text_request(template.render(**groups, number=number), max_tokens, seed)
     return (await ask_structured(model, request, answer)).value
 
 

@@ -29,12 +29,11 @@ from textevolve.evaluation import (
     select_failure,
 )
 from textevolve.llm.fence import draw_nonce, fence, sanitize
-from textevolve.llm.model import Message, Model, Request, Response, text_hash
+from textevolve.llm.model import Message, Model, Request, Response, text_hash, text_request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
 from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory.shown import ask_once
 from textevolve.memory_eval.judgement import (
     TASKS,
     Label,
@@ -248,7 +247,7 @@ async def answer_question(
         memories=fence_text("memories", numbered, nonce),
         question=fence_text("question", question, nonce),
     )
-    response = await model(ask_once(text, seed, ANSWER_TOKENS))
+    response = await model(text_request(text, ANSWER_TOKENS, seed))
     if not response.text.strip():
         raise AnswerError(describe_missing_text(response, "the answer to a question"))
     if response.finish_reason == "length":

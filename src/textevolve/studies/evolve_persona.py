@@ -135,14 +135,16 @@ class EvolvedPersona(Result):
         return self.made.changes if self.made else ()
 
     @property
+    def _steps(self) -> tuple[EvolutionStep, ...]:
+        return self.batches if self.made is None else (*self.batches, self.made)
+
+    @property
     def refused(self) -> tuple[RefusedChange, ...]:
-        steps = (*self.batches, *([self.made] if self.made else []))
-        return tuple(change for step in steps for change in step.refused)
+        return tuple(change for step in self._steps for change in step.refused)
 
     @property
     def usage(self) -> Usage:
-        steps = (*self.batches, *([self.made] if self.made else []))
-        return sum((step.usage for step in steps), Usage())
+        return sum((step.usage for step in self._steps), Usage())
 
 
 def ask(spec: EvolvePersonaSpec) -> Asks:

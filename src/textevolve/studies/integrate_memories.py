@@ -445,9 +445,11 @@ def data(_spec: IntegrateMemoriesSpec, integration: Integration) -> Mapping[str,
 def flatten(record: IntegrationRecord) -> Iterator[Mapping[str, Any]]:
     """Yield a row for each insight."""
     part = record.made
-    for insight in part.insights if isinstance(part, QuestionInsights) else ():
+    if isinstance(part, GatheredMemories):
+        return
+    for insight in part.insights:
         yield {
-            "question": part.question if isinstance(part, QuestionInsights) else "",
+            "question": part.question,
             "insight": insight.insight.text,
             "decision": insight.decision,
             "reason": insight.reason,

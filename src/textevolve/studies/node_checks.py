@@ -82,13 +82,13 @@ def read_type(option: str, text: str) -> Instruction:
         ) from None
 
 
-def read_pair(option: str, text: str) -> tuple[str, float]:
+def read_threshold(text: str) -> tuple[str, float]:
     """Parse a name and its number from a text such as `confidence=0.5`."""
     name, equals, value = text.rpartition("=")
     try:
         return name, read_number(value if equals and name else "")
     except ValueError:
-        raise InputError(f"{option}: '{text}' is not of the form NAME=NUMBER") from None
+        raise InputError(f"threshold: '{text}' is not of the form NAME=NUMBER") from None
 
 
 def targets_of(spec: NodeChecks) -> Targets:
@@ -116,7 +116,7 @@ def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
         key = spec.output_key
         checks.append(ConsistencyEvaluator("consistency", key, target_instructions=targets))
     for text in spec.threshold:
-        key, least = read_pair("threshold", text)
+        key, least = read_threshold(text)
         checks.append(ThresholdEvaluator(key, key, least, targets))
     if spec.latency is not None:
         checks.append(LatencyEvaluator("latency", spec.latency, target_instructions=targets))

@@ -39,12 +39,9 @@ def read_columns(store: Store, run_id: str) -> Iterator[Row]:
         yield replace(row, variant=record.variant, passed=record.passed)
 
 
-def read_figures(
-    store: Store, run_id: str, threshold: float | None = None
-) -> dict[str, Aggregates]:
-    """Aggregate the records of a run by variant. `threshold`: the score in [0, 1] from which a
-    record passes; None: its own verdict counts."""
-    return aggregate(read_columns(store, run_id), threshold)
+def read_figures(store: Store, run_id: str) -> dict[str, Aggregates]:
+    """Aggregate the records of a run by variant; their own verdicts count."""
+    return aggregate(read_columns(store, run_id))
 
 
 def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:

@@ -105,12 +105,13 @@ def ask(spec: ChainSpec) -> Asks:
     return Asks(chains=(spec.chain,))
 
 
-def read_cases(spec: ChainSpec) -> Iterator[Case]:
+def read_cases(spec: ChainSpec, objects: Mapping[str, object] = {}) -> Iterator[Case]:
     if spec.data and spec.input:
         raise InputError("give either --input or --data")
     if spec.data:
-        return chain_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map))
-    return chain_cases(spec, [("input", spec.input)])
+        rows = read_rows(spec.data, "row", lambda _: True, spec.map)
+        return chain_cases(spec, rows, objects)
+    return chain_cases(spec, [("input", spec.input)], objects)
 
 
 def chain_cases(
@@ -143,7 +144,7 @@ def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[
     """Return the rows of a Python program as cases, or the rows of the file that the specification
     names. The chain may be one of the program's `objects`."""
     if spec.data:
-        return chain_cases(spec, read_rows(spec.data, "row", lambda _: True, spec.map), objects)
+        return read_cases(spec, objects)
     return chain_cases(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
 
 
