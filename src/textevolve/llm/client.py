@@ -195,11 +195,8 @@ class OpenAIClient:
             return self._note_usage(await self._decide(request))
         if not self.chats:
             raise decides_only(self.name, "it answers typed questions alone")
-        tokens = await self._find_tokens(request.forced)
-        if tokens is not None:
-            forced = await self._force(request, tokens)
-            if forced is not None:
-                return forced
+        if request.forced and (forced := await self._force(request, request.forced)) is not None:
+            return forced
         completion, seconds = await self._chat(request)
         return self._response(completion, request, seconds)
 
@@ -290,9 +287,12 @@ class OpenAIClient:
         self._leave_out(*outcome, self.body(request).keys() | self._refused, request)
         return None
 
-    async def _force(self, request: Request, tokens: list[Token]) -> Response | None:
-        """Return the answer that is forced to these tokens; None if the endpoint ignores grammars
-        of tokens, as older servers do. From then on a schema is used instead."""
+    async def _force(self, request: Request, text: str) -> Response | None:
+        """Return the answer that is forced to be this text, token by token; None if the endpoint
+        cannot do that, as older servers. From then on a schema is used instead."""
+        tokens = await self._find_tokens(text)
+        if tokens is None:
+            return None
         grammar, most = token_grammar(tokens)
         forced_request = replace(request, schema=None, max_tokens=most)
         try:
@@ -303,7 +303,7 @@ class OpenAIClient:
             self._forces = False
             return None
         response = self._response(completion, forced_request, seconds)
-        forced = forced_response(response, completion, tokens, request.forced or "")
+        forced = forced_response(response, completion, tokens, text)
         self._forces = self._forces or forced is not None
         return forced
 
@@ -329,20 +329,23 @@ class OpenAIClient:
         progress."""
         return (await self._exchange_natively("/slots"))[2]
 
-    async def _find_tokens(self, text: str | None) -> list[Token] | None:
+    async def _find_tokens(self, text: str) -> list[Token] | None:
         """Return the text's tokens; None if they cannot be forced, or if the endpoint cannot force
-        tokens at all. In the latter case it is not asked again."""
-        if not text or self._forces is False or not is_encodable(text):
+        tokens at all, as servers other than llama.cpp's. Then it is not asked again."""
+        if self._forces is False or not is_encodable(text):
             return None
-        status, headers, raw = await self._exchange_natively("/tokenize", tokenize_body(text))
+        # Control tokens are treated as plain text.
+        body = {"content": text, "add_special": False, "parse_special": False, "with_pieces": True}
+        status, headers, raw = await self._exchange_natively("/tokenize", body)
         if status in (429, 503):
             raise self._http.failure(status, read_refusal(raw), headers)
-        tokens = read_tokens(raw) if status == 200 else None
-        if tokens is None:
+        tokens: list[Token] = []
+        if status == 200:
+            with suppress(ValidationError):
+                tokens = _Tokens.model_validate_json(raw).tokens
+        if not tokens:
             self._forces = False
-        elif not can_force(tokens, text):
-            return None
-        return tokens
+        return tokens if can_force(tokens, text) else None
 
     async def _embed(self, request: Request) -> Response:
         texts, started = [request.messages[-1].text], perf_counter()
@@ -489,21 +492,6 @@ class _Tokens(BaseModel):
 def is_encodable(text: str) -> bool:
     """Return whether a tokeniser accepts the text, which must have no lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def tokenize_body(text: str) -> dict[str, Any]:
-    """Return the request body for llama.cpp's `/tokenize`, with control tokens treated as plain
-    text."""
-    return {"content": text, "add_special": False, "parse_special": False, "with_pieces": True}
-
-
-def read_tokens(raw: bytes) -> list[Token] | None:
-    """Read the tokens in an answer of `/tokenize`; None if the server is not llama.cpp's, such as
-    vLLM."""
-    try:
-        return _Tokens.model_validate_json(raw).tokens or None
-    except ValidationError:
-        return None
 
 
 def can_force(tokens: list[Token], text: str) -> bool:

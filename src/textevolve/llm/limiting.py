@@ -13,8 +13,9 @@ import asyncio
 import math
 import re
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,15 +33,6 @@ MARGIN = 0.05
 """The seconds to wait after the moment at which an endpoint says that a limit is reset."""
 ANSWER_TOKENS = 200.0
 """The estimated tokens of an answer before it arrives."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiter:
-    """A call that waits for its start. `place`: is resolved when the call may start; `tokens`: the
-    estimated tokens of the call."""
-
-    place: asyncio.Future[None]
-    tokens: float
 
 
 class Limited:
@@ -74,8 +66,6 @@ class Limited:
         listener: Listener = silence,
         patience: float = 900.0,
     ) -> None:
-        if start < 1 or (most is not None and most < start):
-            raise ValueError("start must be at least 1, and most at least start")
         self.model, self.name = model, model.name
         self.limit = float(start)
         self.most = start if most is None else most
@@ -84,15 +74,14 @@ class Limited:
         self._listener, self._patience = listener, patience
         self._held_until, self._reason = -math.inf, ""
         self._last_tokens = 0
-        self._waiting: deque[_Waiter] = deque()
-        self._decreases = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._waiting, self._decreases = 0, 0
+        self._turn, self._changed = asyncio.Lock(), asyncio.Event()
         self._announced = -math.inf
 
     @property
     def load(self) -> int:
         """Return the number of calls that are in flight or waiting."""
-        return self.in_flight + len(self._waiting)
+        return self.in_flight + self._waiting
 
     def held(self, tokens: float = ANSWER_TOKENS) -> tuple[float, str]:
         """Return for how many seconds rate limits delay a call with this many tokens, and the name
@@ -116,18 +105,20 @@ class Limited:
         try:
             response = await self.model(request)
             self._settle(response.usage.tokens, tokens)
-            self._increase()
+            if self.in_flight >= int(self.limit):
+                self.limit = min(float(self.most), self.limit + 1.0 / self.limit)
         except UnavailableError as error:
             if error.status == 429:
-                self._decrease(began)
+                if began == self._decreases:
+                    self._decreases += 1
+                    self.limit = max(1.0, self.limit / 2)
                 if error.retry_after:
                     self._hold(error.retry_after, f"{self._whose}, which asked to wait")
             raise
         finally:
             hearing_limits.reset(outer)
             self.in_flight -= 1
-            if self._waiting:
-                self._admit()
+            self._changed.set()
         return response
 
     def note(self, headers: Mapping[str, str]) -> None:
@@ -157,59 +148,40 @@ class Limited:
                 bucket.take(asyncio.get_running_loop().time(), used - estimated)
 
     async def _enter(self, tokens: float) -> None:
-        """Wait until the call may start."""
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiter(place, tokens))
-        self._admit()
+        """Wait until the call may start, and start it. The first call in the queue looks again
+        whenever another call ends."""
+        self._waiting += 1
         try:
-            await place
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled() and place.exception() is None:
-                self.in_flight -= 1  # the place came in the same turn of the loop
-            self._admit()
-            raise
+            async with self._turn:
+                while (wait := self._measure_wait(tokens)) != 0:
+                    self._changed.clear()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(wait):
+                            await self._changed.wait()
+                self._begin(tokens)
+        finally:
+            self._waiting -= 1
 
-    def _admit(self) -> None:
-        """Admit waiting calls in order, and schedule the next time that one may be admitted."""
-        while self._waiting and self.in_flight < int(self.limit):
-            caller = self._waiting[0]
-            if caller.place.done():  # cancelled
-                self._waiting.popleft()
-                continue
-            wait, reason = self.held(caller.tokens)
-            if wait > self._patience:
-                self._waiting.popleft()
-                caller.place.set_exception(
-                    UnavailableError(
-                        f"{self.name}: {reason} allows the next call only in {wait:.0f} s",
-                        status=429,
-                        retry_after=wait,
-                    )
-                )
-            elif wait > 0:
-                self._come_back(asyncio.get_running_loop(), wait, reason)
-                return
-            else:
-                self._waiting.popleft()
-                self._begin(caller.tokens)
-                caller.place.set_result(None)
+    def _measure_wait(self, tokens: float) -> float | None:
+        """Return the seconds until the next call may start; None: not before another one ends.
 
-    def _come_back(self, loop: asyncio.AbstractEventLoop, wait: float, reason: str) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = loop.call_later(wait, self._admit)
-        if wait >= ANNOUNCED and loop.time() + wait > self._announced + ANNOUNCED:
-            self._announced = loop.time() + wait
-            self._listener(CallHeld(self.name, wait, reason))
-
-    def _increase(self) -> None:
+        Raises:
+            UnavailableError: rate limits delay the call for too long.
+        """
         if self.in_flight >= int(self.limit):
-            self.limit = min(float(self.most), self.limit + 1.0 / self.limit)
-
-    def _decrease(self, began: int) -> None:
-        if began == self._decreases:
-            self._decreases += 1
-            self.limit = max(1.0, self.limit / 2)
+            return None
+        wait, reason = self.held(tokens)
+        if wait > self._patience:
+            raise UnavailableError(
+                f"{self.name}: {reason} allows the next call only in {wait:.0f} s",
+                status=429,
+                retry_after=wait,
+            )
+        due = asyncio.get_running_loop().time() + wait
+        if wait >= ANNOUNCED and due > self._announced + ANNOUNCED:
+            self._announced = due
+            self._listener(CallHeld(self.name, wait, reason))
+        return wait
 
 
 hearing_limits: ContextVar[Limited | None] = ContextVar("hearing_limits", default=None)

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ValidationError
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import Template, load_template
+from textevolve.llm.template import load_template
 from textevolve.rows import mend_halves
 from textevolve.spans import current_span
 
@@ -61,10 +61,6 @@ class UnusableAnswer(AnswerError):
     def __init__(self, message: str, responses: tuple[Response, ...]) -> None:
         super().__init__(message)
         self.responses = responses
-
-
-def repair_template() -> Template:
-    return load_template("textevolve.llm", "repair")
 
 
 @lru_cache(maxsize=512)
@@ -111,7 +107,8 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
 
 
 def _ask_again(request: Request, response: Response, reason: str) -> Request:
-    repair = repair_template().render(error=reason, shorten=response.finish_reason == "length")
+    template = load_template("textevolve.llm", "repair")
+    repair = template.render(error=reason, shorten=response.finish_reason == "length")
     messages = (
         *request.messages,
         Message("assistant", (response.text[:SHOWN_AGAIN] or "(nothing)",)),

@@ -39,25 +39,19 @@ from textevolve.settings import Price
 Shape = TypeVar("Shape")
 
 
-def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are not None, in the same order."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, Any]:
     """Return a request as a body of /v1/chat/completions, without unset fields."""
-    body = _present(
-        {
-            "model": model,
-            "messages": [chat_message(message) for message in request.messages],
-            "response_format": json_schema_format(request.schema),
-            "temperature": request.temperature,
-            max_tokens_field: request.max_tokens,
-            "seed": request.seed,
-            "logprobs": True if request.top_logprobs else None,
-            "top_logprobs": request.top_logprobs or None,
-        }
-    )
+    fields = {
+        "model": model,
+        "messages": [chat_message(message) for message in request.messages],
+        "response_format": json_schema_format(request.schema),
+        "temperature": request.temperature,
+        max_tokens_field: request.max_tokens,
+        "seed": request.seed,
+        "logprobs": True if request.top_logprobs else None,
+        "top_logprobs": request.top_logprobs or None,
+    }
+    body = {name: value for name, value in fields.items() if value is not None}
     return body if request.tools is None else body | chat_tools(request)
 
 

@@ -571,7 +571,10 @@ class Gatherer:
             await asyncio.sleep(wait)
             self._release(job, job.batch.keys)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
-            self._fail(job, error)
+            job.failure = error  # the job can no longer be polled
+            for key in job.batch.keys:
+                if self._jobs.get(key) is job and (call := self._calls.get(key)) is not None:
+                    call.fail(error)
 
     async def _collect(self, job: Job, remote: RemoteBatch) -> None:
         """Distribute the answers of a job. Calls without an answer go into the next job; if the job
@@ -666,13 +669,6 @@ class Gatherer:
                         f"{self.name}: no answer after {call.jobs} batch jobs; the last: {reason}"
                     )
                 )
-
-    def _fail(self, job: Job, error: Exception) -> None:
-        """Fail the waiting calls of a job that can no longer be polled."""
-        job.failure = error
-        for key in job.batch.keys:
-            if self._jobs.get(key) is job and (call := self._calls.get(key)) is not None:
-                call.fail(error)
 
     async def _close_collected(self) -> None:
         """Close the jobs whose results were read and whose successful answers are all in the
