@@ -28,8 +28,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import (
     AliasChoices,
+    AliasPath,
     BaseModel,
-    ConfigDict,
     Field,
     GetCoreSchemaHandler,
 )
@@ -198,36 +198,31 @@ def read_loosely(parse: Callable[[bytes], Read], body: bytes) -> Read:
 _Cost = Annotated[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None, READABLE]
 
 
-class _CacheFigures(BaseModel):
-    cached_tokens: KnownCount = None
-    cache_write_tokens: KnownCount = None
+def _named(*names: str) -> Any:
+    return Field(validation_alias=AliasChoices(*names))
 
 
-class _ReasoningFigures(BaseModel):
-    reasoning_tokens: KnownCount = None
-
-
-def _named(old: str, new: str) -> Any:
-    return Field(default=None, validation_alias=AliasChoices(old, new))
+def _detail(name: str, *kinds: str) -> Any:
+    paths = (AliasPath(f"{kind}_tokens_details", name) for kind in kinds)
+    return Field(validation_alias=AliasChoices(*paths))
 
 
 class ReportedUsage(BaseModel):
     """The usage that an endpoint reports. Each field is read by its name in chat completions, or by
     its name in newer protocols."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
-    prompt_tokens: KnownCount = _named("prompt_tokens", "input_tokens")
-    completion_tokens: KnownCount = _named("completion_tokens", "output_tokens")
-    prompt_tokens_details: Annotated[_CacheFigures | None, READABLE] = _named(
-        "prompt_tokens_details", "input_tokens_details"
+    prompt_tokens: Annotated[KnownCount, _named("prompt_tokens", "input_tokens")] = None
+    completion_tokens: Annotated[KnownCount, _named("completion_tokens", "output_tokens")] = None
+    cached_tokens: Annotated[KnownCount, _detail("cached_tokens", "prompt", "input")] = None
+    cache_write_tokens: Annotated[KnownCount, _detail("cache_write_tokens", "prompt", "input")] = (
+        None
     )
-    completion_tokens_details: Annotated[_ReasoningFigures | None, READABLE] = _named(
-        "completion_tokens_details", "output_tokens_details"
+    reasoning_tokens: Annotated[KnownCount, _detail("reasoning_tokens", "completion", "output")] = (
+        None
     )
-    prompt_cache_hit_tokens: KnownCount = _named(
-        "prompt_cache_hit_tokens", "cache_read_input_tokens"
-    )
+    prompt_cache_hit_tokens: Annotated[
+        KnownCount, _named("prompt_cache_hit_tokens", "cache_read_input_tokens")
+    ] = None
     cache_creation_input_tokens: KnownCount = None
     total_tokens: Any = None
     cost: _Cost = None
@@ -251,20 +246,18 @@ def usage_of(
     prompt and answer by their texts, used if none are reported; their cost is None unless calls are
     free."""
     counts = reported or ReportedUsage()
-    details = counts.prompt_tokens_details
-    cached = details.cached_tokens if details else None
+    cached = counts.cached_tokens
     if cached is None:
         cached = timings.cache_n if timings else counts.prompt_cache_hit_tokens
-    written = (details and details.cache_write_tokens) or counts.cache_creation_input_tokens or 0
+    cached = cached or 0
+    written = counts.cache_write_tokens or counts.cache_creation_input_tokens or 0
     # No prompt has 0 tokens, so that a 0 is not a count.
     prompt = counts.prompt_tokens or estimate[0] or counts.prompt_tokens
     answered = counts.completion_tokens or estimate[1] or counts.completion_tokens
     estimated = (prompt, answered) != (counts.prompt_tokens, counts.completion_tokens)
-    thoughts = counts.completion_tokens_details
-    thought = (thoughts.reasoning_tokens or 0) if thoughts else 0
+    thought = counts.reasoning_tokens or 0
     if thought and counts.total_tokens == (prompt or 0) + (answered or 0) + thought:
         answered = (answered or 0) + thought  # some count thoughts beside the answer, none twice
-    cached = cached or 0
     if cached + written > (prompt or 0):  # they are parts of the prompt
         cached, written = 0, 0
     cost, saved = counts.cost, 0.0 if not (cached or written) else None
