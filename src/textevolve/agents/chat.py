@@ -109,57 +109,6 @@ class Persona:
     user_description: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatPrompt:
-    """The parts of the prompt for one answer.
-
-    Attributes:
-        today: The date as a text.
-        history: The latest messages that fit into the prompt, ending with the one to answer.
-        memories: The memories recalled for this message.
-        remembers: Whether the agent has memories at all.
-        exchange: The tool calls after the last message, and their results.
-    """
-
-    persona: Persona
-    today: str
-    history: Sequence[SessionMessage]
-    memories: Sequence[Memory] = ()
-    remembers: bool = True
-    exchange: Sequence[Message] = ()
-
-    def messages(self) -> tuple[Message, ...]:
-        """Return the messages of the request. Consecutive messages of one speaker are merged, since
-        many models accept only alternating turns."""
-        latest = self.history[-1]
-        texts = [entry.text for entry in (*self.history, *self.memories, *self.exchange)]
-        nonce = draw_nonce([*texts, self.persona.user_description], 0)
-        rules = load_template("textevolve.agents", "chat").render(
-            persona=self.persona.text.strip(),
-            user=self.persona.user,
-            known=quote(_clean(self.persona.user_description, nonce))
-            if self.persona.user_description
-            else "",
-            today=self.today,
-            remembers=self.remembers,
-        )
-        recalled = ""
-        if self.memories:
-            lines = [f"- {_format_memory(memory, nonce)}" for memory in self.memories]
-            recalled = fence("what you remember", "\n".join(lines), nonce) + "\n"
-        laid_out = [Message("system", (rules,))]
-        for message in self.history:
-            text = f"{recalled if message is latest else ''}{_clean(message.text, nonce)}"
-            if text.strip() and laid_out[-1].role == message.role:
-                laid_out[-1] = Message(message.role, (*laid_out[-1].parts, f"\n\n{text}"))
-            elif text.strip():
-                laid_out.append(Message(message.role, (text,)))
-        laid_out += [
-            replace(message, parts=(_clean(message.text, nonce),)) for message in self.exchange
-        ]
-        return tuple(laid_out)
-
-
 def _clean(text: str, nonce: str) -> str:
     return sanitize(text, nonce)[0]
 
@@ -289,7 +238,7 @@ class AgentChat:
         self.messages = list(messages)
         self.recalled = Recalled()
         self.learning: list[asyncio.Task[Learned]] = []
-        self._prompt: ChatPrompt | None = None
+        self._shown: tuple[Memory, ...] = ()
         self._written = ""
         self._asking: asyncio.Task[Response] | None = None
         self._busy = False
@@ -361,7 +310,7 @@ class AgentChat:
     async def _answer(self) -> AsyncGenerator[ChatEvent]:
         """Yield the events of an answer. The model runs in a task of its own, which `stop`
         cancels."""
-        self._written, self._prompt, self.recalled = "", None, Recalled()
+        self._written, self._shown, self.recalled = "", (), Recalled()
         events: asyncio.Queue[ChatEvent | None] = asyncio.Queue()
         self._asking = task = asyncio.create_task(self._ask(events.put_nowait))
         task.add_done_callback(lambda _: events.put_nowait(None))
@@ -402,9 +351,9 @@ class AgentChat:
         return await self._ask_with(SHARES[-1], tell)
 
     async def _ask_with(self, share: float, tell: Callable[[ChatEvent], None]) -> Response:
-        self._prompt, left_out = self._lay_out(share)
-        if left_out:
-            tell(HistoryShortened(left_out))
+        self._shown = self.recalled.memories if share else ()
+        if omitted := self._count_omitted(share):
+            tell(HistoryShortened(omitted))
 
         def note(piece: AnswerPiece) -> None:
             self._written = piece.text if piece.anew else self._written + piece.text
@@ -414,30 +363,56 @@ class AgentChat:
         # answered, the stored answer is used.
         key = f"{self.session}:{self.messages[-1].position}"
         sample = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
-        request = replace(self.parts.asking, messages=self._prompt.messages(), sample=sample)
+        messages = self._lay_out(self.messages[omitted:])
+        request = replace(self.parts.asking, messages=messages, sample=sample)
         return await ask_streaming(self.parts.model, request, note)
 
-    def _lay_out(self, share: float) -> tuple[ChatPrompt, int]:
-        """Return the prompt, and the number of messages that it omits. Half of the context is for
+    def _count_omitted(self, share: float) -> int:
+        """Return how many of the oldest messages the prompt omits. Half of the context is for
         persona, memories and the message; earlier messages may take the fraction `share` of the
         other half."""
+        if not share:
+            return len(self.messages) - 1
         answer = self.parts.asking.max_tokens or 0
         room = int((self.parts.context - answer) // 2 * share)
         sizes = [count_tokens(message.text) + MESSAGE_TOKENS for message in self.messages]
         omitted = count_omitted(sizes, room)
-        if not share:
-            omitted = len(self.messages) - 1
-        elif omitted and self.messages[omitted].role == "assistant":
+        if omitted and self.messages[omitted].role == "assistant":
             omitted += 1  # its question is omitted, too
-        prompt = ChatPrompt(
-            persona=self.parts.persona,
-            today=self.parts.today,
-            history=self.messages[omitted:],
-            memories=self.recalled.memories if share else (),
-            remembers=self.parts.recall is not None,
-            exchange=self.parts.exchange,
+        return omitted
+
+    def _lay_out(self, history: Sequence[SessionMessage]) -> tuple[Message, ...]:
+        """Return the messages of the request. Consecutive messages of one speaker are merged, since
+        many models accept only alternating turns.
+
+        Args:
+            history: The latest messages that fit into the prompt, ending with the one to answer.
+        """
+        parts, who = self.parts, self.parts.persona
+        texts = [entry.text for entry in (*history, *self._shown, *parts.exchange)]
+        nonce = draw_nonce([*texts, who.user_description], 0)
+        rules = load_template("textevolve.agents", "chat").render(
+            persona=who.text.strip(),
+            user=who.user,
+            known=quote(_clean(who.user_description, nonce)) if who.user_description else "",
+            today=parts.today,
+            remembers=parts.recall is not None,
         )
-        return prompt, omitted
+        recalled = ""
+        if self._shown:
+            lines = [f"- {_format_memory(memory, nonce)}" for memory in self._shown]
+            recalled = fence("what you remember", "\n".join(lines), nonce) + "\n"
+        laid_out = [Message("system", (rules,))]
+        for message in history:
+            text = f"{recalled if message is history[-1] else ''}{_clean(message.text, nonce)}"
+            if text.strip() and laid_out[-1].role == message.role:
+                laid_out[-1] = Message(message.role, (*laid_out[-1].parts, f"\n\n{text}"))
+            elif text.strip():
+                laid_out.append(Message(message.role, (text,)))
+        laid_out += [
+            replace(message, parts=(_clean(message.text, nonce),)) for message in parts.exchange
+        ]
+        return tuple(laid_out)
 
     async def _interrupt(self) -> ChatAnswer:
         """Store the part of the answer written so far, if there is any."""
@@ -462,8 +437,8 @@ class AgentChat:
         )
 
     async def _end_turn(self, text: str, finish_reason: str, *, interrupted: bool = False) -> None:
-        prompt, learner = self._prompt, self.parts.learner
-        memory_ids = tuple(memory.id for memory in prompt.memories if memory.id) if prompt else ()
+        learner = self.parts.learner
+        memory_ids = tuple(memory.id for memory in self._shown if memory.id)
         details = MessageDetails(
             memories=memory_ids,
             interrupted=interrupted,

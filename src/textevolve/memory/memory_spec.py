@@ -119,19 +119,12 @@ class MemorySpec(Frozen):
 
     def embedded(self, vector: Vector) -> NewMemory:
         """Return the memory to store, with its embedding."""
+        composed = {"source", "turn", "author", "trust", "relations"}
         return NewMemory(
-            text=self.text,
+            **self.model_dump(exclude=composed),
             embedding=vector,
-            importance=self.importance,
-            kind=self.kind,
             origin=Origin(self.source, self.turn, self.author, self.trust),
-            created=self.created,
-            valid_from=self.valid_from,
-            valid_to=self.valid_to,
-            entities=self.entities,
             relations=tuple(Relation(*relation) for relation in self.relations),
-            cites=self.cites,
-            reason=self.reason,
         )
 
 

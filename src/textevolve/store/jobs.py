@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
-from sqlalchemy import Row, Select, func, insert, select
+from sqlalchemy import Row, func, insert, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError
@@ -27,13 +27,12 @@ from textevolve.store.resource_rows import (
     delete_where,
     fetch_one,
     insert_row,
+    list_rows,
     mapping_of,
-    namespace_id,
     require_row,
     update_row,
     update_where,
 )
-from textevolve.store.tables import namespaces
 
 JobRunStatus: TypeAlias = Literal[
     "running", "interrupted", "finished", "incomplete", "gated", "failed"
@@ -129,14 +128,14 @@ def get_job(connection: Connection, namespace: str, name: str) -> StoredJob:
     Raises:
         InputError: the job does not exist.
     """
-    return _get(connection, require_row(connection, JOB, name, namespace).id)
+    row = require_row(connection, JOB, name, namespace)
+    return _read(row, database_time(connection))
 
 
 def list_jobs(connection: Connection, namespace: str) -> list[StoredJob]:
     """List the jobs of a namespace, sorted by name."""
-    namespace_key, now = namespace_id(connection, namespace), database_time(connection)
-    query = _select().where(_jobs.c.namespace_id == namespace_key).order_by(_jobs.c.name)
-    return [_read(row, now) for row in connection.execute(query)]
+    now = database_time(connection)
+    return [_read(row, now) for row in list_rows(connection, JOB, namespace)]
 
 
 def delete_job(connection: Connection, namespace: str, name: str) -> None:
@@ -212,14 +211,14 @@ def list_due_jobs(connection: Connection) -> list[str]:
     """List the ids of the jobs that can be claimed, the longest overdue first."""
     now = database_time(connection)
     due = (_jobs.c.paused.is_(False), _jobs.c.due <= now)
-    rows = connection.execute(_select().where(*due).order_by(_jobs.c.due, _jobs.c.id))
+    rows = connection.execute(JOB.query().where(*due).order_by(_jobs.c.due, _jobs.c.id))
     return [row.id for row in rows if _is_free(row, now)]
 
 
 def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim | None:
     """Claim a job for this process, for `seconds`. Return None if the job cannot be claimed any
     more: it is gone, paused, not due, or claimed by another process."""
-    query = _select().where(_jobs.c.id == id).with_for_update(skip_locked=True, of=_jobs)
+    query = JOB.query().where(_jobs.c.id == id).with_for_update(skip_locked=True, of=_jobs)
     row, now = connection.execute(query).one_or_none(), database_time(connection)
     if row is None or row.paused or row.due is None or row.due > now or not _is_free(row, now):
         return None
@@ -287,11 +286,6 @@ def _newest_run(connection: Connection, job_id: str) -> Row[Any] | None:
     return connection.execute(query).one_or_none()
 
 
-def _select() -> Select[Any]:
-    space = namespaces.c.name.label("namespace")
-    return select(_jobs, space).join(namespaces, namespaces.c.id == _jobs.c.namespace_id)
-
-
 def _leased_row(claim: JobClaim) -> dict[str, str]:
     return {"id": claim.job.id, "lease_token": claim.token}
 
@@ -312,7 +306,7 @@ def _is_free(row: Row[Any], now: float) -> bool:
 
 
 def _get(connection: Connection, id: str) -> StoredJob:
-    row = connection.execute(_select().where(_jobs.c.id == id)).one()
+    row = connection.execute(JOB.query().where(_jobs.c.id == id)).one()
     return _read(row, database_time(connection))
 
 

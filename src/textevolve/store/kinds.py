@@ -97,7 +97,7 @@ class Kind(ResourceTable, Generic[S, R]):
         newest = select(func.max(every.version)).where(every.resource_id == id).scalar_subquery()
         joined = (_versions.c.resource_id == id) & (_versions.c.version == newest)
         version = _versions.c.version.label("newest"), _versions.c.spec.label("newest_spec")
-        return select(self.table, *version).select_from(self.table).outerjoin(_versions, joined)
+        return ResourceTable.query(self).outerjoin(_versions, joined).add_columns(*version)
 
 
 def create(
@@ -122,14 +122,14 @@ def get(connection: Connection, kind: Kind[S, R], namespace: str, name: str) -> 
     Raises:
         NotFoundError: no resource has this name.
     """
-    return _read(kind, namespace, require_row(connection, kind, name, namespace))
+    return _read(kind, require_row(connection, kind, name, namespace))
 
 
 def list_all(
     connection: Connection, kind: Kind[S, R], namespace: str = "", span: NameRange = EVERYTHING
 ) -> list[R]:
     """List the resources of a namespace that are in `span`, sorted by name."""
-    return [_read(kind, namespace, row) for row in list_rows(connection, kind, namespace, span)]
+    return [_read(kind, row) for row in list_rows(connection, kind, namespace, span)]
 
 
 def update(
@@ -163,7 +163,7 @@ def update(
     kind.check(connection, namespace, spec)
     check_texts(spec)
     if spec == old:
-        return _read(kind, namespace, row)
+        return _read(kind, row)
     newest = row.newest or 1
     if expected not in (None, newest):
         raise ConflictError(
@@ -335,9 +335,9 @@ def spec_of(kind: Kind[S, R], stored: R) -> S:
     return getattr(stored, "spec")  # noqa: B009
 
 
-def _read(kind: Kind[S, R], namespace: str, row: Row[Any]) -> R:
+def _read(kind: Kind[S, R], row: Row[Any]) -> R:
     values = {"spec": _read_spec(kind, row), "spec_version": row.newest or 1}
-    return build(kind.stored, {**mapping_of(row), "namespace": namespace, **values})
+    return build(kind.stored, {**mapping_of(row), **values})
 
 
 def _check_agent(connection: Connection, namespace: str, spec: AgentSpec) -> None:

@@ -37,7 +37,7 @@ from textevolve.store.resource_rows import (
     replace_row,
     require_row,
 )
-from textevolve.store.tables import labelling_items, labelling_tasks, labels, namespaces
+from textevolve.store.tables import labelling_items, labelling_tasks, labels
 
 TASK = ResourceTable("labelling task", "labels", labelling_tasks, "la", "create {} DATA")
 
@@ -91,7 +91,7 @@ def get_task(connection: Connection, id: str) -> StoredTask:
     Raises:
         NotFoundError: no task has this id.
     """
-    row = connection.execute(_tasks().where(labelling_tasks.c.id == id)).one_or_none()
+    row = connection.execute(TASK.query().where(labelling_tasks.c.id == id)).one_or_none()
     if row is None:
         raise NotFoundError("there is no such labelling task")
     return _read_task(connection, row)
@@ -99,15 +99,10 @@ def get_task(connection: Connection, id: str) -> StoredTask:
 
 def list_tasks(connection: Connection, namespace: str | None = None) -> list[StoredTask]:
     """List the tasks of a namespace, or all, the newest first."""
-    query = _tasks().order_by(labelling_tasks.c.created.desc())
+    query = TASK.query().order_by(labelling_tasks.c.created.desc())
     if namespace is not None:
         query = query.where(labelling_tasks.c.namespace_id == namespace_id(connection, namespace))
     return [_read_task(connection, row) for row in connection.execute(query).all()]
-
-
-def _tasks() -> Any:
-    same = labelling_tasks.c.namespace_id == namespaces.c.id
-    return select(labelling_tasks, namespaces.c.name.label("space")).join(namespaces, same)
 
 
 def _read_task(connection: Connection, row: Row[Any]) -> StoredTask:
@@ -117,7 +112,7 @@ def _read_task(connection: Connection, row: Row[Any]) -> StoredTask:
     by_labeller = done.group_by(labels.c.labeller).order_by(labels.c.labeller)
     return StoredTask(
         id=row.id,
-        namespace=row.space,
+        namespace=row.namespace,
         name=row.name,
         spec=TaskSpec(**json.loads(row.spec)),
         created=row.created,

@@ -132,8 +132,7 @@ class StoredMemories:
         rows = read_rows(connection, dict.fromkeys([*dense, *keyword]))
         cosines = dict(near)
         if query.embedding is not None:
-            keyword_only = [seq for seq in keyword if seq not in dense]
-            cosines |= read_cosines(connection, keyword_only, query.embedding)
+            cosines |= read_cosines(connection, keyword.keys() - dense, query.embedding)
         return [
             MemoryMatch(record, dense.get(row.seq), keyword.get(row.seq), cosines.get(row.seq))
             for row, record in zip(rows, read_memory_records(connection, rows, scope), strict=True)

@@ -310,7 +310,7 @@ def _read_uses(
 
 
 def read_cosines(
-    connection: Connection, seqs: Sequence[int], embedding: Vector
+    connection: Connection, seqs: Iterable[int], embedding: Vector
 ) -> dict[int, float]:
     """Return the cosine similarity of memories and an embedding, by the memories' `seq`."""
     rows = _read_listed(connection, "SELECT seq, vector FROM embeddings WHERE seq IN", seqs)

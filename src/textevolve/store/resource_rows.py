@@ -55,7 +55,12 @@ class ResourceTable:
         return " ".join(filter(None, (PARENTS.get(self.command), self.command)))
 
     def query(self) -> Select[Any]:
-        return select(self.table)
+        """Select rows; those that belong to a namespace have its name as `namespace`."""
+        query, spaces = select(self.table).select_from(self.table), tables.namespaces
+        if not self.walled:
+            return query
+        joined = query.join(spaces, spaces.c.id == self.table.c.namespace_id)
+        return joined.add_columns(spaces.c.name.label("namespace"))
 
     def full_name(self, name: str, namespace: str) -> str:
         return f"{namespace}/{name}" if self.walled else name
