@@ -31,6 +31,16 @@ def test_texts_come_from_files_from_standard_input_and_as_they_are(home, cli, mo
     assert case["candidates"] == ["grün", "@name"]
 
 
+def test_the_last_run_is_that_of_the_last_command_and_keeps_its_own_rows(home, cli):
+    for name in ("a.jsonl", "b.jsonl", "a.jsonl"):  # the third command is the first run again
+        rows = write_lines(home / name, [{"input": name, "output": "x"}])
+        assert cli("evaluate", name, "--judge", "look:length").code == 0
+    assert cli("runs", "show", "--json").rows[0]["input"] == "a.jsonl"
+    ended = cli("runs", "export", "last", "a.jsonl")
+    assert (ended.code, "would be overwritten" in ended.err) == (2, True)
+    assert "candidate" not in rows.read_text()
+
+
 def test_one_bad_case_fails_alone(home, cli, server, model):
     rows = [ROWS[0], {"input": "?", "candidates": [" "]}, ROWS[1] | {"rounds": 0}, ROWS[2]]
     ended = cli("evaluate", write_lines(home / "cases.jsonl", rows), "-m", model, "--json")

@@ -27,15 +27,16 @@ def ending_of(output: str) -> str:
     return ".jsonl" if output == "-" else Path(output).suffix.lower()
 
 
-def check_outputs(study: AnyStudy, outputs: Sequence[str]) -> None:
-    """Raise InputError for a file with an unknown ending or one that cannot be written, and
-    SettingsError if the package that writes its format is missing."""
+def check_outputs(study: AnyStudy, outputs: Sequence[str], inputs: Sequence[str]) -> None:
+    """Raise InputError for a file with an unknown ending, one that cannot be written, or one of the
+    run's `inputs`, and SettingsError if the package that writes its format is missing."""
     endings = (*WHOLE, *ROWS, *study.texts)
     for output in outputs:
         if ending_of(output) not in endings:
             raise InputError(f"{output}: must end in {', '.join(endings)}")
         check_target(output)
         check_format(ending_of(output))
+    reject_overwriting(outputs, inputs)
 
 
 def reject_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
 from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings, read_settings
+from textevolve.spec import files_read
 from textevolve.store import served
 from textevolve.store.records import RecordFilter
 from textevolve.store.repository import Store, open_store
@@ -36,14 +37,16 @@ from textevolve.studies.kinds import find_study
 from textevolve.studies.reporting import make_data, make_report
 from textevolve.studies.run_list import ListedRun, list_studies
 from textevolve.studies.standing import STANDING
-from textevolve.studies.stored import read_records, read_stored
+from textevolve.studies.stored import read_records, read_spec, read_stored
 from textevolve.studies.study import AnyStudy, Row
 
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 
 
 def list_runs(
-    limit: Annotated[int, typer.Option(help="The number of runs to list, the newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, help="The number of runs to list, the newest first.")
+    ] = 20,
     everything: Annotated[
         bool,
         typer.Option(
@@ -135,7 +138,8 @@ def _resume(run: str = "last", **values: Any) -> None:
     )
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
-        check_outputs(study, run_options.output or ())
+        inputs = files_read(read_spec(study, read_stored(record)))
+        check_outputs(study, run_options.output or (), inputs)
         complete = record.status == "finished" and {*opened.count_records(record.id)} == {"scored"}
         work = _reread if complete else driver.perform  # metrics may take long, too
         launch = take_launch(run_options)
@@ -168,7 +172,7 @@ def export(
         raise InputError("name a file to write, such as results.csv")
     with _open(store) as (settings, opened):
         record, study = _get_whole(opened, run)
-        check_outputs(study, output or ())
+        check_outputs(study, output or (), files_read(read_spec(study, read_stored(record))))
         _restore(opened, record, settings)
         write_outputs(study, opened, record, read_records(opened, record), output or ())
         if to is not None:
@@ -217,9 +221,11 @@ def delete(
     """Remove a run, with the answers that no other run uses."""
     with open_store(read_settings(store=store).store) as opened:
         record = opened.get_run(run)
-        options.confirm(f"Remove run {record.id} ({record.n_cases} cases)?", yes)
+        cases = wording.count(record.n_cases or 0, "case")
+        options.confirm(f"Remove run {record.id} ({cases})?", yes)
         freed = opened.delete_run(record.id)
-    typer.echo(f"removed run {record.id}: {freed.cases} cases, {freed.calls} calls")
+    freed_cases, calls = wording.count(freed.cases, "case"), wording.count(freed.calls, "call")
+    typer.echo(f"removed run {record.id}: {freed_cases}, {calls}")
 
 
 @contextmanager

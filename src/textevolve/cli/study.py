@@ -231,13 +231,12 @@ def run_study(
 ) -> int:
     """Run a study on this machine, or on the server of the settings, or print its estimate with
     `--dry-run`; return the exit code."""
-    check_outputs(study, run_options.output or ())
-    written = [*(run_options.output or ()), *([run_options.junit] if run_options.junit else [])]
-    reject_overwriting(written, files_read(spec))
+    check_outputs(study, run_options.output or (), files_read(spec))
     if run_options.junit is not None:
         if run_options.junit == "-":
             raise InputError("--junit -: standard output has the report already; name a file")
         check_target(run_options.junit)
+        reject_overwriting([run_options.junit], files_read(spec))
     settings = read_settings(
         model=spec.plain_model,
         store=run_options.store,

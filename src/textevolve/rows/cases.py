@@ -324,7 +324,7 @@ def read_cases(
             columns.note_id(case.id)
             yield case
     if not number:
-        raise InputError("no cases: the input is empty")
+        raise InputError(f"{path}: has no cases")
     if not (columns.has_outputs or rules.answered):
         seen = list_names([*columns.taken, *columns.unread])
         raise InputError(

@@ -156,7 +156,8 @@ def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
 
 def get_run(connection: Connection, run_ref: str) -> RunRecord:
     """Return the run with this id, name or start of an id, tried in this order; `last` is the
-    newest run with cases, which excludes the calls of servers, chats and memories.
+    run that was performed last, of those with cases, which excludes the calls of servers, chats and
+    memories.
 
     Raises:
         StoreError: there is no such run, or there are several.
@@ -177,9 +178,10 @@ def get_run(connection: Connection, run_ref: str) -> RunRecord:
 
 
 def _queries(run_ref: str) -> Sequence[Select[Any]]:
-    newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
     if run_ref == "last":
-        return [newest.where(runs.c.n_cases > 0).limit(1)]
+        performed = select(runs).where(runs.c.n_cases > 0)
+        return [performed.order_by(runs.c.updated.desc(), runs.c.id).limit(1)]
+    newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
     text = plain_text(run_ref)
     starting = runs.c.id.startswith(text, autoescape=True)
     return [newest.where(c).limit(5) for c in (runs.c.id == text, runs.c.name == text, starting)]

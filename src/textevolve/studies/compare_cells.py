@@ -573,7 +573,8 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
         for column in option_columns:
             if column is not None and column not in columns:
                 raise InputError(
-                    f"{flag}: no row has the column '{column}'; columns: {', '.join(columns)}"
+                    f"{flag}: no row has a value in the column '{column}'; columns:"
+                    f" {', '.join(columns)}"
                 )
     prompt_columns = [name for name in columns if name not in (spec.label, *spec.outputs)]
     for name in chains_among(*spec.models):

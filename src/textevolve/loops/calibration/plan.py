@@ -388,8 +388,8 @@ def describe_power(rows: int) -> str:
     otherwise an empty text."""
     if rows < fewest_units():
         return (
-            f"With {rows} rows held out no gain, however large, can be significant: that takes"
-            f" {fewest_units()} at least."
+            f"With {rows} row{'s' * (rows > 1)} held out no gain, however large, can be"
+            f" significant: that takes {fewest_units()} at least."
         )
     if rows < FEW_ROWS:
         return f"With {rows} rows held out a gain of less than 0.3 will mostly be missed."
