@@ -59,18 +59,23 @@ def write_line(judged: Judged) -> str:
 
 def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
     """Yield a table row for each candidate; a case without candidates has one row."""
-    return _debate_rows(judged) if isinstance(judged, DebateResult) else _judged_rows(judged)
+    case = judged.case
+    is_debate = isinstance(judged, DebateResult)
+    figures = _debate_figures(judged) if is_debate else _judged_figures(judged)
+    for j, fields in enumerate(figures):
+        place: ResultRow = {"index": judged.index, "id": case.id, **_trajectory_row(case)}
+        if case.candidates:
+            place |= {"candidate": j + 1, "text": case.candidates[j]}
+            place |= image_fields(images=case.images, candidate_images=_candidate_images(case, j))
+        yield {**place, **fields}
 
 
 def _trajectory_row(case: Case) -> ResultRow:
     return {} if case.trajectory is None else case.trajectory.as_row()
 
 
-def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
+def _debate_figures(result: DebateResult) -> Iterator[ResultRow]:
     metrics = result_metrics(result)
-    candidates = result.case.candidates
-    identity: ResultRow = {"index": result.index, "id": result.case.id}
-    identity |= _trajectory_row(result.case)
     case_fields: ResultRow = {
         "coverage": metrics["coverage"],
         "rounds": metrics["rounds"],
@@ -85,16 +90,11 @@ def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
         "case_cost": metrics["cost"],
         "case_seconds": metrics["seconds"],
     }
-    for j, text in enumerate(candidates):
+    if not result.case.candidates:
+        yield case_fields
+    for j, feedback in enumerate(result.feedback):
         components: dict[str, float] = metrics["components"][j] or {}
-        component_scores = {COMPONENT + name: components.get(name) for name in result.components}
         yield {
-            **identity,
-            "candidate": j + 1,
-            "text": text,
-            **image_fields(
-                images=result.case.images, candidate_images=_candidate_images(result.case, j)
-            ),
             "score": metrics["scores"][j],
             "s_norm": metrics["s_norm"][j],
             "probability": metrics["probabilities"][j],
@@ -103,11 +103,9 @@ def _debate_rows(result: DebateResult) -> Iterator[ResultRow]:
             "spread": metrics["spread"][j] if metrics["spread"] else None,
             "round_one_s_norm": metrics["round_one"][j],
             **case_fields,
-            "feedback": str(result.feedback[j]) or None,
-            **component_scores,
+            "feedback": str(feedback) or None,
+            **{COMPONENT + name: components.get(name) for name in result.components},
         }
-    if not candidates:
-        yield {**identity, **case_fields}
 
 
 def _record(judged: JudgedCase) -> ResultRow:
@@ -135,21 +133,13 @@ def _record(judged: JudgedCase) -> ResultRow:
     }
 
 
-def _judged_rows(judged: JudgedCase) -> Iterator[ResultRow]:
-    identity: ResultRow = {"index": judged.index, "id": judged.case.id}
-    identity |= _trajectory_row(judged.case)
+def _judged_figures(judged: JudgedCase) -> Iterator[ResultRow]:
     if not judged.case.candidates:
         failure_reason = judged.failure.reason if judged.failure else None
-        yield {**identity, "status": "failed", "reason": failure_reason}
-    for j, (text, outcome) in enumerate(zip(judged.case.candidates, judged.result, strict=False)):
+        yield {"status": "failed", "reason": failure_reason}
+    for j, outcome in enumerate(judged.result[: len(judged.case.candidates)]):
         outcome_fields = _outcome(outcome)
         yield {
-            **identity,
-            "candidate": j + 1,
-            "text": text,
-            **image_fields(
-                images=judged.case.images, candidate_images=_candidate_images(judged.case, j)
-            ),
             "score": outcome_fields["score"],
             "log_odds": outcome_fields.get("log_odds"),
             "passed": outcome_fields.get("passed"),

@@ -209,14 +209,14 @@ def find_row(record: ItemVerdict) -> Row:
 
 
 def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
-    verdict = record.verdict
+    verdict, failure = record.verdict, record.verdict.failure
     yield {
         "item": verdict.item,
         "subset": record.item.subset,
         "judge": verdict.judge,
         "order": verdict.order,
         "sample": verdict.sample,
-        "status": verdict.failure.kind if verdict.failure else "scored",
+        "status": failure.kind if failure else "scored",
         "scores": list(verdict.scores),
         "unit": "log-odds" if verdict.log_odds else "score",
         "credit": finite(credit_of(record.item, verdict)),
@@ -225,7 +225,7 @@ def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
         "tokens": verdict.usage.tokens,
         "cost": verdict.usage.cost,
         "seconds": verdict.seconds,
-        "reason": verdict.failure.reason if verdict.failure else None,
+        "reason": failure.reason if failure else None,
     }
 
 

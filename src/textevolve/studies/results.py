@@ -7,7 +7,7 @@ few that are shown, so that a run of any size opens at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -34,9 +34,15 @@ FIRST = 5
 def read_columns(store: Store, run_id: str) -> Iterator[Row]:
     """Read the rows of a run's records, in their order, without the reasons for missing scores."""
     for record in store.read(records.read_columns, run_id):
-        status = cast(RecordStatus, record.status)
-        row = Row(record.key, record.position, record.case, record.score, status)
-        yield replace(row, variant=record.variant, passed=record.passed)
+        yield Row(
+            record.key,
+            record.position,
+            record.case,
+            record.score,
+            cast(RecordStatus, record.status),
+            variant=record.variant,
+            passed=record.passed,
+        )
 
 
 def read_figures(store: Store, run_id: str) -> dict[str, Aggregates]:
@@ -107,14 +113,13 @@ def draw_results(
     return blocks
 
 
-def _find_first(store: Store, run_id: str) -> Iterator[StoredRecord]:
-    """Yield the records to look at first: at most five that failed, then at most five with the
+def _find_first(store: Store, run_id: str) -> Iterable[StoredRecord]:
+    """Return the records to look at first: at most five that failed, then at most five with the
     lowest scores below 1."""
     failed = RecordFilter(statuses=("failed",))
-    keys = store.read(records.find_rows, run_id, failed, "key", "position", 0, FIRST)
-    keys += store.read(records.find_rows, run_id, RecordFilter(below=1.0), "key", "score", 0, FIRST)
-    for group in store.read(records.read_rows, run_id, "key", keys).values():
-        yield from group
+    first_records = store.read_records(run_id, failed, limit=FIRST)
+    first_records += store.read_records(run_id, RecordFilter(below=1.0), "score", limit=FIRST)
+    return {record.key: record for record in first_records}.values()
 
 
 def _only_best(row: MatrixRow) -> MatrixRow:
