@@ -48,13 +48,13 @@ class IntervalMark:
 
 
 def draw_intervals(chart: IntervalChart) -> list[IntervalMark]:
-    rows: list[IntervalMark] = []
-    for label, estimate in chart.rows:
-        text, ends = cell_parts(estimate, chart.format)
-        middle = place(estimate.value)
-        # An interval around no figure would be read as one.
-        left_end, right = (
-            None if middle is None else place(e) for e in (estimate.low, estimate.high)
+    return [
+        IntervalMark(
+            label,
+            *cell_parts(estimate, chart.format),
+            place(estimate.value),
+            place(estimate.low),
+            place(estimate.high),
         )
-        rows.append(IntervalMark(label, text, ends, middle, left_end, right))
-    return rows
+        for label, estimate in chart.rows
+    ]

@@ -6,7 +6,6 @@ the penalty.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -65,13 +64,8 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
         curvature = (rows.T * spread) @ rows + np.diag(strengths)
         return value, gradient, curvature
 
-    return minimise(slopes, np.zeros(int(rows.shape[1])))
-
-
-def minimise(slopes: Callable[[Array], Slopes], start: Array) -> Array:
-    """Minimise a strictly convex function by Newton's method. A step is halved until it lowers the
-    function by a share of what its slope predicts (Armijo)."""
-    here, (value, gradient, curvature) = start, slopes(start)
+    here = np.zeros(rows.shape[1])
+    value, gradient, curvature = slopes(here)
     for _ in range(STEPS):
         step = -np.linalg.solve(curvature, gradient)
         promise = float(gradient @ step)
@@ -80,11 +74,13 @@ def minimise(slopes: Callable[[Array], Slopes], start: Array) -> Array:
         size = 1.0
         for _ in range(HALVINGS):
             there = here + size * step
-            gradient_there = slopes(there)
-            if gradient_there[0] <= value + 1e-4 * size * promise:
+            slopes_there = slopes(there)
+            # A step is halved until it lowers the function by a share of what its slope predicts
+            # (Armijo).
+            if slopes_there[0] <= value + 1e-4 * size * promise:
                 break
             size /= 2
         else:
             break  # nothing lower can be told apart in floating point
-        here, (value, gradient, curvature) = there, gradient_there
+        here, (value, gradient, curvature) = there, slopes_there
     return here
