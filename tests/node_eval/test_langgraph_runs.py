@@ -135,4 +135,4 @@ def test_nothing_of_a_run_is_kept_once_it_has_ended():
         with pytest.raises(ValueError, match="no"):
             watched.invoke({"n": -1}, {"callbacks": [handler]})
     runs = handler._runs
-    assert not any((runs.runs, runs.nodes, runs.spaces, runs.models, runs.tokens))
+    assert not any((runs.runs, runs.places, runs.spaces, runs.models))

@@ -107,18 +107,18 @@ async def _judge_node(
         async with gate:
             return await judge_node(job.see(), evaluator)
 
-    facts: dict[str, object] = {
+    facts = {
         "instruction": item.instruction and item.instruction.name,
         "thread": item.thread_id,
+        "input": item.input_state,
     }
-    facts["input"] = item.input_state
     with current_span.get().open("node", f"node {item.node}", facts) as here:
         here.note(output=item.output_state, reason=item.error)
         outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
-        for one, outcome in zip(wanted, outcomes, strict=True):
-            here.judge(one.name, outcome)
-    said = {one.name: outcome for one, outcome in zip(wanted, outcomes, strict=True)}
-    results = {**item.evaluation_results, **said}
+        results = dict(zip((one.name for one in wanted), outcomes, strict=True))
+        for name, outcome in results.items():
+            here.judge(name, outcome)
+    results = {**item.evaluation_results, **results}
     return replace(node, item=replace(item, evaluation_results=results))
 
 
@@ -129,19 +129,13 @@ def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Evalu
         if any(item.order == 0 for item in episode.history.items):  # a history made by hand
             for order, item in enumerate(episode.history.items, 1):
                 item.order = order
-        jobs = _replay(episode)
-        last = max(episode.history.items, key=lambda item: item.order)
-        for node in place_nodes([episode]):
-            yield node, jobs[id(node.item)], node.item is last
-
-
-def _replay(episode: Episode) -> dict[int, EvaluationJob]:
-    """Return for each node, by its `id()`, the job with the history as it was when the node had
-    just ended."""
-    record, jobs = NodeRunRecord(), dict[int, EvaluationJob]()
-    for step, item in sorted(episode.nodes, key=lambda one: one[1].order):
-        jobs[id(item)] = record.place(item, step)
-    return jobs
+        nodes, record = list(place_nodes([episode])), NodeRunRecord()
+        jobs: dict[int, EvaluationJob] = {}
+        for node in sorted(nodes, key=lambda node: node.item.order):
+            jobs[node.place] = record.place(node.item, node.step)
+        last = max(nodes, key=lambda node: node.item.order)
+        for node in nodes:
+            yield node, jobs[node.place], node is last
 
 
 async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:

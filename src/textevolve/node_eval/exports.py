@@ -33,7 +33,13 @@ PARTS: Mapping[str, Sequence[str]] = {
 }
 """The names that tools use for each part of a span; the first one with a value is read."""
 
-LISTS = ("data", "runs", "spans", "traces", "child_runs")
+EXPORT, SPAN, LOG = "export", "span", "log"
+FORMS = {"resourceSpans": SPAN, "resource_spans": SPAN, "resourceLogs": LOG, "resource_logs": LOG}
+"""The forms of records by the fields of OTLP's documents in which they are; others are `EXPORT`."""
+LISTS = (
+    *(*FORMS, "scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "logRecords", "log_records"),
+    *("data", "runs", "spans", "traces", "child_runs"),
+)
 """The names of fields in which documents and records contain further records."""
 
 MLFLOW = {
@@ -77,31 +83,32 @@ COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
 exports spans."""
 
 
-def list_records(document: object, shared: SpanFields) -> Iterator[SpanFields]:
-    """List the records of an export that may be spans: those of lists, of answers of an API, of
-    data frames by rows or by columns, and of traces with their own spans. `shared`: the facts that
-    the trace around them states for all its spans."""
-    if isinstance(document, list):
-        for item in cast("list[object]", document):
-            yield from list_records(item, shared)
-    if not isinstance(document, dict):
-        return
-    record = _unfold(cast("SpanFields", document))
+def list_records(document: object, form: str, shared: SpanFields) -> Iterator[tuple[str, object]]:
+    """List the records of a document that may be spans or logs, each with its form: those of lists,
+    of OTLP, of answers of an API, of data frames by rows or by columns, and of traces with their
+    own spans. `shared`: the facts that the trace around them states for all its spans."""
+    inner: list[tuple[str, object]] = []
+    record = _unfold(cast("SpanFields", document)) if isinstance(document, dict) else {}
     columns: list[Any] = list(record.values())
-    if columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
-        rows = [{name: record[name][number] for name in record} for number in columns[0]]
-        yield from list_records(rows, shared)
-    elif _is_span(record):
-        yield {**record, "shared": shared}
-        yield from list_records(record.get("child_runs"), shared)
+    if isinstance(document, list):
+        inner = [("", item) for item in cast("list[object]", document)]
+    elif columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
+        keys = [*columns[0]]
+        inner = [("", {name: record[name][key] for name in record}) for key in keys]
+    elif all(find_part(record, part) for part in ("trace_id", "span_id", "start")):
+        yield form, {**record, "shared": shared}
+        inner = [("", record.get("child_runs") or [])]
     else:
-        trace = as_fields(record.get("trace"))
-        inner: list[Any]
-        inner = [trace] if trace else [parse_text(record.get(name), CONTAINERS) for name in LISTS]
-        inner = [value for value in inner if isinstance(value, list | dict) and value]
         info = as_fields(record.get("info")) or record
         facts = as_fields(info.get("trace_metadata") or info.get("request_metadata"))
-        yield from list_records(inner, {**shared, **facts}) if inner else [record]
+        shared = {**shared, **facts}
+        for name in ("trace",) if as_fields(record.get("trace")) else LISTS:
+            part = parse_text(record.get(name), CONTAINERS)
+            inner += [(name, part)] if part and isinstance(part, list | dict) else []
+        if not inner and record.keys().isdisjoint(FORMS if form == EXPORT else LISTS):
+            yield form, record or document
+    for name, part in inner:
+        yield from list_records(part, FORMS.get(name, form), shared)
 
 
 def _unfold(record: SpanFields) -> SpanFields:
@@ -114,11 +121,8 @@ def _unfold(record: SpanFields) -> SpanFields:
     return {**record, **inner} if inner else record
 
 
-def _is_span(record: SpanFields) -> bool:
-    return all(_find(record, part) for part in ("trace_id", "span_id", "start"))
-
-
-def _find(record: SpanFields, part: str) -> Any:
+def find_part(record: SpanFields, part: str) -> Any:
+    """Return a part of a span or a log by the names of `PARTS`; None without it."""
     names = (name for name in PARTS[part] if record.get(name) not in (None, ""))
     return next((record[name] for name in names), None)
 
@@ -129,18 +133,18 @@ def as_span(record: SpanFields) -> Span:
     Raises:
         InputError: it is no span; names the tool whose export it resembles, and the right command.
     """
-    if not _is_span(record):
+    if "shared" not in record:
         raise InputError(describe_unknown(record))
-    start, end = (_read_time(_find(record, part)) for part in ("start", "end"))
-    code = str(_find(record, "code") or "").upper()
+    start, end = (_read_time(find_part(record, part)) for part in ("start", "end"))
+    code = str(find_part(record, "code") or "").upper()
     failed = "ERROR" in code or code == "2" or ("run_type" in record and record.get("error"))
     attributes = translate({**record["shared"], **_read_attributes(record)})
     events = parse_text(record.get("events"), CONTAINERS)
     listed = map(as_fields, cast("list[object]", events) if isinstance(events, list) else ())
     return Span(
-        _read_id(_find(record, "trace_id")),
-        _read_id(_find(record, "span_id")),
-        _read_id(_find(record, "parent_span_id")),
+        _read_id(find_part(record, "trace_id")),
+        _read_id(find_part(record, "span_id")),
+        _read_id(find_part(record, "parent_span_id")),
         str(record.get("name") or ""),
         start,
         max(end, start),
@@ -149,7 +153,7 @@ def as_span(record: SpanFields) -> Span:
             (str(event.get("name") or ""), dict(_flatten("", as_fields(event.get("attributes")))))
             for event in listed
         ),
-        str(_find(record, "message") or "") if failed else None,
+        str(find_part(record, "message") or "") if failed else None,
     )
 
 

@@ -32,6 +32,7 @@ from textevolve.node_eval.evaluators import (
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.run_records import list_failed
 from textevolve.node_eval.snapshots import find_loss
 from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, read_text
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_tool_calls
@@ -237,11 +238,9 @@ class NodeJudge:
                 return Failure(outcome.kind, f"{evaluator.name}: {outcome.reason}")
             item.evaluation_results[evaluator.name] = outcome
         results = cast("dict[str, EvaluationResult]", item.evaluation_results)
-        told = [f"{n}: {one.feedback or 'not passed'}" for n, one in results.items()]
-        failed = [not one.passed for one in results.values()]
         return EvaluationResult(
             sum(one.score for one in results.values()) / len(results),
-            not any(failed),
-            "\n".join(line for line, bad in zip(told, failed, strict=True) if bad),
+            all(one.passed for one in results.values()),
+            "\n".join(list_failed(results)),
             {"scores": {name: one.score for name, one in results.items()}},
         )

@@ -88,19 +88,20 @@ def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) ->
             )
 
 
-@dataclass(slots=True, eq=False)
-class _Place:
-    """A running node. `key`: the number of its LangChain run. `label`: its name in the paths of the
-    nodes inside it."""
-
-    key: int
-    label: str
-    node: OpenNode
-
-
 _Space: TypeAlias = tuple[str, str]
 """The id of an agent's run, and a namespace of LangGraph in it, which identifies a running
 graph."""
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """A running node. `label`: its name in the paths of the nodes inside it. `tokens`: those that
+    its models and the graphs inside it have used; None if unknown."""
+
+    node: OpenNode
+    label: str
+    space: _Space
+    tokens: int | None = None
 
 
 class _Runs:
@@ -114,11 +115,11 @@ class _Runs:
     def __init__(self) -> None:
         self.runs: dict[int, NodeRun] = {}
         """The agent's run to which each LangChain run belongs."""
-        self.nodes: dict[int, tuple[OpenNode, _Space]] = {}
+        self.places: dict[int, _Place] = {}
+        """The running nodes by their LangChain runs."""
         self.spaces: dict[_Space, _Place] = {}
         self.models: dict[int, _Space] = {}
         """The namespaces in which the models in progress are called."""
-        self.tokens: dict[_Space, int] = {}
         self.lock = Lock()
 
     def find_node(self) -> OpenNode | None:
@@ -187,7 +188,7 @@ class LangGraphHandler(BaseCallbackHandler):
         space = run.id, namespace
         # A function of a conditional edge and a graph inside a node may bear the node's name: they
         # run within its namespace. The tag tells a new attempt while the last one still dies away.
-        if key in runs.nodes:
+        if key in runs.places:
             return
         if space in runs.spaces and f"graph:step:{step}" not in (tags or ()):
             return
@@ -198,8 +199,8 @@ class LangGraphHandler(BaseCallbackHandler):
         superstep = (parent_run_id and parent_run_id.int, step)
         node = self._monitor.begin(name, instruction, inputs, step=superstep, path=path, run=run)
         node.ignored = node.ignored or not self._records
-        runs.nodes[key] = node, space
-        runs.spaces[space] = _Place(key, name + _read_number(metadata), node)
+        place = _Place(node, name + _read_number(metadata), space)
+        runs.places[key] = runs.spaces[space] = place
 
     def _enter(
         self, run_id: UUID, parent_run_id: UUID | None, inputs: Any, metadata: dict[str, Any]
@@ -217,16 +218,13 @@ class LangGraphHandler(BaseCallbackHandler):
         return run
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        self._runs.runs.pop(run_id.int, None)
-        if found := self._runs.nodes.pop(run_id.int, None):
-            tokens = self._leave(found[1], run_id.int)
-            self._monitor.end(found[0], _read_output(outputs), tokens=tokens)
+        if place := self._leave(run_id):
+            self._monitor.end(place.node, _read_output(outputs), tokens=place.tokens)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        self._runs.runs.pop(run_id.int, None)
-        if (found := self._runs.nodes.pop(run_id.int, None)) is None:
+        if (place := self._leave(run_id)) is None:
             return
-        node, tokens = found[0], self._leave(found[1], run_id.int)
+        node, tokens = place.node, place.tokens
         if isinstance(error, ParentCommand):  # how a node commands the graph around its own
             self._monitor.end(node, _read_output(cast(Any, error).args[0]), tokens=tokens)
         elif isinstance(error, GraphBubbleUp):
@@ -236,13 +234,14 @@ class LangGraphHandler(BaseCallbackHandler):
         else:
             self._monitor.fail(node, error, tokens=tokens)
 
-    def _leave(self, space: _Space, key: int) -> int | None:
-        """End a namespace with its run; return the tokens used in it, None if unknown."""
+    def _leave(self, run_id: UUID) -> _Place | None:
+        """End a LangChain run, and return its node; None if it has none."""
         runs = self._runs
-        place = runs.spaces.get(space)
-        if place is not None and place.key == key:
-            del runs.spaces[space]
-        return runs.tokens.pop(space, None)
+        runs.runs.pop(run_id.int, None)
+        place = runs.places.pop(run_id.int, None)
+        if place and runs.spaces.get(place.space) is place:
+            del runs.spaces[place.space]
+        return place
 
     def _read_path(self, space: _Space) -> tuple[str, ...]:
         """Return the names of the nodes around this one from a namespace such as
@@ -272,10 +271,10 @@ class LangGraphHandler(BaseCallbackHandler):
         self._enter(run_id, parent_run_id, input_str, metadata or {})
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        self._runs.runs.pop(run_id.int, None)
+        self._leave(run_id)
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        self._runs.runs.pop(run_id.int, None)
+        self._leave(run_id)
 
     def on_chat_model_start(
         self,
@@ -301,8 +300,8 @@ class LangGraphHandler(BaseCallbackHandler):
         (run, space), tokens = runs.models.pop(run_id.int, ("", "")), _count_tokens(response)
         while space and tokens is not None:
             with runs.lock:
-                if (run, space) in runs.spaces:
-                    runs.tokens[run, space] = runs.tokens.get((run, space), 0) + tokens
+                if place := runs.spaces.get((run, space)):
+                    place.tokens = (place.tokens or 0) + tokens
             space = space.rpartition(BETWEEN)[0]
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:

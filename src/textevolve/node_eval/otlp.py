@@ -10,7 +10,8 @@ order. `otel.py` converts the spans to nodes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -23,7 +24,18 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from textevolve.errors import InputError
 from textevolve.json_texts import parse_text
 from textevolve.node_eval.episodes import Reading
-from textevolve.node_eval.exports import SpanFields, as_span, list_records, translate
+from textevolve.node_eval.exports import (
+    EXPORT,
+    LOG,
+    PARTS,
+    SPAN,
+    SpanFields,
+    as_span,
+    find_part,
+    list_records,
+    translate,
+)
+from textevolve.node_eval.span_messages import as_fields
 from textevolve.node_eval.span_states import Event, Span
 
 Lines = Iterable[tuple[str, str]]
@@ -35,20 +47,9 @@ MESSAGE_LOGS = "gen_ai."
 """The prefix of the names of logs that hold messages of models; other logs belong to the
 application."""
 
-NAMES = {
-    "resource_spans": "resourceSpans",
-    "resource_logs": "resourceLogs",
-    "scope_spans": "scopeSpans",
-    "scope_logs": "scopeLogs",
-    "log_records": "logRecords",
-    "trace_id": "traceId",
-    "span_id": "spanId",
-    "parent_span_id": "parentSpanId",
-}
-"""The names of fields in JSON by those in the protocol's files."""
-
-ID_FIELDS = ("traceId", "spanId", "parentSpanId")
-"""The fields with ids, which are no base64, as protobuf's JSON would expect."""
+IDS = ("trace_id", "span_id", "parent_span_id")
+"""The parts of spans and logs that are ids. They are no base64, which protobuf would expect."""
+UNPARSED = {"links", *(name for part in IDS for name in PARTS[part])}
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,10 @@ def _parse_message(raw: object, message: Any) -> list[str]:
     """Parse the fields of a span or a log into its message, and return its ids."""
     if not isinstance(raw, dict):
         raise ParseError(f"must be a JSON object, but is of type {type(raw).__name__}")
-    fields = {**cast("dict[str, Any]", raw), "links": None}
-    ids = [str(fields.pop(name, None) or "") for name in ID_FIELDS]
-    ParseDict(fields, message, ignore_unknown_fields=True)
-    return ids
+    fields = cast("SpanFields", raw)
+    parsed = {name: value for name, value in fields.items() if name not in UNPARSED}
+    ParseDict(parsed, message, ignore_unknown_fields=True)
+    return [str(find_part(fields, part) or "") for part in IDS]
 
 
 def _read_span(raw: object) -> Span:
@@ -115,8 +116,9 @@ def _read_log(raw: object) -> Log:
     return Log(trace_id, span_id, log.time_unix_nano or log.observed_time_unix_nano, (name, fields))
 
 
-def _read_exported(record: SpanFields) -> Span:
+def _read_exported(raw: object) -> Span:
     """Read a span of an export; some have OTLP's own spans."""
+    record = as_fields(raw)
     return _read_span(record) if isinstance(record.get("attributes"), list) else as_span(record)
 
 
@@ -179,58 +181,38 @@ def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tupl
     yield source, _parse_document(source, first + "".join(line for _, line in rest))
 
 
-def _rename(fields: dict[str, Any]) -> dict[str, Any]:
-    return {NAMES.get(name, name): value for name, value in fields.items()}
-
-
 def _parse_document(where: str, text: str) -> object:
     try:
-        return json.loads(text, object_hook=_rename)
+        return json.loads(text)
     except ValueError as error:
         raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
     except RecursionError:
         raise InputError(f"{where}: not a trace: nested too deeply") from None
 
 
-PLACES = (
-    (_read_span, "span", ("resourceSpans", "scopeSpans", "spans")),
-    (_read_log, "log", ("resourceLogs", "scopeLogs", "logRecords")),
+READERS: Mapping[str, Callable[[object], Span | Log]] = {
+    EXPORT: _read_exported,
+    SPAN: _read_span,
+    LOG: _read_log,
+}
+"""The functions that read records, by their forms."""
+UNREADABLE = (
+    *(InputError, ParseError, ArithmeticError),
+    *(ValueError, TypeError, AttributeError, KeyError),
 )
-"""For spans and for logs: the function that reads one, its name in messages, and the path of field
-names to it."""
+"""The errors of records that cannot be used."""
 
 
 def _read_records(
     where: str, document: object, reading: Reading
 ) -> Iterator[tuple[str, Span | Log]]:
     """Read each span and each log of a document; report those that cannot be used."""
-    documents = cast("list[object]", document) if isinstance(document, list) else [document]
-    marks = {names[0] for _, _, names in PLACES}
-    parts: list[tuple[Callable[[Any], Span | Log], str, Iterable[object]]] = [
-        (read, noun, _nested(documents, *names)) for read, noun, names in PLACES
-    ]
-    if not all(isinstance(one, dict) and marks & one.keys() for one in documents):
-        parts = [(_read_exported, "span", list(list_records(documents, {})) or [{}])]
-    for read, noun, raws in parts:
-        for number, raw in enumerate(raws, 1):
-            place = f"{where}: {noun} {number}"
-            try:
-                yield place, read(raw)
-            except UNREADABLE as error:
-                reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
-
-
-UNREADABLE = (
-    *(InputError, ParseError, ArithmeticError),
-    *(ValueError, TypeError, AttributeError, KeyError),
-)
-"""The errors of spans and logs that cannot be used."""
-
-
-def _nested(group: object, *names: str) -> Iterator[object]:
-    """Yield the elements of a list; with names, those of the lists inside its elements."""
-    for each in cast("list[Any]", group) if isinstance(group, list) else ():
-        if not names:
-            yield each
-        elif isinstance(each, dict):
-            yield from _nested(cast("dict[str, object]", each).get(names[0]), *names[1:])
+    numbers: Counter[str] = Counter()
+    for form, record in list_records(document, EXPORT, {}):
+        noun = LOG if form == LOG else SPAN
+        numbers[noun] += 1
+        place = f"{where}: {noun} {numbers[noun]}"
+        try:
+            yield place, READERS[form](record)
+        except UNREADABLE as error:
+            reading.report(f"{place}: {' '.join(str(error).split())[:300]}")

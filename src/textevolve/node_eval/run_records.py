@@ -103,12 +103,16 @@ class Feedback:
         as feedback for the next attempt; empty without either. Evaluators that gave no score are
         left out."""
         lines = [f"{self.node}: {self.error}"] if self.error else []
-        lines += [
-            f"{name}: {one.feedback or 'not passed'}"
-            for name, one in self.results.items()
-            if isinstance(one, EvaluationResult) and not one.passed
-        ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *list_failed(self.results)])
+
+
+def list_failed(results: Mapping[str, EvaluationResult | Failure]) -> list[str]:
+    """List a line for each evaluator that was not passed, with its feedback."""
+    return [
+        f"{name}: {one.feedback or 'not passed'}"
+        for name, one in results.items()
+        if isinstance(one, EvaluationResult) and not one.passed
+    ]
 
 
 class NodeRunRecord:
