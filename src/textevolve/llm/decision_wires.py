@@ -27,7 +27,7 @@ from string import ascii_uppercase, digits
 from time import perf_counter
 from typing import Annotated, Any, TypeAlias, TypeGuard, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 from yarl import URL
 
 from textevolve.engine.local import gather_bounded
@@ -51,7 +51,7 @@ from textevolve.llm.decisions import (
     load_questions,
 )
 from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.prices import READABLE, ReportedUsage, usage_of
+from textevolve.llm.prices import READABLE, KnownText, ReportedUsage, either, usage_of
 from textevolve.llm.providers import Endpoint, resolve
 from textevolve.llm.refusals import error_object, no_images, read_refusal, status_of
 from textevolve.llm.template import Template, load_template
@@ -83,6 +83,22 @@ class DecisionAnswer(BaseModel):
     answers: dict[str, Any] | list[Any] | None = None
     usage: Annotated[ReportedUsage | None, READABLE] = None
     error: Any = None
+
+
+class _Share(BaseModel):
+    value: Annotated[str, BeforeValidator(str)] = "None"
+    probability: Any = None
+
+
+class _OneAnswer(BaseModel):
+    """An endpoint's answer to one question. `yes`: the probability of a predicate."""
+
+    type: Any = None
+    reason: Annotated[KnownText, either("refusal", "reason", "message")] = None
+    yes: Annotated[Any, either("noul", "probability")] = None
+    probabilities: Annotated[
+        dict[str, Any] | list[Annotated[_Share | None, READABLE]] | None, READABLE
+    ] = None
 
 
 def most_characters(endpoint: Endpoint) -> int | None:
@@ -185,35 +201,27 @@ def _read_answer(question: Question, answer: Any) -> _Row:
     Raises:
         _UnansweredError: the answer has no usable probabilities.
     """
-    if not isinstance(answer, dict):
-        raise _UnansweredError(f"the answer is no object: {answer!r:.80}")
-    fields = cast("dict[str, Any]", answer)
-    kind = fields.get("type")
+    try:
+        fields = _OneAnswer.model_validate(answer)
+    except ValidationError:
+        raise _UnansweredError(f"the answer is no object: {answer!r:.80}") from None
+    kind, yes, shares = fields.type, fields.yes, fields.probabilities
     if kind == "refusal":
-        reason = fields.get("refusal") or fields.get("reason") or fields.get("message")
-        more = f": {reason!r:.200}" if isinstance(reason, str) else ""
+        more = f": {fields.reason!r:.200}" if fields.reason else ""
         raise _UnansweredError(f"the model refuses to answer this question{more}")
     if ("predicate" if kind == "noul" else kind) != question.kind:
         raise _UnansweredError(
             f"the answer has the type {kind!r:.40}, but the question has the type {question.kind}"
         )
-    keys = [option.value for option in question.options]
-    shares = fields.get("probabilities")
     if question.kind == "predicate":
-        yes = fields.get("noul", fields.get("probability"))
         if not _is_probability(yes):
             raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
         return (1.0 - yes, yes)
     if isinstance(shares, list):
-        entries = [
-            cast("dict[str, Any]", entry)
-            for entry in cast("list[Any]", shares)
-            if isinstance(entry, dict)
-        ]
-        shares = {str(entry.get("value")): entry.get("probability") for entry in entries} or None
-    if not isinstance(shares, dict):
+        shares = {share.value: share.probability for share in shares if share} or None
+    if shares is None:
         raise _UnansweredError("the answer has no probabilities")
-    return _distribution(keys, cast("dict[str, Any]", shares))
+    return _distribution([option.value for option in question.options], shares)
 
 
 def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row:

@@ -198,7 +198,8 @@ def read_loosely(parse: Callable[[bytes], Read], body: bytes) -> Read:
 _Cost = Annotated[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None, READABLE]
 
 
-def _named(*names: str) -> Any:
+def either(*names: str) -> Any:
+    """Return a field that is read by the first of these names."""
     return Field(validation_alias=AliasChoices(*names))
 
 
@@ -211,8 +212,8 @@ class ReportedUsage(BaseModel):
     """The usage that an endpoint reports. Each field is read by its name in chat completions, or by
     its name in newer protocols."""
 
-    prompt_tokens: Annotated[KnownCount, _named("prompt_tokens", "input_tokens")] = None
-    completion_tokens: Annotated[KnownCount, _named("completion_tokens", "output_tokens")] = None
+    prompt_tokens: Annotated[KnownCount, either("prompt_tokens", "input_tokens")] = None
+    completion_tokens: Annotated[KnownCount, either("completion_tokens", "output_tokens")] = None
     cached_tokens: Annotated[KnownCount, _detail("cached_tokens", "prompt", "input")] = None
     cache_write_tokens: Annotated[KnownCount, _detail("cache_write_tokens", "prompt", "input")] = (
         None
@@ -221,7 +222,7 @@ class ReportedUsage(BaseModel):
         None
     )
     prompt_cache_hit_tokens: Annotated[
-        KnownCount, _named("prompt_cache_hit_tokens", "cache_read_input_tokens")
+        KnownCount, either("prompt_cache_hit_tokens", "cache_read_input_tokens")
     ] = None
     cache_creation_input_tokens: KnownCount = None
     total_tokens: Any = None
