@@ -336,10 +336,9 @@ class Rules:
         return self._sum_up(findings)
 
     def _sum_up(self, findings: list[RuleFinding]) -> EvaluationResult:
-        rules, names = self.file.rules, self.file.names
-        weights = [rule.weight for rule in rules]
-        score = sum(f.score * w for f, w in zip(findings, weights, strict=True)) / sum(weights)
-        judged = list(zip(names, rules, findings, strict=True))
+        judged = list(zip(self.file.names, self.file.rules, findings, strict=True))
+        weight = sum(rule.weight for rule in self.file.rules)
+        score = sum(finding.score * rule.weight for _, rule, finding in judged) / weight
         failed = [name for name, rule, finding in judged if rule.gate and not finding.held]
         ordered = sorted(judged, key=lambda one: not one[1].gate)
         lines = [line for _, _, finding in ordered for line in finding.instructions]

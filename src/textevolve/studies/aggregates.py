@@ -25,6 +25,8 @@ from textevolve.studies.cells import estimate
 from textevolve.studies.study import RecordStatus, Row
 
 NAME_SHOWN = 60
+MISSING: tuple[RecordStatus, ...] = ("failed", "skipped")
+"""The statuses of records without a score."""
 
 
 @dataclass
@@ -158,10 +160,8 @@ def describe_scores(figures: Aggregates, noun: str) -> str:
     elif mean:
         parts.append(wording.count(figures.scored, noun))
     parts += [mean] if mean else []
-    counts: list[RecordStatus] = ["failed", "skipped"]
-    missing = [
-        f"{figures.counts[status]:,} {status}" for status in counts if figures.counts[status]
-    ]
+    counts = figures.counts
+    missing = [f"{counts[status]:,} {status}" for status in MISSING if counts[status]]
     parts += [f"{' and '.join(missing)} without a score"] if missing else []
     sentence = "; ".join(parts)
     return f"{sentence}." if sentence else f"There are no {noun}s."
@@ -190,37 +190,38 @@ def draw_aggregates(
 ) -> list[Block]:
     """Return a table with a row for each variant; no table for a single record. `threshold`: the
     score in [0, 1] from which a record passes, if that is known."""
-    if sum(figures.records for figures in by_variant.values()) < 2:
+    all_figures = list(by_variant.values())
+    if sum(figures.records for figures in all_figures) < 2:
         return []
-    several = len(by_variant) > 1
-    states: list[RecordStatus] = ["failed", "skipped"]
-    states = [
-        status
-        for status in states
-        if any(figures.counts[status] for figures in by_variant.values())
-    ]
-    judged = any(figures.verdicts for figures in by_variant.values())
-    least = next((figures.threshold for figures in by_variant.values()), None)
+    several, least = len(all_figures) > 1, all_figures[0].threshold
     least = threshold if least is None else least
+    states: list[RecordStatus] = [
+        status for status in MISSING if any(figures.counts[status] for figures in all_figures)
+    ]
+    judged = any(figures.verdicts for figures in all_figures)
     passes = "passed" if least is None else f"passed (score ≥ {least:g})"
-    columns = [Column("variant" if several else "")]
-    columns += [Column(passes, "percent", 1)] if judged else []
-    columns += [Column("mean score", "number", 3), Column("scored", "count")]
-    columns += [Column(name, "count") for name in states]
-    rows: list[list[Cell]] = []
-    for variant, figures in by_variant.items():
-        name = wording.shorten_models(variant) if several else "all records"
-        row: list[Cell] = [
-            wording.shorten(name, NAME_SHOWN),
+    columns = [
+        Column("variant" if several else ""),
+        *([Column(passes, "percent", 1)] if judged else []),
+        Column("mean score", "number", 3),
+        *(Column(name, "count") for name in ("scored", *states)),
+    ]
+    means = [figures.mean for figures in all_figures]
+    rows: list[list[Cell]] = [
+        [
+            wording.shorten(
+                wording.shorten_models(variant) if several else "all records", NAME_SHOWN
+            ),
             *([figures.pass_rate] if judged else []),
+            mean,
+            figures.scored,
+            *(figures.counts[status] for status in states),
         ]
-        rows.append([*row, figures.mean, figures.scored, *(figures.counts[s] for s in states)])
-    means = [figures.mean.value or 0.0 for figures in by_variant.values()]
-    best = {n for n, mean in enumerate(means) if mean == max(means)}
-    best = best if len(best) < len(means) else set[int]()
-    drawn = (
-        ", clustered by case" if any(figures.clustered for figures in by_variant.values()) else ""
-    )
+        for (variant, figures), mean in zip(by_variant.items(), means, strict=True)
+    ]
+    values = [mean.value or 0.0 for mean in means]
+    best = {n for n, value in enumerate(values) if value == max(values) > min(values)}
+    drawn = ", clustered by case" if any(figures.clustered for figures in all_figures) else ""
     verdict = " The judge's own verdict decides whether a record passed." * (
         judged and least is None
     )

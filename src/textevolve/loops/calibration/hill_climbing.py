@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -135,15 +136,14 @@ def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
         if len(demos) > 1 and rng.random() < 2 / 3:
             demos.pop(rng.randrange(len(demos)))
         return _within_room([*demos, *unused[:1]])
-    labels = dict[str, int]()
-    ranked: list[tuple[int, int, Example]] = []
-    for place, demo in enumerate(usable):
-        seen = labels[str(demo.label)] = labels.get(str(demo.label), 0) + 1
-        ranked.append((seen, place, demo))
+    labels, repeats = Counter[str](), list[int]()
+    for demo in usable:
+        labels[str(demo.label)] += 1
+        repeats.append(labels[str(demo.label)])
     classes = len(labels) if len(labels) <= min(MOST_CLASSES, len(usable) // 2) else 0
     shots = min(max(rng.choice(SHOTS), classes), max(1, len(training) // 3))
-    ranked.sort(key=lambda entry: entry[:2])
-    return _within_room([demo for _, _, demo in ranked[:shots]])
+    ranked = sorted(zip(repeats, usable, strict=True), key=lambda pair: pair[0])
+    return _within_room([demo for _, demo in ranked[:shots]])
 
 
 def demos_of(search: TemplateSearch, node: int) -> list[Example]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -211,9 +212,7 @@ def split_examples(
         InputError: one side would be empty.
     """
     share = share_held_out(len(examples)) if share is None else share
-    groups = dict[str, list[Example]]()
-    for example in examples:
-        groups.setdefault(hash_group(example), []).append(example)
+    groups = Counter(map(hash_group, examples))
     if len(groups) < 2:
         raise InputError(
             "the data must have at least two different rows, of which one is held out for"
@@ -221,12 +220,11 @@ def split_examples(
         )
     size = min(max(round(share * len(examples)), 1), len(examples) - 1)
     held_out: set[str] = set()
-    count = 0
-    for key in sorted(groups):
-        if count >= size or len(held_out) == len(groups) - 1:
+    for key in sorted(groups)[:-1]:
+        if size <= 0:
             break
         held_out.add(key)
-        count += len(groups[key])
+        size -= groups[key]
     parts: tuple[list[Example], list[Example]] = ([], [])
     for example in sorted(examples, key=lambda e: (hash_group(e), e.id)):
         parts[hash_group(example) in held_out].append(example)
