@@ -124,4 +124,4 @@ def test_the_example_in_the_docs_runs(home, model, monkeypatch):
     exec(PLAIN, names)
     assert 0 < names["score"] < 1
     assert isinstance(names["passed"], bool)
-    assert "% yes" in names["told"]
+    assert "% yes" in names["feedback"]
