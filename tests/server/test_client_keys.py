@@ -90,7 +90,7 @@ def test_nothing_that_is_logged_or_answered_holds_a_key(serve, make_key, caplog,
     def fail(*_given):
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("textevolve.server.decisions.serving.Serving.answer", fail)
+    monkeypatch.setattr("textevolve.server.decisions.serving.Serving.place", fail)
     said.append(ask(url, key))
     assert said[-1].status == 500
     assert "on purpose" not in said[-1].text

@@ -59,15 +59,19 @@ class ChatCommand(ChatOptions):
 def _chat(**values: Any) -> None:
     command = ChatCommand(**read_given(ChatCommand, values))
     settings = read_settings(store=values.get("store"))
-    options = ChatOptions(**command.model_dump(exclude={"once"}, exclude_unset=True))
     limits = Limits(values["max_cost"], values["max_tokens"], values["max_calls"])
-    plan = sync.run(plan_chat(ChatRequest(options=options), settings))
+    plan = sync.run(plan_chat(ChatRequest(options=command), settings))
     fetch_weights(plan.models, settings)
-    source = "command line"
-    run = partial(
-        open_chat_run, plan, settings, source=source, limits=limits, listener=_report_waiting
+    chat = OpenChat(
+        partial(
+            open_chat_run,
+            plan,
+            settings,
+            source="command line",
+            limits=limits,
+            listener=_report_waiting,
+        )
     )
-    chat = OpenChat(run)
     talk = Talk(chat, plan, as_json=values["as_json"])
     try:
         if command.once is not None:

@@ -21,7 +21,6 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from textevolve.errors import InputError
@@ -315,12 +314,7 @@ class StaysOpen:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -61,16 +61,12 @@ async def read_body(receive: Receive, largest: int) -> bytes:
     return bytes(body)
 
 
-class Replay:
-    """An ASGI `receive` function for the application: it returns the body that was read already,
-    and then the client's next messages, such as its disconnection."""
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Return an ASGI `receive` function for the application: it returns the body that was read
+    already, and then the client's next messages, such as its disconnection."""
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
 
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
+    async def take() -> AsgiMessage:
+        return waiting.pop() if waiting else await receive()
 
-    async def __call__(self) -> AsgiMessage:
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}
+    return take

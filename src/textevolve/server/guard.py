@@ -23,10 +23,10 @@ from textevolve.server.bodies import (
     AsgiMessage,
     AsgiScope,
     Receive,
-    Replay,
     Send,
     largest_body,
     read_body,
+    replay,
 )
 from textevolve.server.browser import (
     FORM,
@@ -121,7 +121,7 @@ class Guard:
         _check_body(scope, headers, body)
         if seed is not None:
             check_csrf(headers, body, seed)
-        await self.app(scope, Replay(body, receive), answer)
+        await self.app(scope, replay(body, receive), answer)
 
     async def _send_error(
         self, scope: AsgiScope, receive: Receive, answer: GuardAnswer, error: Exception

@@ -258,8 +258,7 @@ async def _watch(
         yield b"retry: 1000\n\n"
         async with aclosing(server.feed.watch(run_id, after)) as events:
             async for part in events:
-                if part:
-                    yield part
+                yield part
 
 
 @router.post("/studies/{run_id}/cancel", response_model=RunDetail, status_code=202)
