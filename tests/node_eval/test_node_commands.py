@@ -46,6 +46,7 @@ def test_lines_that_cannot_be_used_are_said_and_the_rest_is_judged(cli, trace, h
     ended = cli("nodes", "evaluate", path.name, "--latency", 1)
     assert ended.code == 3
     assert "4 nodes in 2 episodes" in ended.out
+    assert "scores case score reason ─" in words(ended.out)  # and no columns without a text
     assert f"{path.name}:5 lacks a score: not valid JSON" in ended.err
     assert "3 more cases lack a score" in ended.err
     assert f"{path.name}:12" in words(cli("runs", "show", "last", "--failed").out)

@@ -58,8 +58,8 @@ def draw_first(
     rows: Sequence[MatrixRow], variants: Sequence[str], links: Sequence[str], place: str
 ) -> Table:
     """Return a table with a line for each entry of these rows, which are those to look at first
-    (failures and lowest scores), with the first words of its texts. `links` and `place`: the links
-    to the rows, as in `Table`."""
+    (failures and lowest scores), with the first words of its texts; columns without any text are
+    left out. `links` and `place`: the links to the rows, as in `Table`."""
     several = len(variants) > 1
     columns = [Column("case"), *([Column("variant")] if several else [])]
     columns += [Column("score"), Column("input"), Column("output"), Column("reason")]
@@ -73,6 +73,9 @@ def draw_first(
                 variant = [shorten(variants[n], NAME_SHOWN)] if several else []
                 cells.append([shorten(row.id, NAME_SHOWN), *variant, describe_entry(entry), *texts])
                 lines.append(link)
+    filled = [n for n in range(len(columns)) if any(line[n] for line in cells)]
+    cells = [[line[n] for n in filled] for line in cells]
+    columns = [columns[n] for n in filled]
     return Table("Failures and lowest scores", columns, cells, links=lines, place=place)
 
 
