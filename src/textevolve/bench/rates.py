@@ -21,9 +21,9 @@ from textevolve.statistics.intervals import (
     Array,
     Interval,
     Numbers,
+    complete_pairs,
     mean_interval,
     mean_present,
-    paired,
     quantile,
     vector,
     wilson_interval,
@@ -79,9 +79,7 @@ def powered_mean(
     z = quantile(level)
     seen = vector(judged)
     seen = seen[~np.isnan(seen)]
-    ours, people = paired(labelled_judged, labelled_human)
-    present = ~(np.isnan(ours) | np.isnan(people))
-    ours, people = ours[present], people[present]
+    ours, people, _ = complete_pairs(labelled_judged, labelled_human)
     if people.size < 2 or not seen.size:
         reason = "fewer than two labelled texts" if people.size < 2 else "no unlabelled text"
         none = Interval(reason=reason)

@@ -18,8 +18,7 @@ from textevolve.statistics.intervals import (
     Numbers,
     Statistic,
     bootstrap_interval,
-    group_numbers,
-    paired,
+    complete_pairs,
     ratio,
     resampling_interval,
 )
@@ -102,13 +101,12 @@ def area_under_curve(
     Hanley and McNeil (1982), "The meaning and use of the area under a receiver operating
     characteristic (ROC) curve".
     """
-    ours, labels = paired(scores, passed)
-    present = ~np.isnan(ours + labels)
-    names, numbers = np.unique(group_numbers(groups, present.size)[present], return_inverse=True)
+    ours, labels, numbers = complete_pairs(scores, passed, groups)
+    names, places = np.unique(numbers, return_inverse=True)
     drawn = draw_weights(names.size, DRAWS, seed) if names.size else [np.ones((1, 0))]
-    each = (weighted_area(ours[present], labels[present], weights[:, numbers]) for weights in drawn)
-    interval = resampling_interval(np.concatenate(list(each)))
-    value = float(weighted_area(ours[present], labels[present], np.ones(numbers.size)))
+    each = [weighted_area(ours, labels, weights[:, places]) for weights in drawn]
+    interval = resampling_interval(np.concatenate(each))
+    value = float(weighted_area(ours, labels, np.ones(ours.size)))
     return clip_interval(Statistic(value, interval))
 
 
@@ -130,10 +128,10 @@ def best_threshold(scores: Array, passed: Array) -> float:
     """Return the threshold of scores at which Cohen's kappa with the labels (NaN: none) is highest.
     It lies halfway between two scores; of equally good ones it is the nearest to one half. NaN if
     there is none."""
-    present = ~np.isnan(scores + passed)
-    values, places = np.unique(scores[present], return_inverse=True)
+    ours, labels, _ = complete_pairs(scores, passed)
+    values, places = np.unique(ours, return_inverse=True)
     counts = np.zeros((2, values.size))
-    np.add.at(counts, (passed[present].astype(np.intp), places), 1.0)
+    np.add.at(counts, (labels.astype(np.intp), places), 1.0)
     failed = np.cumsum(counts, axis=1)[:, :-1].T
     tables = np.stack([failed, counts.sum(axis=1) - failed], axis=1)
     kappas = np.nan_to_num(kappa_of(tables), nan=-math.inf)

@@ -23,10 +23,9 @@ from textevolve.statistics.intervals import (
     Numbers,
     Statistic,
     bootstrap_interval,
-    group_numbers,
+    complete_pairs,
     mean_interval,
     mean_present,
-    paired,
     ratio,
 )
 
@@ -93,10 +92,7 @@ def measure_calibration(
         InputError: a number is outside [0, 1], the numbers of probabilities and outcomes differ, or
             there is no bin.
     """
-    predicted, came = paired(probabilities, outcomes)
-    present = ~np.isnan(predicted + came)
-    clusters = group_numbers(groups, present.size)[present]
-    predicted, came = predicted[present], came[present]
+    predicted, came, clusters = complete_pairs(probabilities, outcomes, groups)
     for name, side in (("probability", predicted), ("outcome", came)):
         if side.size and not (side.min() >= 0 and side.max() <= 1):
             raise InputError(f"each {name} must lie in [0, 1]; convert other scales first")

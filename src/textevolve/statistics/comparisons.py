@@ -22,7 +22,7 @@ from textevolve.statistics.intervals import (
     Groups,
     Interval,
     Numbers,
-    group_numbers,
+    complete_pairs,
     mean_present,
     paired,
     quantile,
@@ -70,13 +70,10 @@ def sign_flip_test(
     p = (1 + b) / (1 + m) after Phipson and Smyth (2010), "Permutation p-values should never be
     zero". p is 1 if nothing differs, and NaN if there is no item.
     """
-    ours, theirs = paired(treatment, control)
-    difference = ours - theirs
-    present = ~np.isnan(difference)
-    numbers = group_numbers(groups, difference.size)
-    differences = difference[present]
+    ours, theirs, numbers = complete_pairs(treatment, control, groups)
+    differences = ours - theirs
     better, worse = int((differences > TIE).sum()), int((differences < -TIE).sum())
-    sums = sum_groups(differences, numbers[present])
+    sums = sum_groups(differences, numbers)
     sums = sums[np.abs(sums) > TIE]
     exact = sums.size <= EXACT_UNITS
     if not differences.size:
@@ -86,7 +83,7 @@ def sign_flip_test(
     else:
         beyond = _count_as_far(sums, _random_signs(sums.size, draws, seed))
         p = (1 + beyond) / (1 + draws)
-    return PairedTest(p, int(differences.size), better, worse, exact)
+    return PairedTest(p, differences.size, better, worse, exact)
 
 
 def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float:
@@ -144,11 +141,9 @@ def difference_interval(
     mean. With 5 groups or fewer no test reaches the level of 95 %, and there is no interval.
     """
     quantile(level)  # refuses one that is none
-    ours, theirs = paired(treatment, control)
-    present = ~np.isnan(ours - theirs)
-    numbers = np.unique(group_numbers(groups, ours.size)[present], return_inverse=True)[1]
-    pairs = np.stack([(ours - theirs)[present], np.ones(int(present.sum()))], axis=1)
-    sums = sum_groups(pairs, numbers)
+    ours, theirs, numbers = complete_pairs(treatment, control, groups)
+    pairs = np.stack([ours - theirs, np.ones(ours.size)], axis=1)
+    sums = sum_groups(pairs, np.unique(numbers, return_inverse=True)[1])
     units, total = len(sums), sums.sum(axis=0)
     if units < 2:
         return Interval(reason="one group only" if units else "no item")
@@ -212,8 +207,8 @@ def items_needed(
     d is the mean difference and d2 the mean of its square, which for right or wrong verdicts is the
     share of items on which the judges differ.
     """
-    ours, theirs = paired(treatment, control)
-    difference = (ours - theirs)[~np.isnan(ours - theirs)]
+    ours, theirs, _ = complete_pairs(treatment, control)
+    difference = ours - theirs
     mean = mean_present(difference) if size is None else size
     if not difference.size or abs(mean) <= TIE:
         return float("nan")

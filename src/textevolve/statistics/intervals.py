@@ -314,3 +314,12 @@ def paired(values: Numbers, references: Numbers) -> tuple[Array, Array]:
     if ours.size != theirs.size:
         raise InputError(f"{ours.size} and {theirs.size} verdicts cannot be compared item by item")
     return ours, theirs
+
+
+def complete_pairs(
+    values: Numbers, references: Numbers, groups: Groups | None = None
+) -> tuple[Array, Array, NDArray[np.intp]]:
+    """Return the numbers of the items that have both, and the group number of each."""
+    ours, theirs = paired(values, references)
+    present = ~np.isnan(ours + theirs)
+    return ours[present], theirs[present], group_numbers(groups, present.size)[present]
