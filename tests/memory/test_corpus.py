@@ -10,7 +10,7 @@ from textevolve.memory.record import MemoryRecord, Origin
 
 
 def chunks_of(sections):
-    return [Chunk(f"{text}\n", heads, place, 0) for place, (heads, text) in enumerate(sections, 1)]
+    return [Chunk(f"{text}\n", heads, place) for place, (heads, text) in enumerate(sections, 1)]
 
 
 def kept_of(chunks, role=""):

@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Literal, TypeAlias
 
 from textevolve.errors import AnswerError
@@ -55,34 +54,17 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """A document to convert into memories. `source`: the name of its file. `headings`: in the order
-    of the text."""
-
-    source: str
-    text: str
-    headings: tuple[Heading, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of a document, with the white space around it. `headings`: the titles above it, the
-    highest first. `position`: the number of the chunk in its document, from 1. `start`: its first
-    character in the document, from 0."""
+    highest first. `position`: the number of the chunk in its document, from 1."""
 
     text: str
     headings: tuple[str, ...]
     position: int
-    start: int
 
     def source_in(self, document: str) -> str:
         """Return the document with the path of headings, as memories name their source."""
         return BETWEEN.join((document, *self.headings))
-
-
-def parse_document(source: str, text: str, format: DocumentFormat) -> Document:
-    """Return a document with its headings; plain text has none."""
-    return Document(source, text, tuple(_markdown_headings(text)) if format == "markdown" else ())
 
 
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
@@ -105,47 +87,35 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
         at += len(line)
 
 
-def split_document(document: Document, tokens: int) -> Iterator[Chunk]:
+def split_document(text: str, format: DocumentFormat, tokens: int) -> Iterator[Chunk]:
     """Yield chunks of at most `tokens` tokens, but never fewer than 64 (a token is estimated as 4
     characters). They join to the document's text; a document without a word has none.
 
-    A chunk ends at a heading, except that headings without text below them join the next section.
-    Within a section a chunk has as many whole paragraphs as fit; a longer paragraph is divided
-    between sentences, then words (see `split_text`).
+    A chunk ends at a heading, except that headings without text below them join the next section;
+    plain text has no headings. Within a section a chunk has as many whole paragraphs as fit; a
+    longer paragraph is divided between sentences, then words (see `split_text`).
     """
     most = max(tokens, LEAST_TOKENS) * CHARACTERS_A_TOKEN
+    headings = _markdown_headings(text) if format == "markdown" else ()
     position = 0
-    for headings, start, end in _sections(document):
-        for text in _join_blank(split_text(document.text[start:end], most)):
+    for path, section in _sections(text, headings):
+        for piece in _join_blank(split_text(section, most)):
             position += 1
-            yield Chunk(text, headings, position, start)
-            start += len(text)
+            yield Chunk(piece, path, position)
 
 
-def _sections(document: Document) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    """Yield heading paths with the span of each section, its heading included. An empty section
-    joins the next one."""
-    text, path = document.text, list[Heading]()
-    begun, body = 0, 0
-    for heading in chain(document.headings, (None,)):
+def _sections(text: str, headings: Iterable[Heading]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield heading paths with the text of each section, its heading included. An empty section
+    joins the next one; at the end of the text it is a section of its own."""
+    path, begun, body = list[Heading](), 0, 0
+    for heading in (*headings, None):
         end = len(text) if heading is None else heading.start
-        if not _is_blank(text, body, end):
-            yield tuple(heading_above.title for heading_above in path), begun, end
+        if text[begun if heading is None else body : end].strip():
+            yield tuple(above.title for above in path), text[begun:end]
             begun = end
         if heading is not None:
-            path = [
-                heading_above for heading_above in path if heading_above.level < heading.level
-            ] + [heading]
+            path = [above for above in path if above.level < heading.level] + [heading]
             body = heading.end
-    if not _is_blank(text, begun, len(text)):
-        yield tuple(heading_above.title for heading_above in path), begun, len(text)
-
-
-def _is_blank(text: str, start: int, end: int) -> bool:
-    return _WORD.search(text, start, end) is None
-
-
-_WORD = re.compile(r"\S")
 
 
 def _join_blank(pieces: Iterable[str]) -> Iterator[str]:

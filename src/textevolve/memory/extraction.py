@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
@@ -248,20 +249,16 @@ def cut_windows(
         if turn.content.strip() and speaker_of(turn.role) != "System"
         for piece in _cut_turn(number, turn, 4 * settings.window)
     ]
-    earlier = [piece for piece in pieces if piece.turn <= skipped_turns]
-    windows: list[Window] = []
-    current: list[DialoguePiece] = []
-    size = 0
-    for piece in pieces[len(earlier) :]:
+    groups = [[piece for piece in pieces if piece.turn <= skipped_turns]]
+    size = settings.window  # the first piece begins a window
+    for piece in pieces[len(groups[0]) :]:
         length = len(piece.text) // 4 + 12
-        if current and size + length > settings.window:
-            windows.append(Window(_last(earlier, settings), tuple(current)))
-            earlier, current, size = current, [], 0
-        current.append(piece)
+        if size + length > settings.window:
+            groups.append([])
+            size = 0
+        groups[-1].append(piece)
         size += length
-    if current:
-        windows.append(Window(_last(earlier, settings), tuple(current)))
-    return windows
+    return [Window(_last(before, settings), tuple(group)) for before, group in pairwise(groups)]
 
 
 def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[DialoguePiece, ...]:

@@ -479,21 +479,18 @@ async def _keep_budget(
     budget, sizes = settings.budget, [count_tokens(memory.text) for memory in chosen]
     if budget is None or sum(sizes) <= budget:
         return replace(counted, memories=tuple(chosen))
-    summed = summarize if settings.summarize else None
-    budget_of_whole = budget if summed is None else min(budget // 2, budget - LEAST_SUMMARY)
-    places = fit_budget(sizes, budget_of_whole)
+    whole = min(budget // 2, budget - LEAST_SUMMARY) if settings.summarize else budget
+    places = fit_budget(sizes, whole)
     fitting = tuple(chosen[place] for place in places)
     overflow = [memory for place, memory in enumerate(chosen) if place not in set(places)]
-    if summed is None:
-        return replace(counted, memories=fitting, over_budget=len(overflow))
-    room = budget - sum(sizes[place] for place in places)
-    summary_text = (await summed([memory.text for memory in overflow], room)).strip()
-    if not summary_text:
-        return replace(counted, memories=fitting, over_budget=len(overflow))
-    trusts = [memory.trust for memory in overflow if memory.trust is not None]
-    summary = Memory(
-        summary_text[: room * CHARACTERS_A_TOKEN],
-        f"a summary of {len(overflow)} memories",
-        trust=min(trusts, default=None),
-    )
-    return replace(counted, memories=(*fitting, summary), summarised=len(overflow))
+    if settings.summarize and summarize is not None:
+        room = budget - sum(sizes[place] for place in places)
+        text = (await summarize([memory.text for memory in overflow], room)).strip()
+        if text:
+            summary = Memory(
+                text[: room * CHARACTERS_A_TOKEN],
+                f"a summary of {len(overflow)} memories",
+                trust=min((m.trust for m in overflow if m.trust is not None), default=None),
+            )
+            return replace(counted, memories=(*fitting, summary), summarised=len(overflow))
+    return replace(counted, memories=fitting, over_budget=len(overflow))

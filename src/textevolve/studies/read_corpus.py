@@ -29,7 +29,6 @@ from textevolve.memory.corpus import (
     change_chunks,
     changed_chunks,
     kept_chunk,
-    parse_document,
     split_document,
     transition_key,
     voice_chunk,
@@ -186,8 +185,8 @@ class _Reading:
     async def read(self, position: int, case: Case) -> DocumentReading:
         meter = UsageMeter(self._bench.model) if self._role else None
         marked = case.id.lower().endswith(MARKDOWN)
-        document = parse_document(case.id, case.input, "markdown" if marked else "text")
-        chunks = split_document(document, self._spec.chunk_tokens)
+        format = "markdown" if marked else "text"
+        chunks = split_document(case.input, format, self._spec.chunk_tokens)
         steps = align_chunks(self._known.get(case.id, []), chunks, case.id, self._role)
         unchanged = sum(step.action == "keep" for step in steps)
         outcome = await attempt(self._change(steps, case.id, meter), ConflictError)
