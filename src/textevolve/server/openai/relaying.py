@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from textevolve.llm.model import Message, Request
 from textevolve.llm.model import Response as ModelResponse
 from textevolve.llm.opening import open_relay
 from textevolve.llm.refusals import is_too_long
-from textevolve.llm.wrappers import Allowance
+from textevolve.llm.wrappers import Allowance, ClaimedCall
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import INVALID, TOO_LONG, ApiError
 from textevolve.server.openai.streams import EventResponse, JsonObject, NoteTokens
@@ -50,13 +50,13 @@ class Relays:
 
     serving: Serving
     stack: AsyncExitStack
-    _relays: dict[str, Relay] = empty_default(dict)
-    _allowances: dict[str, Allowance] = empty_default(dict)
+    _relays: dict[str, tuple[Relay, Allowance]] = empty_default(dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _writes: set[asyncio.Task[None]] = empty_default(set)
 
-    async def find(self, spec: str) -> Relay:
-        """Return the endpoint of a model's spec; the first request opens it.
+    async def find(self, spec: str) -> tuple[Relay, Allowance]:
+        """Return the endpoint of a model's spec, and its part in the budget of the server; the
+        first request opens the endpoint.
 
         Raises:
             SettingsError, ModelError: the endpoint cannot be opened.
@@ -64,8 +64,10 @@ class Relays:
         if spec not in self._relays:
             async with self._lock:
                 if spec not in self._relays:
-                    settings = self.serving.bench.settings
-                    self._relays[spec] = await open_relay(spec, settings, self.stack)
+                    bench = self.serving.bench
+                    allowance = allow_calls(spec, bench.settings, bench.budget)
+                    relay = await open_relay(spec, bench.settings, self.stack)
+                    self._relays[spec] = relay, allowance
         return self._relays[spec]
 
     @asynccontextmanager
@@ -80,18 +82,16 @@ class Relays:
             ModelError: no answer began to arrive.
             BudgetError: a limit is reached.
         """
-        bench = self.serving.bench
-        relay = await self.find(spec)
+        relay, allowance = await self.find(spec)
         started, began = time.time(), time.perf_counter()
-        reader = UsageReader(body, relay.price)
-        async with AsyncExitStack() as stack:
-            spent = None
-            if bench.budget.limits:
-                if spec not in self._allowances:
-                    self._allowances[spec] = allow_calls(spec, bench.settings, bench.budget)
-                room = self._allowances[spec].claimed(*_size_of(body))
-                spent = await stack.enter_async_context(room)
-            answer, usage, failed = None, Usage(calls=1), None
+        reader, claim = UsageReader(body, relay.price), nullcontext(ClaimedCall())
+        if self.serving.bench.budget.limits:
+            most: object = body.get("max_completion_tokens") or body.get("max_tokens")
+            characters = len(str(body.get("messages") or ""))
+            claim = allowance.claimed(characters, most if isinstance(most, int) else None)
+        async with claim as spent:
+            answer, failed = None, None
+            spent.usage = Usage(calls=1)
             try:
                 answer = await relay.post(CHATS, body)
                 if answer.status != 200:
@@ -103,19 +103,23 @@ class Relays:
             finally:
                 if answer is not None:
                     answer.close()
-                    usage = reader.usage if failed is None else usage
-                if spent is not None:
-                    spent.usage = usage
-                note(usage.tokens)
-                self._keep(_entry(spec, usage, failed, started, time.perf_counter() - began))
+                    spent.usage = reader.usage if failed is None else spent.usage
+                note(spent.usage.tokens)
+                seconds = time.perf_counter() - began
+                write = asyncio.create_task(
+                    self._write(spec, spent.usage, failed, started, seconds)
+                )
+                self._writes.add(write)  # the client does not wait for it
+                write.add_done_callback(self._writes.discard)
 
-    def _keep(self, entry: JournalEntry) -> None:
-        """Write an entry to the journal in the background, so the client does not wait for it."""
-        write = asyncio.create_task(self._write(entry))
-        self._writes.add(write)
-        write.add_done_callback(self._writes.discard)
-
-    async def _write(self, entry: JournalEntry) -> None:
+    async def _write(
+        self, spec: str, usage: Usage, failed: str | None, started: float, seconds: float
+    ) -> None:
+        """Write a call to the journal, under a random key, so it is never replayed."""
+        response = None if failed else ModelResponse("", "passed on", usage, seconds=seconds)
+        request = Request(messages=(Message("user", (f"passed on: {CHATS}",)),))
+        key = secrets.token_hex(32)
+        entry = JournalEntry(key, spec, request, response, failed, started, seconds, 1)
         try:
             await self.serving.bench.journal.append(entry)
         except StoreError as error:
@@ -123,23 +127,6 @@ class Relays:
 
     async def aclose(self) -> None:
         await asyncio.gather(*self._writes)
-
-
-def _size_of(body: Mapping[str, Any]) -> tuple[int, int | None]:
-    """Return the characters of the prompt, and the token limit of the answer, None if there is
-    none."""
-    most: object = body.get("max_completion_tokens") or body.get("max_tokens")
-    return len(str(body.get("messages") or "")), most if isinstance(most, int) else None
-
-
-def _entry(
-    spec: str, usage: Usage, failed: str | None, started: float, seconds: float
-) -> JournalEntry:
-    """Return the journal entry of a relayed call, under a random key, so it is never replayed."""
-    response = None if failed else ModelResponse("", "passed on", usage, seconds=seconds)
-    request = Request(messages=(Message("user", (f"passed on: {CHATS}",)),))
-    key = secrets.token_hex(32)
-    return JournalEntry(key, spec, request, response, failed, started, seconds, 1)
 
 
 def as_refusal(refused: Refused) -> ApiError:
