@@ -5,6 +5,7 @@ from contextlib import aclosing
 from textevolve.bench.card import SEEDS, sum_up_card
 from textevolve.bench.card_cases import ask_all, plan_questions, shipped_cases
 from textevolve.bench.verdicts import stream_verdicts
+from textevolve.llm.usage_meter import DistinctCalls
 
 
 async def make_card(judge, cases=None, *, seeds=SEEDS, concurrency=8, name=""):
@@ -14,6 +15,15 @@ async def make_card(judge, cases=None, *, seeds=SEEDS, concurrency=8, name=""):
     return sum_up_card(answered, seeds=seeds, name=name)
 
 
-async def judge_items(items, judges, *, samples=1, **options):
-    async with aclosing(stream_verdicts(items, judges, samples=samples, **options)) as verdicts:
+async def judge_items(items, judges, orders="both"):
+    verdicts = stream_verdicts(
+        items,
+        judges,
+        orders=orders,
+        concurrency=32,
+        samples=dict.fromkeys(judges, range(1)),
+        counted={name: DistinctCalls() for name in judges},
+        views=None,
+    )
+    async with aclosing(verdicts):
         return [verdict async for verdict in verdicts]

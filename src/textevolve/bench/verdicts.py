@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
     Callable,
     Iterable,
     Mapping,
-    MutableMapping,
     Sequence,
 )
 from contextlib import aclosing
@@ -47,7 +45,6 @@ from textevolve.spans import span
 TextOrder = Literal["given", "reversed"]
 ORDERS: tuple[TextOrder, ...] = get_args(TextOrder)
 
-IN_FLIGHT = 32  # the default for the number of concurrent judgements
 SAMPLE_SEEDS = 1000  # where the seeds of further samples begin: far from those that people choose
 
 View = tuple[str, Callable[[Evaluation], Evaluation]]
@@ -117,32 +114,30 @@ async def stream_verdicts(
     items: Iterable[Item],
     judges: Mapping[str, Evaluator],
     *,
-    orders: Literal["both", "given"] = "both",
-    concurrency: int = IN_FLIGHT,
-    samples: int | Mapping[str, range] = 1,
-    counted: MutableMapping[str, DistinctCalls] | None = None,
-    views: Mapping[str, View] | None = None,
+    orders: Literal["both", "given"],
+    concurrency: int,
+    samples: Mapping[str, range],
+    counted: Mapping[str, DistinctCalls],
+    views: Mapping[str, View] | None,
 ) -> AsyncGenerator[Verdict]:
     """Call each judge on each item, in the given and, if `orders` is "both" and there are several
     candidates, the reversed order, and yield the verdicts. A failed request affects only its own
     verdict.
 
     The items come one after the other, so that all judges have the same items if a budget runs out.
-    `samples`: the number of samples, or the range of their numbers by judge; later samples than the
-    first have a seed in the case's parameters. `counted`: the requests that were made before and
-    are not counted again. `views`: further judges by name, whose verdicts are computed from another
+    `samples`: the numbers of the samples by judge; later samples than the first have a seed in the
+    case's parameters. `counted`: the requests of each judge that were made before and are not
+    counted again. `views`: further judges by name, whose verdicts are computed from another
     judge's evaluations without new calls.
 
     Raises:
         FatalModelError: no call can succeed.
     """
-    counted = defaultdict[str, DistinctCalls](DistinctCalls) if counted is None else counted
-    ranges = dict.fromkeys(judges, range(samples)) if isinstance(samples, int) else samples
     questions = (
         ItemQuestion(item, order, name, sample)
         for item in items
         for name in judges
-        for sample in ranges[name]
+        for sample in samples[name]
         for order in orders_of(item, orders)
     )
 

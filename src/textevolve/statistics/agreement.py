@@ -9,10 +9,10 @@ from itertools import permutations
 
 import numpy as np
 
-from textevolve.statistics.clusters import clip_interval
 from textevolve.statistics.intervals import (
     DRAWS,
     TIE,
+    UNIT,
     Array,
     Groups,
     Numbers,
@@ -107,7 +107,7 @@ def area_under_curve(
     each = [weighted_area(ours, labels, weights[:, places]) for weights in drawn]
     interval = resampling_interval(np.concatenate(each))
     value = float(weighted_area(ours, labels, np.ones(ours.size)))
-    return clip_interval(Statistic(value, interval))
+    return Statistic(value, interval.clipped(*UNIT))
 
 
 def weighted_area(scores: Array, passed: Array, weights: Array) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 
 from textevolve.statistics.intervals import (
     TIE,
+    UNIT,
     Array,
     Groups,
     Interval,
@@ -55,10 +56,7 @@ def cluster_mean(
 
 def clip_interval(figure: Statistic) -> Statistic:
     """Clip the ends of an interval of scores to 0 and 1."""
-    ends = figure.interval
-    if not math.isfinite(ends.low):
-        return figure
-    return Statistic(figure.value, Interval(max(0.0, ends.low), min(1.0, ends.high)))
+    return Statistic(figure.value, figure.interval.clipped(*UNIT))
 
 
 def _error(sums: Array, items: int) -> float:
@@ -79,8 +77,8 @@ def cluster_share(
     it is Wilson's interval itself.
     """
     array = vector(successes)
-    numbers = group_numbers(groups, array.size)
-    trials, clusters = array.size, len(np.unique(numbers))
+    names, places = np.unique(group_numbers(groups, array.size), return_inverse=True)
+    trials, clusters = array.size, names.size
     if not trials:
         return Statistic()
     share = float(array.mean())
@@ -88,7 +86,7 @@ def cluster_share(
         return Statistic(share, Interval(reason="one group only"))
     effective = float(clusters)
     if 0 < share < 1:
-        sums = sum_groups(array - share, np.unique(numbers, return_inverse=True)[1])
+        sums = sum_groups(array - share, places)
         alone = share * (1 - share) / (trials - 1)
         design = _error(sums, trials) ** 2 / alone
         effective = min(float(trials), max(float(clusters), trials / max(design, TIE)))

@@ -40,6 +40,10 @@ class Interval:
     high: float = math.nan
     reason: str = ""
 
+    def clipped(self, low: float, high: float) -> Interval:
+        ends: list[float] = np.clip([self.low, self.high], low, high).tolist()
+        return Interval(*ends, reason=self.reason)
+
 
 _NONE = Interval(reason="no item")
 
@@ -230,12 +234,7 @@ def bootstrap_interval(
     if len(sums) < 2:
         return Interval(reason="one group only" if len(sums) else "no item")
     values = [statistic(weights @ sums) for weights in draw_weights(len(sums), draws, seed)]
-    interval = resampling_interval(np.concatenate(values), level)
-    return (
-        interval
-        if interval.reason
-        else Interval(*np.clip((interval.low, interval.high), *bounds).tolist())
-    )
+    return resampling_interval(np.concatenate(values), level).clipped(*bounds)
 
 
 def resampling_interval(values: Array, level: float = 0.95) -> Interval:
