@@ -16,15 +16,15 @@ from pydantic import TypeAdapter
 
 from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.engine.local import stream
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
     Failure,
     Result,
     Usage,
+    attempt,
     empty_default,
-    failure_of,
 )
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
@@ -142,12 +142,8 @@ def run(
 ) -> AsyncGenerator[Assertion]:
     async def work(case: Case) -> Assertion:
         demand = _DEMAND.validate_python(dict(case.parameters))
-        try:
-            return await judge_case(case, demand, bench)
-        except FatalModelError:
-            raise
-        except (ModelError, BudgetError, InputError) as error:
-            return Assertion(case, demand, failure_of(error))
+        outcome = await attempt(judge_case(case, demand, bench), InputError)
+        return Assertion(case, demand, outcome) if isinstance(outcome, Failure) else outcome
 
     return stream(cases, work, bench.concurrency, ordered=bench.ordered)
 

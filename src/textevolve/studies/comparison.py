@@ -67,23 +67,27 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     Raises:
         InputError: the runs share no case of a variant that both scored.
     """
-    before, after = (_average(rows) for rows in (before_rows, after_rows))
-    if len(before) == len(after) == 1:
-        before, after = {"": next(iter(before.values()))}, {"": next(iter(after.values()))}
+    runs = [_average(rows) for rows in (before_rows, after_rows)]
+    several = any(len(variants) > 1 for variants in runs)
+    before, after = (
+        {
+            (variant if several else "", case): mean
+            for variant, means in variants.items()
+            for case, mean in means.items()
+        }
+        for variants in runs
+    )
     shared = dict[str, dict[str, tuple[float, float]]]()
-    for variant in before:
-        ours, theirs = before[variant], after.get(variant, {})
-        if cases := {case: (ours[case], theirs[case]) for case in ours if case in theirs}:
-            shared[variant] = cases
+    for (variant, case), mean in before.items():
+        if (variant, case) in after:
+            shared.setdefault(variant, {})[case] = mean, after[variant, case]
     if not shared:
-        several = len(before) > 1 or len(after) > 1
         missing = "no case of a variant of one name" if several else "no case"
         raise InputError(f"the runs cannot be compared: they share {missing} with a score")
     sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
     pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
     scores = dict(zip(shared, compare_pairs(pairs), strict=True))
-    keys = [{(v, case) for v, cases in side.items() for case in cases} for side in (before, after)]
-    return RunComparison(scores, shared, len(keys[0] ^ keys[1]))
+    return RunComparison(scores, shared, len(before.keys() ^ after.keys()))
 
 
 def _average(rows: Iterable[Row]) -> dict[str, dict[str, float]]:

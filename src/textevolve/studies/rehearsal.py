@@ -36,7 +36,7 @@ from textevolve.llm.wrappers import Journaled
 from textevolve.settings import Price, Settings
 from textevolve.studies.driver import models_asked
 from textevolve.studies.stored import StoredSpec, read_spec
-from textevolve.studies.study import AnyStudy
+from textevolve.studies.study import AnyStudy, StudySpec
 from textevolve.wiring import Setting, open_workbench
 
 DRAWS, MOST_CASES = 5, 24
@@ -75,16 +75,22 @@ async def forecast(
         InputError: the study fails on made-up answers, so it cannot be estimated.
     """
     spec = read_spec(study, stored)
-    models = models_asked(study.asks(spec), stored)
+    setting = Setting(
+        default_model=stored.model,
+        models=models_asked(study.asks(spec), stored),
+        today=stored.today,
+        described=stored.world,
+        mode="rehearsed",
+    )
     if settings.batch:
-        settings = _at_batch_prices(settings, models)
+        settings = _at_batch_prices(settings, setting.models)
     step = 1 if spec.indivisible else max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
     draws: list[Usage] = []
     for draw in range(DRAWS):
         try:
-            usage = await rehearse(study, stored, chosen, settings, draw)
+            usage = await rehearse(study, spec, setting, chosen, settings, draw)
         except ValueError as error:
             raise InputError(
                 "the cost of this run cannot be estimated, since it fails on made-up answers:"
@@ -115,18 +121,15 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
 
 
 async def rehearse(
-    study: AnyStudy, stored: StoredSpec, cases: Sequence[Case], settings: Settings, draw: int
+    study: AnyStudy,
+    spec: StudySpec,
+    setting: Setting,
+    cases: Sequence[Case],
+    settings: Settings,
+    draw: int,
 ) -> Usage:
     """Run the study once with a model that makes up answers, and return the usage. `draw`: the
     number of the rehearsal, which seeds the lengths of answers."""
-    spec: Any = read_spec(study, stored)
-    setting = Setting(
-        default_model=stored.model,
-        models=models_asked(study.asks(spec), stored),
-        today=stored.today,
-        described=stored.world,
-        mode="rehearsed",
-    )
     journal, calls = _Memory(), list[Usage]()
     models: dict[str, Model] = {}
 

@@ -162,7 +162,6 @@ def data(_spec: RobustnessSpec, card: Card) -> Mapping[str, Any]:
 
 def flatten(judgement: CardJudgement) -> Iterator[Mapping[str, Any]]:
     question, outcome = judgement.question, judgement.outcome
-    answer = outcome if isinstance(outcome, CardAnswer) else None
     refused = "refused" if isinstance(outcome, CardRefusal) else "scored"
     yield {
         "case": question.case.id,
@@ -172,9 +171,7 @@ def flatten(judgement: CardJudgement) -> Iterator[Mapping[str, Any]]:
         "good_first": question.good_first,
         "seed": question.seed,
         "status": outcome.kind if isinstance(outcome, Failure) else refused,
-        "good": answer and answer.good,
-        "bad": answer and answer.bad,
-        "odds": answer and answer.odds,
+        **{name: getattr(outcome, name, None) for name in ("good", "bad", "odds")},
         "tokens": judgement.usage.tokens,
         "cost": judgement.usage.cost,
         "reason": None if isinstance(outcome, CardAnswer) else outcome.reason,

@@ -27,7 +27,7 @@ from textevolve.report.blocks import Report, Texts
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.rows.content import name_of
 from textevolve.spec import Several, option
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, last_record
+from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, last_record, row_of
 from textevolve.wiring import Workbench
 
 KEY = "summary"
@@ -168,17 +168,13 @@ def _as_sentence(text: str) -> str:
 
 
 def find_row(summary: Summary) -> Row:
-    if summary.failure is not None:
-        return Row(KEY, case=KEY, status=summary.failure.kind, reason=summary.failure.reason)
-    failed = summary.dropped.failed
-    if not failed:
-        return Row(KEY, case=KEY)
-    chunks = wording.count(len(failed), "chunk")
-    reason = f"{chunks} without an answer, {summary.dropped.failed_characters} characters: "
-    skipped = any(chunk.skipped for chunk in failed)
-    return Row(
-        KEY, case=KEY, status="skipped" if skipped else "failed", reason=reason + failed[0].reason
-    )
+    failure, failed = summary.failure, summary.dropped.failed
+    if failed:
+        lost = f"{wording.count(len(failed), 'chunk')} without an answer"
+        reason = f"{lost}, {summary.dropped.failed_characters} characters: {failed[0].reason}"
+        skipped = any(chunk.skipped for chunk in failed)
+        failure = Failure("skipped" if skipped else "failed", reason)
+    return row_of(KEY, 0, failure, KEY)
 
 
 def report(spec: SummarizeSpec, summary: Summary) -> Report:
@@ -206,11 +202,10 @@ def report(spec: SummarizeSpec, summary: Summary) -> Report:
 
 
 def data(_spec: SummarizeSpec, summary: Summary) -> Mapping[str, Any]:
-    compressed = summary.compressed
     fields = ("text", "tokens", "characters", "levels", "calls")
     return {
         "texts": summary.texts,
-        **{field: None if compressed is None else getattr(compressed, field) for field in fields},
+        **{field: getattr(summary.compressed, field, None) for field in fields},
         "dropped": asdict(summary.dropped),
         "failure": summary.failure and asdict(summary.failure),
     }
