@@ -14,7 +14,6 @@ from typing import Any, cast
 from textevolve.llm.model import Message, Request
 from textevolve.settings import PromptCache
 
-MOST_BREAKPOINTS = 4
 KEY_FIELD, MARK_FIELD = "prompt_cache_key", "cache_control"
 MARK: Mapping[str, Any] = {MARK_FIELD: {"type": "ephemeral"}}
 
@@ -25,48 +24,35 @@ def prefix_key(request: Request) -> str | None:
 
     The prefix consists of the system messages and the first part after them, if more follows.
     """
-    leading, opening = _split(request)
-    if opening is None or _is_last(request, leading, opening):
+    places, first = _split(request)
+    if len(places) < first + 2:
         return None
     digest = blake2b(digest_size=16)
-    for text in (*(part for message in leading for part in message.parts), opening.parts[0]):
+    for message, part in places[: first + 1]:
+        text = request.messages[message].parts[part]
         digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()
 
 
-def _split(request: Request) -> tuple[tuple[Message, ...], Message | None]:
-    """Return the system messages at the beginning, and the message after them; None if there is
-    none or it has no text."""
-    count = next(
-        (n for n, message in enumerate(request.messages) if message.role != "system"),
-        len(request.messages),
-    )
-    remaining = request.messages[count:]
-    return request.messages[:count], remaining[0] if remaining and remaining[0].parts else None
-
-
-def _is_last(request: Request, leading: tuple[Message, ...], opening: Message) -> bool:
-    return len(opening.parts) == 1 and len(request.messages) == len(leading) + 1
+def _split(request: Request) -> tuple[list[tuple[int, int]], int]:
+    """Return the places of all parts of a prompt, each as the index of a message and of its part,
+    and the number of those in the system messages at the beginning."""
+    messages = request.messages
+    places = [(n, part) for n, message in enumerate(messages) for part in range(len(message.parts))]
+    roles = [messages[message].role for message, _ in places]
+    first = next((n for n, role in enumerate(roles) if role != "system"), len(places))
+    return places, first
 
 
 def breakpoints(request: Request) -> tuple[tuple[int, int], ...]:
-    """Return the places after which the prompt may be cached, each as the index of a message and of
-    its part: the end of the system messages, of the first part after them, and of everything before
-    the last part. At most 4, in order."""
-    leading, opening = _split(request)
-    places: set[tuple[int, int]] = set()
-    if leading and opening is not None:
-        places.add((len(leading) - 1, len(leading[-1].parts) - 1))
-    if opening is not None and not _is_last(request, leading, opening):
-        places.add((len(leading), 0))
-        last = request.messages[-1]
-        if len(last.parts) > 1:
-            places.add((len(request.messages) - 1, len(last.parts) - 2))
-        else:
-            before = request.messages[-2]
-            places.add((len(request.messages) - 2, len(before.parts) - 1))
-    usable = (place for place in places if place[1] >= 0 and request.messages[place[0]].parts)
-    return tuple(sorted(usable))[-MOST_BREAKPOINTS:]
+    """Return the places after which the prompt may be cached, in order: the end of the system
+    messages, of the first part after them, and of everything before the last part."""
+    places, first = _split(request)
+    following = len(places) - first
+    ends = {first - 1} if first and following else set[int]()
+    if following > 1:
+        ends |= {first, len(places) - 2}
+    return tuple(places[end] for end in sorted(ends))
 
 
 def add_hints(

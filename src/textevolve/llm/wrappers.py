@@ -418,21 +418,22 @@ class Budgeted:
             return response
 
 
+@dataclass(frozen=True, slots=True)
 class Salted:
     """A journal that adds a salt to every key, so answers are found only by callers with the same
     salt. An empty salt leaves the keys unchanged."""
 
-    def __init__(self, journal: Journal, salt: str) -> None:
-        self._journal, self._salt = journal, salt
+    journal: Journal
+    salt: str
 
     def key(self, key: str) -> str:
-        return hashlib.sha256(f"{key} {self._salt}".encode()).hexdigest() if self._salt else key
+        return hashlib.sha256(f"{key} {self.salt}".encode()).hexdigest() if self.salt else key
 
     async def find(self, key: str) -> Response | None:
-        return await self._journal.find(self.key(key))
+        return await self.journal.find(self.key(key))
 
     async def append(self, entry: JournalEntry) -> None:
-        await self._journal.append(replace(entry, key=self.key(entry.key)) if self._salt else entry)
+        await self.journal.append(replace(entry, key=self.key(entry.key)) if self.salt else entry)
 
 
 def replay_models(
@@ -444,23 +445,21 @@ def replay_models(
     return lambda spec: _Replayed(spec, journal, cached_errors)
 
 
+@dataclass(frozen=True, slots=True)
 class _Replayed:
     """A model that repeats the stored answers and failures of the model with this name, and makes
     no calls. A request that the journal lacks raises `BudgetError`."""
 
-    def __init__(
-        self, name: str, journal: Journal, errors: Callable[[], Mapping[str, str]]
-    ) -> None:
-        self.name = name
-        self._journal = journal
-        self._errors = errors
+    name: str
+    journal: Journal
+    errors: Callable[[], Mapping[str, str]]
 
     async def __call__(self, request: Request, /) -> Response:
         key = request_key(self.name, request)
-        if stored := await self._journal.find(key):
+        if stored := await self.journal.find(key):
             return note_call(key, stored)
-        journal = self._journal
-        if reason := self._errors().get(journal.key(key) if isinstance(journal, Salted) else key):
+        journal = self.journal
+        if reason := self.errors().get(journal.key(key) if isinstance(journal, Salted) else key):
             raise CallError(reason)
         raise BudgetError("the journal has no answer to this call; resume the run to make it")
 

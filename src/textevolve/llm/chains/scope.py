@@ -213,13 +213,10 @@ class _Counted:
         elif is_blocked(self.loop):
             raise InputError(MUST_AWAIT)
         else:
-            call = asyncio.run_coroutine_threadsafe(self._ask(request), self.loop)
+            call = asyncio.run_coroutine_threadsafe(self.model(request), self.loop)
             response = await asyncio.wrap_future(call)
         self.recorder.add(response.usage)
         return response
-
-    async def _ask(self, request: Request) -> Response:
-        return await self.model(request)
 
 
 @dataclass(frozen=True, slots=True)
