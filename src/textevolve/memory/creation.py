@@ -124,12 +124,10 @@ async def find_start(
     if source.key:
         return Start(source.key, 0, await applied(name, source.key))
     keys = hash_beginnings(dialogue, ground.settings)
-    whole_dialogue = await applied(name, keys[-1])
-    lengths = range(len(keys) - 1, 0, -1)
-    for length in lengths:
-        if await applied(name, keys[length - 1]):
-            return Start(keys[-1], length, whole_dialogue)
-    return Start(keys[-1], 0, whole_dialogue)
+    length = len(keys) - 1
+    while length and not await applied(name, keys[length - 1]):
+        length -= 1
+    return Start(keys[-1], length, await applied(name, keys[-1]))
 
 
 def hash_beginnings(dialogue: Sequence[DialogueTurn], settings: CreationSettings) -> list[str]:
@@ -174,9 +172,13 @@ async def read_decisions(ground: Ground, applied: Applied) -> CreatedMemories:
     for memory in await ground.store.get(applied.ids):
         origin = memory.origin
         point = DialoguePoint(
-            memory.text, origin.turn, origin.author, memory.importance, origin.trust
+            memory.text,
+            origin.turn,
+            origin.author,
+            memory.importance,
+            origin.trust,
+            cites=memory.cites,
         )
-        point = replace(point, cites=memory.cites)
         near = tuple(NearMemory(e.text, e.id) for e in await ground.store.get(memory.supersedes))
         before = tuple(each.text for each in near)
         action = "update" if before else "add"

@@ -74,15 +74,9 @@ def find_citation_fault(cited: Sequence[int], number: int) -> str:
     return f"cites memory {wrong[0]}, and {number} were shown" if wrong else ""
 
 
-def _take_numbers(value: Any) -> Any:
-    """Replace unreadable numbers by 0, which no memory has, so a bad citation only spoils the edit
-    or insight that has it."""
-    if not isinstance(value, list):
-        return value
-    return [_take_number(element) for element in value]  # pyright: ignore[reportUnknownVariableType]
-
-
 def _take_number(value: Any) -> int:
+    """Replace an unreadable number by 0, which no memory has, so a bad citation only spoils the
+    edit or insight that has it."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return 0
     try:
@@ -97,8 +91,5 @@ def citations(most: int) -> Any:
     other numbers are accepted, so that they can be counted as faults."""
     constraints: dict[str, Any] = {"items": {"type": "integer", "minimum": 1, "maximum": most}}
     constraints |= {"minItems": 1, "maxItems": min(most, 10)}
-    return Annotated[
-        list[int],
-        BeforeValidator(_take_numbers),
-        Field(max_length=50, json_schema_extra=constraints),
-    ]
+    number = Annotated[int, BeforeValidator(_take_number)]
+    return Annotated[list[number], Field(max_length=50, json_schema_extra=constraints)]
