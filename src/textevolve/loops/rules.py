@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -58,14 +58,6 @@ RULE_HOLDS = RuleFinding(1.0)
 """The result of a rule that the text follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSubject:
-    """The text that a rule checks: a candidate and the input it answers."""
-
-    text: str
-    input: str
-
-
 class _Rule(BaseModel):
     """The fields that all kinds of rules have. `name`: used in results; empty: the kind and the
     position. `weight`: the rule's weight in the mean score. `gate`: whether a text that breaks this
@@ -81,6 +73,14 @@ class _Rule(BaseModel):
 
     def _broken(self, score: float, *instructions: str) -> RuleFinding:
         return RuleFinding(score, (self.feedback,) if self.feedback else instructions)
+
+
+UNITS: Mapping[str, Callable[[str], int]] = {
+    "words": lambda text: len(split_words(text)),
+    "characters": len,
+    "tokens": count_tokens,
+}
+"""Functions that count the units of a text."""
 
 
 class Length(_Rule):
@@ -101,8 +101,9 @@ class Length(_Rule):
             raise ValueError(f"'max' {self.max} is below 'min' {self.min}")
         return self
 
-    def check(self, subject: RuleSubject) -> RuleFinding:
-        size, about = self._measure(subject)
+    def check(self, text: str, _input: str) -> RuleFinding:
+        size = UNITS[self.unit](text)
+        about = "counted as characters / 4, " if self.unit == "tokens" else ""
         if size < self.min:
             instruction = (
                 f"Lengthen the text to at least {self.min} {self.unit} ({about}now {size})."
@@ -112,13 +113,6 @@ class Length(_Rule):
             instruction = f"Shorten the text to at most {self.max} {self.unit} ({about}now {size})."
             return self._broken(self.max / size, instruction)
         return RULE_HOLDS
-
-    def _measure(self, subject: RuleSubject) -> tuple[int, str]:
-        if self.unit == "words":
-            return len(split_words(subject.text)), ""
-        if self.unit == "characters":
-            return len(subject.text), ""
-        return count_tokens(subject.text), "counted as characters / 4, "
 
 
 class Pattern(_Rule):
@@ -139,9 +133,9 @@ class Pattern(_Rule):
             raise ValueError(str(error)) from None
         return self
 
-    def check(self, subject: RuleSubject) -> RuleFinding:
+    def check(self, text: str, _input: str) -> RuleFinding:
         compiled = compile_pattern(self.pattern, self.ignore_case)
-        if is_found(compiled, subject.text) == (self.kind == "must"):
+        if is_found(compiled, text) == (self.kind == "must"):
             return RULE_HOLDS
         verb = "Add" if self.kind == "must" else "Remove"
         return self._broken(0.0, f"{verb} what matches the pattern {self.pattern}.")
@@ -172,9 +166,9 @@ class JsonSchema(_Rule):
     def blocks(self) -> bool:
         return '"pattern"' in json.dumps(self._read)
 
-    def check(self, subject: RuleSubject) -> RuleFinding:
+    def check(self, text: str, _input: str) -> RuleFinding:
         schema = self._read if isinstance(self._read, dict) else {}
-        faults = find_faults(subject.text, schema)
+        faults = find_faults(text, schema)
         return self._broken(0.0, *faults) if faults else RULE_HOLDS
 
 
@@ -197,10 +191,10 @@ class Keywords(_Rule):
             raise ValueError("a keyword is blank")
         return self
 
-    def check(self, subject: RuleSubject) -> RuleFinding:
-        missing = [word for word in self.all if not self._has(subject.text, word)]
-        unwanted = [word for word in self.none if self._has(subject.text, word)]
-        lacks_any = bool(self.any) and not any(self._has(subject.text, w) for w in self.any)
+    def check(self, text: str, _input: str) -> RuleFinding:
+        missing = [word for word in self.all if not self._has(text, word)]
+        unwanted = [word for word in self.none if self._has(text, word)]
+        lacks_any = bool(self.any) and not any(self._has(text, w) for w in self.any)
         total = len(self.all) + len(self.none) + bool(self.any)
         broken = len(missing) + len(unwanted) + lacks_any
         if not broken:
@@ -237,11 +231,10 @@ class Call(_Rule):
         """
         self._found = load_function(self.function, folder)
 
-    def check(self, subject: RuleSubject) -> RuleFinding:
+    def check(self, text: str, input: str) -> RuleFinding:
         assert self._found is not None
         takes_input = (count_required(self._found) or 0) > 1
-        texts = (subject.text, subject.input) if takes_input else (subject.text,)
-        returned = self._found(*texts)
+        returned = self._found(text, input) if takes_input else self._found(text)
         if isinstance(returned, str):
             return self._judged(0.0, returned) if returned.strip() else RULE_HOLDS
         outcome = check_result(returned)
@@ -323,11 +316,10 @@ class Rules:
 
     def judge(self, text: str, input: str = "") -> EvaluationResult | Failure:
         """Judge one text; if a rule cannot be applied, the whole result is a failure."""
-        subject = RuleSubject(text, input)
         findings: list[RuleFinding] = []
         for name, rule in zip(self.file.names, self.file.rules, strict=True):
             try:
-                findings.append(rule.check(subject))
+                findings.append(rule.check(text, input))
             except TextEvolveError as error:
                 return Failure("failed", f"rule '{name}': {error}")
             except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code
@@ -380,47 +372,45 @@ class Hybrid:
             InputError: the case cannot be judged.
         """
         ruled = await self.rules(case)
-        outcomes = [self._part(outcome) for outcome in ruled.result]
-        places = [n for n, verdict in enumerate(ruled.result) if _passes_gates(verdict)]
-        if not places:
+        outcomes = [self._weigh(outcome) for outcome in ruled.result]
+        parts = {
+            n: part
+            for n, part in enumerate(outcomes)
+            if isinstance(part, EvaluationResult) and not part.metadata.get(FAILED_GATES)
+        }
+        if not parts:
             return PlainEvaluation(tuple(outcomes))
-        judged = await self.judge(choose_candidates(case, places))
-        for place, n in enumerate(places):
-            outcomes[n] = self._join(ruled.result[n], judged, place)
+        judged = await self.judge(choose_candidates(case, list(parts)))
+        for place, (n, part) in enumerate(parts.items()):
+            outcomes[n] = self._join(part, judged, place)
         return PlainEvaluation(tuple(outcomes), judged.usage)
 
-    def _part(self, outcome: EvaluationResult | Failure) -> EvaluationResult | Failure:
+    def _weigh(self, outcome: EvaluationResult | Failure) -> EvaluationResult | Failure:
+        """Return the rules' part of the result."""
         if isinstance(outcome, Failure):
             return outcome
         metadata = {**outcome.metadata, "rules_score": outcome.score}
         return replace(outcome, score=self.rules_weight * outcome.score, metadata=metadata)
 
     def _join(
-        self, ruled: EvaluationResult | Failure, judged: Evaluation, place: int
+        self, part: EvaluationResult, judged: Evaluation, place: int
     ) -> EvaluationResult | Failure:
-        """Join the rules' result with the judge's; instructions of the rules come first."""
+        """Join the rules' part with the judge's result; instructions of the rules come first."""
         content = judged.result[place]
-        if isinstance(ruled, Failure) or isinstance(content, Failure):
-            return content if isinstance(content, Failure) else ruled
-        weight = self.rules_weight
-        score = weight * ruled.score + (1 - weight) * content.score
-        instructions = [*ruled.feedback.splitlines(), *instructions_of(judged, place)]
+        if isinstance(content, Failure):
+            return content
+        score = part.score + (1 - self.rules_weight) * content.score
         return EvaluationResult(
             score=min(1.0, max(0.0, score)),
-            passed=ruled.passed and content.passed,
-            feedback="\n".join(part for part in (ruled.feedback, content.feedback) if part),
+            passed=part.passed and content.passed,
+            feedback="\n".join(filter(None, (part.feedback, content.feedback))),
             metadata={
                 **content.metadata,
-                **ruled.metadata,
-                "rules_score": ruled.score,
+                **part.metadata,
                 "judge_score": content.score,
-                "instructions": instructions,
+                "instructions": [*part.feedback.splitlines(), *instructions_of(judged, place)],
             },
         )
-
-
-def _passes_gates(outcome: EvaluationResult | Failure) -> bool:
-    return isinstance(outcome, EvaluationResult) and not outcome.metadata.get(FAILED_GATES)
 
 
 def load_rules(path: str | Path) -> Rules:
