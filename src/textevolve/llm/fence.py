@@ -77,6 +77,11 @@ def fenced(name: str, text: str, nonce: str) -> str:
     return fence(name, sanitize(text, nonce)[0], nonce)
 
 
+def number_lines(texts: Iterable[str]) -> str:
+    """Number texts from 1, each on a line of its own."""
+    return "\n".join(f"{n}. {text}" for n, text in enumerate(texts, 1))
+
+
 def quote(text: str) -> str:
     """Put a quotation sign before each line of a sanitized text."""
     quoted = "".join(f"> {line}" for line in text.splitlines(keepends=True) or [""])

@@ -25,7 +25,7 @@ from textevolve.errors import (
     TooLongError,
 )
 from textevolve.evaluation import Usage
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.template import Template, load_template
@@ -312,7 +312,7 @@ async def _read(task: _Task, request: Request) -> _Answer:
 
 def _ask(task: _Task, chunk: str, size: int) -> Request:
     rules = _prompt("compress").render(instruction=task.instruction, nonce=task.nonce)
-    material = fence("text", sanitize(chunk, task.nonce)[0], task.nonce)
+    material = fenced("text", chunk, task.nonce)
     end = _prompt("compress_now").render(words=_words(size))
     return Request(
         messages=(Message("user", (rules, material, end)),),

@@ -30,7 +30,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import draw_nonce, fenced, sanitize
+from textevolve.llm.fence import draw_nonce, fenced, number_lines, sanitize
 from textevolve.llm.model import Model, text_request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.structured import ask_structured
@@ -362,7 +362,7 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
     assert best.output is not None
     remarks, original = gather_remarks(best.samples), work.result.input
     nonce = draw_nonce((original, best.output, *remarks), work.plan.seed)
-    numbered = "\n".join(f"{n}. {text}" for n, text in enumerate(remarks, 1))
+    numbered = number_lines(remarks)
     request_text = load_template("textevolve.loops", "innovate").render(
         original=fenced("person", original, nonce),
         current="" if best.output == original else fenced("input", best.output, nonce),

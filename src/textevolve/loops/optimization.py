@@ -41,7 +41,7 @@ from textevolve.evaluation import (
     mend_texts,
 )
 from textevolve.events import Listener, StepFinished, silence
-from textevolve.llm.fence import draw_nonce, fenced
+from textevolve.llm.fence import draw_nonce, fenced, number_lines
 from textevolve.llm.model import Model, request_key, text_request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.template import Template, load_template
@@ -236,7 +236,7 @@ def write_prompt(
     task: str, previous: str | None, feedback: Sequence[str], seed: int = 0
 ) -> tuple[str, str]:
     """Return the nonce of the marks around texts, and the prompt."""
-    listed = "\n".join(f"{n}. {' '.join(line.split())}" for n, line in enumerate(feedback, 1))
+    listed = number_lines(" ".join(line.split()) for line in feedback)
     nonce = draw_nonce((task, previous or "", listed), seed)
     if previous is None:
         return nonce, _prompt("generate").render(task=fenced("task", task, nonce))

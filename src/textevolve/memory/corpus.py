@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import draw_nonce, fenced, sanitize
 from textevolve.llm.model import Model, text_request
 from textevolve.llm.template import Template
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
@@ -311,7 +311,7 @@ async def voice_chunk(
         role=role,
         persona="",
         source=" ".join(sanitize(chunk.source_in(document), nonce)[0].split()),
-        passage=fence("passage", sanitize(words, nonce)[0], nonce),
+        passage=fenced("passage", words, nonce),
     )
     most = 2 * count_tokens(words) + 100
     try:

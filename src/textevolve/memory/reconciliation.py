@@ -22,7 +22,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, RejectedError
 from textevolve.evaluation import Failure, empty_default
 from textevolve.llm.decisions import Question, decide, predicate
-from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, quote, sanitize
+from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, fenced, quote, sanitize
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
@@ -207,7 +207,7 @@ async def _ask(
     new = _format_note("", note)
     nonce = draw_nonce([*notes, new], 0)
     notes_text = "\n".join(sanitize(note, nonce)[0] for note in notes)
-    content = (fence("notes", notes_text, nonce), fence("new note", sanitize(new, nonce)[0], nonce))
+    content = (fence("notes", notes_text, nonce), fenced("new note", new, nonce))
     request = Request(
         messages=(Message("system", (rules,)), Message("user", content)),
         temperature=0.0,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import draw_nonce, fenced, number_lines
 from textevolve.llm.model import Model, text_request
 from textevolve.llm.structured import ask_structured
 from textevolve.llm.template import Template, load_template
@@ -24,8 +24,7 @@ def memory_prompt(name: str) -> Template:
 
 def number_texts(texts: Iterable[str], name: str, nonce: str) -> str:
     """Format texts for a prompt: numbered from 1, each on one line, between marks."""
-    lines = (f"{n}. {' '.join(text.split())}" for n, text in enumerate(texts, 1))
-    return fence(name, sanitize("\n".join(lines), nonce)[0], nonce)
+    return fenced(name, number_lines(" ".join(text.split()) for text in texts), nonce)
 
 
 def count_fitting(texts: Sequence[str], budget: int) -> int:

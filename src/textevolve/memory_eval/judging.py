@@ -28,7 +28,7 @@ from textevolve.evaluation import (
     mend_text,
     select_failure,
 )
-from textevolve.llm.fence import draw_nonce, fence, sanitize
+from textevolve.llm.fence import draw_nonce, fence, number_lines, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, text_hash, text_request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.structured import ask_structured
@@ -241,7 +241,7 @@ async def answer_question(
     Raises:
         AnswerError: the answer is empty or truncated. ModelError: there is no answer.
     """
-    numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(memories, 1))
+    numbered = number_lines(memories)
     nonce = draw_nonce((clean(numbered), clean(question)), seed)
     text = prompt("answer").render(
         memories=fence_text("memories", numbered, nonce),

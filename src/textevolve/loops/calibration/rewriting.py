@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fenced, sanitize
+from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fenced, number_lines, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, text_request
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.llm.template import Template, load_template
@@ -414,10 +414,9 @@ async def _ask_rewrite(
 def _ask_successor(
     template: str, instructions: Sequence[str], placeholders: str, nonce: str
 ) -> str:
-    listed = "\n".join(f"{n}. {text}" for n, text in enumerate(instructions, 1))
     return prompt("calibrate_successor").render(
         template=fenced("template", template, nonce),
-        instructions=fenced("instructions", listed, nonce),
+        instructions=fenced("instructions", number_lines(instructions), nonce),
         placeholders=placeholders,
     )
 
