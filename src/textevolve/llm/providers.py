@@ -231,9 +231,11 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
     check_model(spec)
     with confine(None):  # whoever may ask the pool need not know its members
         members = [_member(spec, member.model, settings, asks) for member in pool.members]
-    first_member = members[0]
-    same_wire = all(member.decisions == first_member.decisions for member in members)
-    same_embeds = all(member.embeds == first_member.embeds for member in members)
+
+    def common(field: str) -> Any:
+        values = {getattr(member, field) for member in members}
+        return values.pop() if len(values) == 1 else None
+
     contexts = [member.context for member in members if member.context is not None]
     return Endpoint(
         spec=spec,
@@ -242,10 +244,10 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
         base_url="",
         price=settings.prices.get(spec),
         reports_cost=all(member.reports_cost for member in members),
-        decisions=first_member.decisions if same_wire else None,
+        decisions=common("decisions"),
         chats=all(member.chats for member in members),
         context=min(contexts, default=None),
-        embeds=first_member.embeds if same_embeds else None,
+        embeds=common("embeds"),
         members=tuple(members),
         batches="none",
     )

@@ -28,7 +28,7 @@ from textevolve.llm.gguf import read_tokenizer
 from textevolve.settings import today
 from textevolve.system import CAN_LIMIT_PROCESSES, KILLED, PROCESSOR_TIME_IS_OVER
 
-DONE, REFUSED, FAILED, TOO_LONG = b"d", b"r", b"f", b"l"
+DONE, REFUSED, FAILED, TOO_LONG, NO_MEMORY = b"d", b"r", b"f", b"l", b"m"
 MIB = 1 << 20
 START_SECONDS = 120.0
 _ENGINE = Path(__file__).with_name("jinja_engine.py")
@@ -101,16 +101,13 @@ def render_apart(request: bytes, limits: TemplateLimits) -> str:
         code = 0 if kind in (DONE, REFUSED, FAILED) else _end(running)
     if kind == DONE:
         return text
-    if kind == REFUSED:
-        raise InputError(f"the chat template refuses these messages: {text}")
-    if kind == FAILED:
-        raise InputError(f"the chat template fails: {text}")
-    if kind == TOO_LONG:
-        raise InputError(f"the chat template writes more than {limits.text:,} characters")
-    if kind:
-        memory = f"{limits.memory / MIB:,.0f} MiB of memory"
-        raise InputError(f"the chat template takes more than {memory}")
-    raise InputError(f"the chat template {_explain_end(code, limits)}")
+    reasons = {
+        REFUSED: f"refuses these messages: {text}",
+        FAILED: f"fails: {text}",
+        TOO_LONG: f"writes more than {limits.text:,} characters",
+        NO_MEMORY: f"takes more than {limits.memory / MIB:,.0f} MiB of memory",
+    }
+    raise InputError(f"the chat template {reasons.get(kind) or _explain_end(code, limits)}")
 
 
 def _explain_end(code: int, limits: TemplateLimits) -> str:
