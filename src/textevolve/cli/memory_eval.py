@@ -10,6 +10,7 @@ import typer
 from textevolve.cli import say
 from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.synthesis import synthesise
+from textevolve.report import wording
 from textevolve.report.files import open_target
 
 
@@ -30,4 +31,5 @@ def synth(
     with open_target(output) as target:
         for user in dataset:
             target.write(user_to_line(user).encode() + b"\n")
-    say(f"written to {output}: {users} users with {sessions} sessions each")
+    count = wording.count
+    say(f"written to {output}: {count(users, 'user')}, {count(sessions, 'session')} each")

@@ -219,7 +219,8 @@ class Http:
 
     def unreachable(self, error: Exception) -> ModelError:
         details, limits = self.scrub(str(error)), self._timeouts
-        place = f"{self.name}: {self._base.authority}"
+        address = self._base.authority or ""
+        place = self.name if address in self.name else f"{self.name}: {address}"
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return AccessError(f"{place}: its certificate is not trusted: {details}")
         if isinstance(error, aiohttp.ConnectionTimeoutError):
@@ -228,14 +229,15 @@ class Http:
             times = f"(read {limits.read:g} s, total {limits.total:g} s)"
             reason = f"no complete answer within the timeouts {times}"
         elif isinstance(error, aiohttp.ClientConnectorError):
-            reason = f"cannot connect: {details}"
+            failure = self.scrub(error.strerror or str(error))
+            reason = f"cannot connect: {failure}; start the server or correct its address"
         elif isinstance(error, aiohttp.ClientPayloadError):
             reason = "the connection closed before the end of the answer"
         else:
             reason = f"the connection failed: {details or type(error).__name__}"
         unconnected = aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError
-        address = self._base.authority if isinstance(error, unconnected) else ""
-        return UnavailableError(f"{place}: {reason}", address=address)
+        unreached = address if isinstance(error, unconnected) else ""
+        return UnavailableError(f"{place}: {reason}", address=unreached)
 
     def without_key(self, raw: bytes) -> bytes:
         """Replace the key and secret headers in an answer's body, so that an endpoint that repeats
