@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from textevolve.labelling.tasks import SKIP, LabelItem, PersonLabel, TaskSpec, scores_of
@@ -43,7 +43,7 @@ class PeopleAgreement:
     alpha: Statistic
     people: tuple[LabellerFigures, ...]
     disputed: tuple[int, ...]
-    wins: Mapping[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
+    wins: Mapping[str, tuple[float, int]]
 
 
 def agree(

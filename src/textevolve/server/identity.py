@@ -11,11 +11,12 @@ import hmac
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, Request
 
+from textevolve.evaluation import empty_default
 from textevolve.server.errors import ApiError
 from textevolve.store import Store
 from textevolve.store import keys as stored_keys
@@ -113,9 +114,7 @@ class Identities:
 
     resources: Store
     env_key: str | None = None
-    _known: dict[bytes, tuple[float, Caller]] = field(
-        default_factory=dict[bytes, tuple[float, Caller]]
-    )
+    _known: dict[bytes, tuple[float, Caller]] = empty_default(dict)
 
     async def find_by_key(self, text: str) -> Caller | None:
         """Return the caller with a key; None if it is invalid or revoked."""

@@ -12,10 +12,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError, public_message
+from textevolve.evaluation import empty_default
 from textevolve.events import CallFinished, Event
 from textevolve.llm.catalogue import PROVIDER, SUFFIX
 from textevolve.llm.providers import known_providers
@@ -105,8 +106,8 @@ class Runner:
     limits: UsageLimits
     identities: Identities
     ending: bool = False
-    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
-    _begun: set[str] = field(default_factory=set[str])
+    _tasks: dict[str, asyncio.Task[None]] = empty_default(dict)
+    _begun: set[str] = empty_default(set)
 
     def __post_init__(self) -> None:
         self.uploads = Uploads(files_folder(self.store.location), self._used_files)
