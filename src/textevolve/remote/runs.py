@@ -193,15 +193,16 @@ class RemoteServer:
         study, path = find_study(detail.kind), f"{RUNS}/{part(detail.id)}/events"
         keeper = None if store is None else RecordKeeper(study, store, detail.id)
         spent = {False: usage_from_wire(detail.spent), True: usage_from_wire(detail.reused)}
-        last: WireStatus | None = None
+        last = WireStatus(status="running", reason="")
         seen, skipped = dict[str, Row](), dict[str, Any]()
 
         def report(progress: RunProgress) -> None:
             """Report new usage by events, as the calls of a local run would."""
-            for replayed, total in ((False, progress.spent), (True, progress.reused)):
-                new = usage_from_wire(total) - spent[replayed]
+            for replayed, wire_total in ((False, progress.spent), (True, progress.reused)):
+                total = usage_from_wire(wire_total)
+                new = total - spent[replayed]
                 if new.calls > 0:
-                    spent[replayed] = usage_from_wire(total)
+                    spent[replayed] = total
                     launch.listener(CallFinished(detail.model, new, 0.0, replayed))
 
         async with Connection(self.address, self.settings) as server:
@@ -233,9 +234,9 @@ class RemoteServer:
                     await keeper.flush()
             if store is not None:
                 store.take_run(RunDetail(**await server.ask("GET", f"{RUNS}/{part(detail.id)}")))
-        if last is not None and last.status == "failed":
+        if last.status == "failed":
             raise FatalModelError(last.reason or f"run {detail.id}: has failed at {self.address}")
-        if store is None and last is not None and last.status == "cancelled":
+        if store is None and last.status == "cancelled":
             raise StoreError(f"run {detail.id}: was cancelled at {self.address}; it can be resumed")
 
 

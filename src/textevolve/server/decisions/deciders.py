@@ -106,9 +106,9 @@ def _read_fields(fields: Mapping[str, Any]) -> ReadState | None:
         texts = [_text(filled[name]) for name in asking if name in filled]
         used = {*asking, roles.outputs[0]}
     else:
-        chats = ((name, read_chat(filled[name])) for name in inputs)
-        name, chat = next(((name, chat) for name, chat in chats if chat is not None), ("", None))
-        exchange = _read_chat(chat) if chat is not None else None
+        chats = {name: chat for name in inputs if (chat := read_chat(filled[name])) is not None}
+        name = next(iter(chats), "")
+        exchange = _read_chat(chats[name]) if chats else None
         if exchange is None:
             return None
         output, texts, used = exchange.output, [exchange.input or ""], {name}
