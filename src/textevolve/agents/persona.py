@@ -181,12 +181,11 @@ def compose_persona(
 
 
 def _apply_edits(sentences: Sequence[PersonaSentence], changes: Sequence[PersonaChange]) -> str:
-    edits = {change.sentence: change for change in changes if change.sentence}
+    edits = {change.sentence: change.text for change in changes if change.sentence}
     parts = list[str]()
     for number, sentence in enumerate(sentences, 1):
-        edit = edits.get(number)
-        if edit is None or edit.action == "replace":
-            parts += [sentence.text if edit is None else edit.text, sentence.gap]
+        if text := edits.get(number, sentence.text):  # a removed sentence has none
+            parts += [text, sentence.gap]
     added = [change.text for change in changes if change.action == "add"]
     edited = "".join(parts).rstrip()
     last = sentences[-2].gap if len(sentences) > 1 and "\n" in sentences[-2].gap else " "

@@ -209,17 +209,16 @@ class _DamagedFile:
     def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
         """Yield the readable rows of a table: from the beginning up to the first unreadable place,
         and from the end back to the last one."""
-        numbered, last = table.dialect_options["sqlite"]["with_rowid"], 0
-        ways = ("rowid AS number", "ASC"), ("rowid AS number", "DESC")
-        for number, order in ways if numbered else (("0 AS number", ""),):
-            query = f"SELECT {number}, * FROM {table.name} NOT INDEXED WHERE {{}}"
-            query = query.format("rowid > ?" if numbered else "? = 0")
-            query += f" ORDER BY rowid {order}" if numbered else ""
+        source, last = f"FROM {table.name} NOT INDEXED", 0
+        queries = [f"SELECT ? AS number, * {source}"]
+        if table.dialect_options["sqlite"]["with_rowid"]:
+            forwards = f"SELECT rowid AS number, * {source} WHERE rowid > ? ORDER BY rowid"
+            queries = [forwards, f"{forwards} DESC"]
+        for query in queries:
             try:
                 for row in self._raw.execute(query, (last,)):
                     values = dict(row)
-                    if order == "ASC":
-                        last = values["number"]
+                    last = values["number"]
                     yield {column.name: values[column.name] for column in table.columns}
                 return
             except (sqlite3.Error, *DAMAGES):
