@@ -54,19 +54,13 @@ class LocalServer:
 
     Attributes:
         name: The spec of the model.
-        path: The file of weights.
         base_url: The address of the API, which ends in `/v1`.
         api_key: The key that the server requires.
-        slots: The number of requests that the server processes at a time.
-        context: The most tokens of a request's prompt and answer together.
     """
 
     name: str
-    path: Path
     base_url: str
     api_key: str = field(repr=False)
-    slots: int
-    context: int
     _shared: _Shared | None = field(default=None, repr=False)
 
     def stop(self) -> None:
@@ -139,11 +133,8 @@ def serve(
         shared.holds += 1
     return LocalServer(
         name=name or weights.stem,
-        path=weights,
         base_url=f"{shared.address}/v1",
         api_key=shared.api_key,
-        slots=local.slots,
-        context=context,
         _shared=shared,
     )
 

@@ -114,9 +114,9 @@ async def _open_endpoint(
     if embedder is not None:
         return await _open_embedder(endpoint, embedder, settings, stack)
     if endpoint.is_local:
-        running, slots = await _start_server(endpoint, settings, stack)
+        running = await _start_server(endpoint, settings, stack)
         client = connect(running, settings.timeouts, settings.largest_answer, watched=True)
-        start = most = slots
+        start = most = settings.local.slots
     else:
         client = connect(endpoint, settings.timeouts, settings.largest_answer)
         start = max(START, settings.concurrency or 0)
@@ -137,23 +137,21 @@ async def open_relay(spec: str, settings: Settings, stack: AsyncExitStack) -> Re
         raise embeds_only(endpoint.spec)
     local = endpoint.is_local
     if local:
-        endpoint, _ = await _start_server(endpoint, settings, stack)
+        endpoint = await _start_server(endpoint, settings, stack)
     relay = Relay(endpoint, settings.timeouts, settings.largest_answer, unbounded=local)
     stack.push_async_callback(relay.aclose)
     return relay
 
 
-async def _start_server(
-    endpoint: Endpoint, settings: Settings, stack: AsyncExitStack
-) -> tuple[Endpoint, int]:
-    """Start the server of a local model; return its endpoint and the number of its slots."""
+async def _start_server(endpoint: Endpoint, settings: Settings, stack: AsyncExitStack) -> Endpoint:
+    """Start the server of a local model; return its endpoint."""
     path = await _fetch_weights(endpoint, settings)
     server = await asyncio.to_thread(
         serve, path, settings.local, name=endpoint.model, most=endpoint.context
     )
     stack.callback(server.stop)
     key = Key(SecretStr(server.api_key), "the server's own")
-    return replace(endpoint, base_url=server.base_url, key=key), server.slots
+    return replace(endpoint, base_url=server.base_url, key=key)
 
 
 async def _open_embedder(

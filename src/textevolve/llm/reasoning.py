@@ -37,7 +37,7 @@ class StreamedThoughts:
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._tail = ""
-        self._within = self._after = self._passed = False
+        self._within = self._passed = False
 
     def pass_text(self, text: str) -> str:
         """Return the part of the text that may be shown now, after the parts returned before."""
@@ -47,19 +47,17 @@ class StreamedThoughts:
         self._tail = self._tail[-_LONGEST:] + text
         if self._within and "</th" not in self._tail:  # nearly always, of long thoughts
             return ""
-        start = "".join(self._parts).lstrip()
-        if not self._after:
-            if any(tag.startswith(start) for tag in _TAGS):
-                return ""
-            self._within = start.startswith(_TAGS)
-            match = _THOUGHTS.match(start) if self._within else None
-            if self._within and match is None:
-                return ""
-            self._after, self._within = match is not None, False
-            start = start[match.end() :] if match else "".join(self._parts)
-        self._parts = [start]
-        self._passed = bool(start)
-        return start
+        whole = "".join(self._parts)
+        start = whole.lstrip()
+        if any(tag.startswith(start) for tag in _TAGS):
+            return ""
+        match = _THOUGHTS.match(start)
+        self._within = match is None and start.startswith(_TAGS)
+        if self._within:
+            return ""
+        answer = whole if match is None else start[match.end() :]
+        self._passed = bool(answer)
+        return answer
 
 
 def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[TokenLogprobs, ...]:

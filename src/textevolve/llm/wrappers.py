@@ -178,14 +178,14 @@ class Journaled:
 
     async def _ask(self, key: str, request: Request) -> Response:
         started, began = time(), perf_counter()
-        response, failed = None, None
         try:
-            response = await self.model(request)
+            outcome: Response | ModelError = await self.model(request)
         except ModelError as error:
-            failed = error
+            outcome = error
         seconds = perf_counter() - began
-        reason = None if failed is None else str(failed)
-        attempts = response.attempts if response else failed.attempts if failed else 1
+        failed = outcome if isinstance(outcome, ModelError) else None
+        response = None if isinstance(outcome, ModelError) else outcome
+        reason, attempts = str(failed) if failed else None, outcome.attempts
         await self.journal.append(
             JournalEntry(key, self.name, request, response, reason, started, seconds, attempts)
         )
@@ -194,10 +194,9 @@ class Journaled:
             self.listener(
                 CallFinished(self.name, usage, seconds, replayed=False, error=reason, cause=failed)
             )
-        if response is None:
-            assert failed is not None
-            raise failed
-        return response
+        if isinstance(outcome, ModelError):
+            raise outcome
+        return outcome
 
 
 UNSEEN_ANSWER = 4096
