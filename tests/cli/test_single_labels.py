@@ -45,6 +45,7 @@ def test_judges_are_measured_side_by_side(cli, model, labels):
     assert "probe agrees with people in 87.5 % [75.0, 97.5] of the items" in shown
     assert "always pass" in shown
     assert "5 items on which a judge disagrees with people" in shown
+    assert "nan" not in cli(*MEASURE, "-j", "metric:regex:.").out  # equal scores: no threshold
 
 
 def test_a_judge_that_only_compares_is_refused(cli, server, model, labels):
