@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from textevolve.bench.credit import top_credit
 from textevolve.bench.fit_summary import file_of, fit_signals
-from textevolve.bench.fitting import LabelledSignals, cross_validate, gather_signals, pose_problem
+from textevolve.bench.fitting import LabelledSignals, cross_validate, gather_signals
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import InputError
@@ -59,13 +59,13 @@ def test_credits_at_once_are_those_of_each_item(seed):
 @pytest.mark.parametrize("single", [False, True])
 def test_what_is_said_of_an_item_was_learnt_without_its_question(single):
     data = simulate(single=single)
-    found = cross_validate(pose_problem(data), seed=0)
+    found = cross_validate(data, seed=0)
     held = found.folds == found.folds[0]
     turned = tuple(
         replace(item, human=(1 - item.human[0],) if single else item.human[::-1]) if out else item
         for item, out in zip(data.items, held, strict=True)
     )
-    other = cross_validate(pose_problem(changed(data, items=turned)), seed=0)
+    other = cross_validate(changed(data, items=turned), seed=0)
     texts = held[data.owner]
     np.testing.assert_array_equal(found.utilities[texts], other.utilities[texts])
     assert not np.allclose(found.utilities[~texts], other.utilities[~texts])
@@ -82,7 +82,7 @@ def test_the_order_of_candidates_and_the_unit_of_a_signal_change_nothing(seed):
     )
     scaled = changed(data, values=data.values * np.array([10.0, 0.1, 3.0]) + 5)
     every = np.ones(30, dtype=bool)
-    fits = [pose_problem(one).fit(every, range(3), 3.0) for one in (data, turned, scaled)]
+    fits = [one.fit(every, range(3), 3.0) for one in (data, turned, scaled)]
     for other in fits[1:]:
         np.testing.assert_allclose(fits[0].weights, other.weights, atol=1e-6)
     first, third = fits[0].utilities(data.values), fits[2].utilities(scaled.values)

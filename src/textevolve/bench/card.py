@@ -254,7 +254,10 @@ def sum_up_card(judgements: Iterable[CardJudgement], *, seeds: int, name: str) -
     if refused == len(outcomes):
         raise InputError(f"the judge refuses every case: {missing[0].reason}")
     scored = len(outcomes) - len(missing)
-    reasons = Counter(_name_reason(outcome) for outcome in missing)
+    reasons = Counter(
+        f"{outcome.kind if isinstance(outcome, Failure) else 'refused'}: {outcome.reason}"
+        for outcome in missing
+    )
     families = {of_case.case.family for of_case in answers.values()}
     return Card(
         name=name,
@@ -268,11 +271,6 @@ def sum_up_card(judgements: Iterable[CardJudgement], *, seeds: int, name: str) -
         reasons=dict(reasons.most_common(REASONS)),
         usage=usage,
     )
-
-
-def _name_reason(outcome: CardRefusal | Failure) -> str:
-    kind = outcome.kind if isinstance(outcome, Failure) else "refused"
-    return f"{kind}: {outcome.reason}"
 
 
 def _check(family: Family, answers: Collection[_Answers]) -> Check:

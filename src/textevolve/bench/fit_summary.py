@@ -27,10 +27,8 @@ from textevolve.bench.fitting import (
     Combination,
     CrossValidation,
     LabelledSignals,
-    Problem,
     choose_ridge,
     cross_validate,
-    pose_problem,
     validate_columns,
 )
 from textevolve.errors import InputError
@@ -134,16 +132,15 @@ def fit_signals(
     """
     groups = data.groups
     require_enough(len(data.items), len(set(groups)))
-    problem = pose_problem(data)
-    validation = cross_validate(problem, seed)
+    validation = cross_validate(data, seed)
     credits = data.credits(validation.utilities)
-    alone = {name: _credit_alone(problem, validation, n) for n, name in enumerate(data.names)}
+    alone = {name: _credit_alone(data, validation, n) for n, name in enumerate(data.names)}
     best = max(alone, key=lambda name: mean_present(alone[name]))
     everything = np.ones(len(data.items), dtype=np.bool_)
-    ridge = choose_ridge(problem, everything, seed)
-    full_fit = _rounded(problem.fit(everything, range(len(data.names)), ridge))
-    nothing = validate_columns(problem, validation.folds, validation.ridges, ())
-    size = float(problem.rows.counts.sum())
+    ridge = choose_ridge(data, everything, seed)
+    full_fit = _rounded(data.fit(everything, range(len(data.names)), ridge))
+    nothing = validate_columns(data, validation.folds, validation.ridges, ())
+    size = float(data.rows.counts.sum())
     signals = tuple(
         FittedSignalFigures(
             name=name,
@@ -174,8 +171,8 @@ def fit_signals(
         blind=blind,
         loss=validation.loss / size,
         loss_of_nothing=nothing.loss / size,
-        calibration=_calibrate(problem, validation, seed),
-        selection=_select(problem, validation, credits, (precision, confidence), seed),
+        calibration=_calibrate(data, validation, seed),
+        selection=_select(data, validation, credits, (precision, confidence), seed),
         good=1.0 if data.are_single else None,
         intercept=full_fit.intercept,
         warnings=tuple(_warn(data.names, agreement, best, difference, blind)),
@@ -209,29 +206,28 @@ def _round(number: float) -> float:
     return float(f"{number:.{DIGITS}g}")
 
 
-def _credit_alone(problem: Problem, validation: CrossValidation, place: int) -> Array:
+def _credit_alone(data: LabelledSignals, validation: CrossValidation, place: int) -> Array:
     """Return the credit of one signal alone on each item. Signals of single responses, and simple
     properties of a text (such as its length), are first given a threshold or sign learnt on the
     other folds."""
-    data = problem.data
     if not (data.are_single or _is_look(data.names[place])):
         return data.credits(data.values[:, place])
-    look = validate_columns(problem, validation.folds, validation.ridges, [place])
+    look = validate_columns(data, validation.folds, validation.ridges, [place])
     return data.credits(look.utilities)
 
 
-def _calibrate(problem: Problem, validation: CrossValidation, seed: int) -> Calibration:
+def _calibrate(data: LabelledSignals, validation: CrossValidation, seed: int) -> Calibration:
     """Measure the calibration of the judge's probability that the first text of a pair is the
     better one (without people's ties), or that people pass a single response."""
-    rows = problem.rows
+    rows = data.rows
     decided = rows.shares != 0.5
     odds = rows.take(validation.utilities)[decided]
-    groups = np.array(problem.data.groups, dtype=object)[rows.owner[decided]]
+    groups = np.array(data.groups, dtype=object)[rows.owner[decided]]
     return measure_calibration(logistic(odds), rows.shares[decided], groups.tolist(), seed=seed)
 
 
 def _select(
-    problem: Problem,
+    data: LabelledSignals,
     validation: CrossValidation,
     credits: Array,
     promise: tuple[float, float],
@@ -239,7 +235,6 @@ def _select(
 ) -> ThresholdSelection:
     """Select the lowest score from which the judge is right often enough. `promise`: the required
     share of right verdicts, and the confidence."""
-    data = problem.data
     if data.are_single:
         scores, credits = logistic(validation.utilities), data.human
     else:

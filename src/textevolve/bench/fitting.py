@@ -34,6 +34,7 @@ from textevolve.statistics.regression import (
 from textevolve.statistics.resampling import Array
 
 Numbering: TypeAlias = NDArray[np.intp]
+Mask: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +65,7 @@ class LabelledSignals:
     @cached_property
     def starts(self) -> Numbering:
         """Return the number of the first text of each item."""
-        sizes = [len(item.candidates) for item in self.items]
-        return np.cumsum([0, *sizes])[:-1].astype(np.intp)
+        return np.flatnonzero(np.diff(self.owner, prepend=-1))
 
     @cached_property
     def human(self) -> Array:
@@ -110,6 +110,49 @@ class LabelledSignals:
 
     def _sum(self, of: NDArray[np.bool_] | Array) -> Array:
         return np.add.reduceat(of.astype(np.float64), self.starts)
+
+    @cached_property
+    def rows(self) -> LabelRows:
+        """Return the regression rows of the labels.
+
+        Raises:
+            InputError: single responses all have the same label.
+        """
+        return _response_rows(self) if self.are_single else _pair_rows(self)
+
+    def fit(self, items: Mask, columns: Sequence[int], ridge: float) -> Combination:
+        """Fit the signals in `columns` to the selected items; all other signals get the weight
+        0."""
+        size, chosen = self.values.shape[1], list(columns)
+        means, scales, weights = np.zeros(size), np.ones(size), np.zeros(size)
+        means[chosen] = self.values[items[self.owner]][:, chosen].mean(axis=0)
+        selected = items[self.rows.owner]
+        design, counts = (
+            self.rows.take(self.values)[selected][:, chosen],
+            self.rows.counts[selected],
+        )
+        ridges = np.full(len(chosen), ridge)
+        if self.are_single:
+            design = design - means[chosen]
+        scale = np.sqrt((counts @ design**2) / counts.sum())
+        scales[chosen] = np.where(scale > TIE, scale, 1.0)
+        design = design / scales[chosen]
+        if self.are_single:
+            design = np.column_stack([design, np.ones(len(design))])
+            ridges = np.append(ridges, UNPENALISED)
+        fitted = fit_logistic(design, self.rows.shares[selected], counts, ridges)
+        weights[chosen] = fitted[: len(chosen)]
+        return Combination(means, scales, weights, float(fitted[len(chosen) :].sum()))
+
+    def losses(self, fit: Combination, items: Mask) -> Array:
+        """Compute the log-loss of each row of the selected items."""
+        selected = items[self.rows.owner]
+        odds, shares = (
+            self.rows.take(fit.utilities(self.values))[selected],
+            self.rows.shares[selected],
+        )
+        loss = shares * log_logistic(odds) + (1 - shares) * log_logistic(-odds)
+        return -self.rows.counts[selected] * loss
 
     @cached_property
     def sha256(self) -> str:
@@ -172,7 +215,7 @@ class LabelRows:
         return values[self.first] - (0.0 if self.second is None else values[self.second])
 
 
-def pair_rows(data: LabelledSignals) -> LabelRows:
+def _pair_rows(data: LabelledSignals) -> LabelRows:
     rows = [
         (int(start) + a, int(start) + b, len(item.candidates), n)
         for n, (start, item) in enumerate(zip(data.starts, data.items, strict=True))
@@ -184,7 +227,7 @@ def pair_rows(data: LabelledSignals) -> LabelRows:
     return LabelRows(first, second, shares, 2 / (sizes * (sizes - 1)), owner)
 
 
-def response_rows(data: LabelledSignals) -> LabelRows:
+def _response_rows(data: LabelledSignals) -> LabelRows:
     """Return the regression rows of single responses, each with the share of people who pass it.
 
     Raises:
@@ -204,8 +247,6 @@ FOLDS, INNER_FOLDS = 10, 5
 UNPENALISED = 1e-6
 """The ridge strength of the intercept, which is hardly penalised."""
 
-Mask = NDArray[np.bool_]
-
 
 @dataclass(frozen=True)
 class Combination:
@@ -219,57 +260,6 @@ class Combination:
 
     def utilities(self, values: Array) -> Array:
         return ((values - self.means) / self.scales) @ self.weights + self.intercept
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The data of a fit: the signals, and the regression rows of their labels."""
-
-    data: LabelledSignals
-    rows: LabelRows
-
-    def fit(self, items: Mask, columns: Sequence[int], ridge: float) -> Combination:
-        """Fit the signals in `columns` to the selected items; all other signals get the weight
-        0."""
-        size, chosen = self.data.values.shape[1], list(columns)
-        means, scales, weights = np.zeros(size), np.ones(size), np.zeros(size)
-        means[chosen] = self.data.values[items[self.data.owner]][:, chosen].mean(axis=0)
-        selected = items[self.rows.owner]
-        design, counts = (
-            self.rows.take(self.data.values)[selected][:, chosen],
-            self.rows.counts[selected],
-        )
-        ridges = np.full(len(chosen), ridge)
-        if self.data.are_single:
-            design = design - means[chosen]
-        scale = np.sqrt((counts @ design**2) / counts.sum())
-        scales[chosen] = np.where(scale > TIE, scale, 1.0)
-        design = design / scales[chosen]
-        if self.data.are_single:
-            design = np.column_stack([design, np.ones(len(design))])
-            ridges = np.append(ridges, UNPENALISED)
-        fitted = fit_logistic(design, self.rows.shares[selected], counts, ridges)
-        weights[chosen] = fitted[: len(chosen)]
-        return Combination(means, scales, weights, float(fitted[len(chosen) :].sum()))
-
-    def losses(self, fit: Combination, items: Mask) -> Array:
-        """Compute the log-loss of each row of the selected items."""
-        selected = items[self.rows.owner]
-        odds, shares = (
-            self.rows.take(fit.utilities(self.data.values))[selected],
-            self.rows.shares[selected],
-        )
-        loss = shares * log_logistic(odds) + (1 - shares) * log_logistic(-odds)
-        return -self.rows.counts[selected] * loss
-
-
-def pose_problem(data: LabelledSignals) -> Problem:
-    """Return the regression problem of labelled signals, for pairs or single responses.
-
-    Raises:
-        InputError: single responses all have the same label.
-    """
-    return Problem(data, response_rows(data) if data.are_single else pair_rows(data))
 
 
 def draw_folds(groups: Numbering, folds: int, seed: int) -> Numbering:
@@ -286,18 +276,18 @@ def split_folds(folds: Numbering) -> Iterator[tuple[Mask, Mask]]:
         yield folds != fold, folds == fold
 
 
-def choose_ridge(problem: Problem, items: Mask, seed: int) -> float:
+def choose_ridge(data: LabelledSignals, items: Mask, seed: int) -> float:
     """Return the ridge strength with the lowest log-loss in a cross-validation on the selected
     items; the strongest of equals."""
     inside = np.flatnonzero(items)
     folds = np.full(len(items), -1)
-    folds[inside] = draw_folds(problem.data.group_of[inside], INNER_FOLDS, seed)
-    columns = range(problem.data.values.shape[1])
+    folds[inside] = draw_folds(data.group_of[inside], INNER_FOLDS, seed)
+    columns = range(data.values.shape[1])
     losses = np.zeros(len(RIDGES))
     for fold in range(folds.max() + 1):
         learnt, held_out = items & (folds != fold), folds == fold
         for place, ridge in enumerate(RIDGES):
-            losses[place] += problem.losses(problem.fit(learnt, columns, ridge), held_out).sum()
+            losses[place] += data.losses(data.fit(learnt, columns, ridge), held_out).sum()
     return RIDGES[int(np.flatnonzero(losses <= losses.min() + TIE)[-1])]
 
 
@@ -313,24 +303,23 @@ class CrossValidation:
     ridges: tuple[float, ...]
 
 
-def cross_validate(problem: Problem, seed: int) -> CrossValidation:
+def cross_validate(data: LabelledSignals, seed: int) -> CrossValidation:
     """Run a nested cross-validation, in which the ridge strength of each fold is chosen on its
     training part alone."""
-    folds = draw_folds(problem.data.group_of, FOLDS, seed)
-    ridges = tuple(choose_ridge(problem, learnt, seed) for learnt, _ in split_folds(folds))
-    return validate_columns(problem, folds, ridges, range(problem.data.values.shape[1]))
+    folds = draw_folds(data.group_of, FOLDS, seed)
+    ridges = tuple(choose_ridge(data, learnt, seed) for learnt, _ in split_folds(folds))
+    return validate_columns(data, folds, ridges, range(data.values.shape[1]))
 
 
 def validate_columns(
-    problem: Problem, folds: Numbering, ridges: Sequence[float], columns: Sequence[int]
+    data: LabelledSignals, folds: Numbering, ridges: Sequence[float], columns: Sequence[int]
 ) -> CrossValidation:
     """Cross-validate a fit to the signals in `columns` alone, with these folds and ridge
     strengths."""
-    data = problem.data
     utilities, loss = np.zeros(len(data.owner)), 0.0
     for (learnt, held_out), ridge in zip(split_folds(folds), ridges, strict=True):
-        fit = problem.fit(learnt, columns, ridge)
+        fit = data.fit(learnt, columns, ridge)
         texts = held_out[data.owner]
         utilities[texts] = fit.utilities(data.values[texts])
-        loss += float(problem.losses(fit, held_out).sum())
+        loss += float(data.losses(fit, held_out).sum())
     return CrossValidation(folds, utilities, loss, tuple(ridges))

@@ -108,12 +108,6 @@ class DebateContext:
             )
         return self.shown[order]
 
-    def swaps(self, order: tuple[int, ...]) -> bool:
-        """Tell whether a turn is asked in both orders; a single candidate has only one."""
-        return (
-            self.profile.order == "swap" and len(order) > 1 and self.profile.readout != "pointwise"
-        )
-
     def fenced(self, candidate: int) -> str:
         """Return one candidate between its marks."""
         listed, label = self.listed, self.labels[candidate]
@@ -141,10 +135,10 @@ class Speech:
     sample: int
 
 
-def read_rules(profile: Profile, readout: str) -> str:
+def read_rules(profile: Profile) -> str:
     described = tuple((c.name, c.meaning, tuple(c.rubric.items())) for c in profile.components)
     # What an agent is asked to say is the same; so is what the journal then has of it.
-    rules_name = "after-argument" if readout == "decide" else readout
+    rules_name = "after-argument" if profile.readout == "decide" else profile.readout
     return _rules(described, rules_name, profile.rules, profile.argument_words)
 
 

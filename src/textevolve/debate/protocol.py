@@ -96,8 +96,12 @@ class Debate:
     def _open_context(self, case: Case, profile: Profile) -> DebateContext:
         nonce = draw_nonce((case.input, *sorted(case.candidates)), profile.seed)
         generator = random.Random(f"{profile.seed}:{nonce}")
-        readout = choose_readout(profile, [self.model_of(a).name for a in profile.agents])
-        if readout != profile.readout:
+        if profile.readout == "auto":
+            # Small models that state scores give most candidates the same score, and seeing other
+            # candidates or arguments makes their scores worse (docs/measurements.md, Judges).
+            models = [self.model_of(agent).name for agent in profile.agents]
+            is_local = all(name.startswith("local/") for name in models)
+            readout = "pointwise" if is_local else "verbalized"
             profile = profile.model_copy(update={"readout": readout})
         return DebateContext(
             case=case,
@@ -109,19 +113,10 @@ class Debate:
             recall=self.recall,
             listener=self.listener,
             concurrency=self.concurrency,
-            rules=read_rules(profile, readout),
+            rules=read_rules(profile),
             input=sanitize(case.input, nonce)[0],
             candidates=tuple(sanitize(text, nonce)[0] for text in case.candidates),
         )
-
-
-def choose_readout(profile: Profile, models: Sequence[str]) -> str:
-    """Choose the readout for `auto`: `alone` (that is `pointwise`) if all models are local, else
-    `stated` (`verbalized`). Small models that state scores give most candidates the same score, and
-    seeing other candidates or arguments makes their scores worse (docs/measurements.md, Judges)."""
-    if profile.readout != "auto":
-        return profile.readout
-    return "pointwise" if all(name.startswith("local/") for name in models) else "verbalized"
 
 
 async def _debate(context: DebateContext) -> DebateResult:

@@ -177,7 +177,8 @@ async def _speak(speech: Speech, turn: Turn) -> Turn:
     try:
         memories = await remember(speech)
         spoken = await say(speech, memories, turn)
-        if context.swaps(turn.order):
+        profile, several = context.profile, len(turn.order) > 1
+        if profile.order == "swap" and several and profile.readout != "pointwise":
             turned = replace(turn, order=turn.order[::-1])
             spoken = _average(spoken, await say(speech, memories, turned))
     except FatalModelError:

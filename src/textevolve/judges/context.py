@@ -188,15 +188,6 @@ class AnswerOdds:
         return {} if self.emulated is None else {"emulated": self.emulated, "cut": self.cut}
 
 
-def describe_truncation(characters: int) -> list[str]:
-    """Return a feedback line that says how many characters the model did not see; empty if it saw
-    all."""
-    sentence = (
-        "characters in the middle of what was to be judged did not fit the model and were left"
-    )
-    return [f"{characters} {sentence} out"] if characters else []
-
-
 class JudgeContext:
     """The state of a judge that works on one case: the case's texts between marks, as prompts show
     them, and the calls made for it. `decider`: the model that answers questions, if another model
@@ -390,7 +381,10 @@ class JudgeContext:
     ) -> EvaluationResult:
         """Make a result that passes from the threshold on. `unseen`: characters that the model did
         not see."""
-        feedback = "\n".join([*lines, *describe_truncation(unseen)])
+        if unseen:
+            note = "characters in the middle of what was to be judged did not fit the model"
+            lines = [*lines, f"{unseen} {note} and were left out"]
+        feedback = "\n".join(lines)
         return EvaluationResult(score, score >= self.options.threshold, feedback, metadata)
 
     def fail(self, failure: Failure) -> Judgement:

@@ -8,7 +8,7 @@ else is escaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from textevolve.report import blocks, cells, matrices, wording
@@ -130,25 +130,15 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
             for row in table.rows
         ]
         right = [cells.is_number(column) for column in table.columns]
-        yield _grid([column.name for column in table.columns], rows, right, table.best)
+        names = [escape_cell(column.name) for column in table.columns]
+        lines = [_row(names), _row("---:" if flush else "---" for flush in right)]
+        for n, row in enumerate(rows):
+            label, *others = map(escape_cell, row)
+            lines.append(_row([f"★ **{label}**" if n in table.best and label else label, *others]))
+        yield "\n".join(lines) + "\n"
     star = [f"★ {table.star}."] if table.best else []
     if note := " ".join([*star, table.note]).strip():
         yield f"{_escape_lines(note)}\n"
-
-
-def _grid(
-    names: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    right: Sequence[bool],
-    best: frozenset[int],
-) -> str:
-    """Return a Markdown table; in rows numbered in `best`, the first cell is bold and has a
-    star."""
-    lines = [_row(map(escape_cell, names)), _row("---:" if flush else "---" for flush in right)]
-    for n, row in enumerate(rows):
-        label, *cells = map(escape_cell, row)
-        lines.append(_row([f"★ **{label}**" if n in best and label else label, *cells]))
-    return "\n".join(lines) + "\n"
 
 
 def _row(cells: Iterable[str]) -> str:

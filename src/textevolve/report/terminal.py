@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from textevolve.report import blocks, matrices, wording
-from textevolve.report.blocks import Block, PlainBlock, Report, Section, Tone, walk
+from textevolve.report.blocks import Block, Note, PlainBlock, Report, Section, Tone, walk
 from textevolve.report.differences import find_differences
 from textevolve.report.terminal_tables import (
     CELL_SHOWN,
@@ -58,7 +58,10 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
     for block in blocks:
         if not isinstance(block, Section):
             console.print()
-            _print_block(block, console)
+            if not isinstance(block, Note) and block.title:
+                _print(console, safe(block.title, "bold"))
+            for piece in _draw(block, console):
+                _print(console, piece)
         elif not block.folded:
             console.print()
             title = Text(wording.shorten(block.title, max(console.width - 8, 8)), "bold")
@@ -72,13 +75,6 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
         console.print()
         note = f"{wording.count(counted, 'more section')} not shown here; a page in HTML has them."
         _print(console, Text(note, "dim"))
-
-
-def _print_block(block: PlainBlock | blocks.Matrix, console: Console) -> None:
-    if not isinstance(block, blocks.Note) and block.title:
-        _print(console, safe(block.title, "bold"))
-    for piece in _draw(block, console):
-        _print(console, piece)
 
 
 def _draw(block: PlainBlock | blocks.Matrix, console: Console) -> Iterator[RenderableType]:

@@ -119,7 +119,8 @@ def _read_file(
             elif suffix == ".json":
                 yield from _json(file, name, noun)
             else:
-                yield from _jsonl(file, name, noun)
+                for where, line in place_lines(file, name):
+                    yield where, read_tool_result(parse_row(line, where, noun))
 
 
 class Renaming:
@@ -208,11 +209,6 @@ def read_argument(text: str) -> str:
             raise InputError(f"'{text}' is a file: write '@{text}' for the text that is in it")
         return text
     return text[1:] if text.startswith("@@") else read_text(text[1:])
-
-
-def _jsonl(file: Iterable[str], name: str, noun: str) -> Iterator[Placed]:
-    for where, line in place_lines(file, name):
-        yield where, read_tool_result(parse_row(line, where, noun))
 
 
 def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:

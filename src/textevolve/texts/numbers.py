@@ -12,11 +12,6 @@ _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _WRITTEN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
-def read_decimal(text: str) -> float | None:
-    """Parse a plain decimal number, such as 8 or 8.5; None if the text is anything else."""
-    return float(text) if _DECIMAL.fullmatch(text.strip()) else None
-
-
 def take_decimal(value: object) -> object:
     """Convert a text in a model's answer to a number, before pydantic validates it; other values
     are returned unchanged.
@@ -26,10 +21,9 @@ def take_decimal(value: object) -> object:
     """
     if isinstance(value, bool):
         raise ValueError("must be a number, not true or false")
-    number = read_decimal(value) if isinstance(value, str) else value
-    if number is None:
+    if value is None or (isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())):
         raise ValueError("must be a plain number, such as 8 or 8.5")
-    return number
+    return float(value) if isinstance(value, str) else value
 
 
 def reject_odd_number(value: object) -> object:
