@@ -31,7 +31,6 @@ from textevolve.server.pages import agents, jobs, labelling, login, memories, ru
 from textevolve.server.pages.drawing import answer_error
 from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
-from textevolve.server.studies.feed import Feed
 from textevolve.server.studies.runner import Runner, keep_running
 from textevolve.settings import Settings, store_location
 from textevolve.store import Store, open_store
@@ -147,7 +146,6 @@ async def open_state(
             relays=relays,
             chats=chats,
             runner=runner,
-            feed=Feed(store, runner.status_of),
         )
         await stack.enter_async_context(open_scheduler(state))
         yield state

@@ -82,10 +82,10 @@ async def run(server: uvicorn.Server, app: FastAPI, listener: socket.socket) -> 
 
 async def _end_streams(server: uvicorn.Server, app: FastAPI) -> None:
     """End endless streams as soon as a signal arrives, since the server waits for them before it
-    closes."""
+    closes, and let studies start no more calls."""
     while not server.should_exit:  # noqa: ASYNC110  uvicorn has no event for it
         await asyncio.sleep(LOOK_SECONDS)
-    app.state.server.end()
+    app.state.server.runner.ending.set()
 
 
 def show_pages(

@@ -12,7 +12,6 @@ from textevolve.server.identity import Identities
 from textevolve.server.limits import UsageLimits
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
-from textevolve.server.studies.feed import Feed
 from textevolve.server.studies.runner import Runner
 from textevolve.settings import Settings
 from textevolve.store import Store
@@ -33,7 +32,6 @@ class ServerState:
         relays: The endpoints to which requests are forwarded.
         chats: The open chats with agents.
         runner: Runs the studies of clients.
-        feed: Streams the events of runs to clients.
     """
 
     options: ServerOptions
@@ -46,12 +44,6 @@ class ServerState:
     relays: Relays
     chats: Chats
     runner: Runner
-    feed: Feed
-
-    def end(self) -> None:
-        """Prepare for shutdown: end all streams, and let studies start no more calls."""
-        self.feed.ending.set()
-        self.runner.ending = True
 
 
 async def server_of(request: Request) -> ServerState:  # else it is run in a thread

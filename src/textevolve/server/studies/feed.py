@@ -10,9 +10,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from textevolve.errors import TextEvolveError
@@ -20,14 +19,13 @@ from textevolve.evaluation import Usage
 from textevolve.remote.wire import (
     ENDED,
     RunProgress,
-    StudyStatus,
     WireRecord,
     WireStatus,
     WireUsage,
 )
-from textevolve.store import RunRecord, Store
+from textevolve.server.studies.runner import Runner
+from textevolve.store import Store
 from textevolve.store.records import StoredRecord
-from textevolve.store.served import ServedRun
 
 LOOK_SECONDS = 0.5
 """The seconds between two looks at a watched run for new records."""
@@ -41,76 +39,63 @@ open."""
 
 log = logging.getLogger("textevolve.server")
 
-StatusOf = Callable[[RunRecord, ServedRun | None], tuple[StudyStatus, str]]
+
+async def watch(runner: Runner, run_id: str, after: int = 0) -> AsyncGenerator[bytes]:
+    """Yield the events of a run after a revision, until the run or the server ends or the store
+    cannot be read: new records, and the status and the progress when they have changed. The final
+    status comes after all records."""
+    last: dict[str, bytes] = {}
+    sum_at, heard = 0.0, time.monotonic()
+    while not runner.ending.is_set():
+        try:
+            status, records = await asyncio.to_thread(_look, runner, run_id, after)
+            is_over = status.status in ENDED
+            status_event = encode_event("status", status.model_dump())
+            news = {} if is_over else {"status": status_event}
+            now = time.monotonic()
+            if is_over or now >= sum_at:
+                news["progress"] = await asyncio.to_thread(_sum_up, runner.store, run_id)
+                sum_at = now + SUM_INTERVAL_FACTOR * (time.monotonic() - now)
+        except TextEvolveError as error:
+            log.warning("the progress of run %s cannot be read: %s", run_id, error)
+            return
+        parts = [event for name, event in news.items() if last.get(name) != event]
+        parts += map(encode_record, records)
+        parts += [status_event] if is_over and not records else []
+        last |= news
+        if parts:
+            heard = now
+            yield b"".join(parts)
+        elif now - heard > QUIET_SECONDS:
+            heard = now
+            yield b": nothing new\n\n"
+        if records:
+            after = records[-1].revision
+        elif is_over:
+            return
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(runner.ending.wait(), LOOK_SECONDS)
 
 
-@dataclass
-class Feed:
-    """A streamer of the events of runs to clients.
+def _look(runner: Runner, run_id: str, after: int) -> tuple[WireStatus, Sequence[StoredRecord]]:
+    """Return a run's status and its next records after a revision, at most `PAGE_RECORDS`. The
+    status is read first, so an ended run's records are complete."""
+    store = runner.store
+    status, reason = runner.status_of(store.get_run(run_id), store.get_served(run_id))
+    records = store.read_changes(run_id, after, PAGE_RECORDS)
+    return WireStatus(status=status, reason=reason), records
 
-    Attributes:
-        store: The storage of the runs.
-        status_of: Returns the status of a run and the reason for it, which may be empty.
-        ending: An event that ends all streams when the server shuts down.
-    """
 
-    store: Store
-    status_of: StatusOf
-    ending: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def watch(self, run_id: str, after: int = 0) -> AsyncGenerator[bytes]:
-        """Yield the events of a run after a revision, until the run or the server ends or the store
-        cannot be read: new records, and the status and the progress when they have changed. The
-        final status comes after all records."""
-        last: dict[str, bytes] = {}
-        sum_at, heard = 0.0, time.monotonic()
-        while not self.ending.is_set():
-            try:
-                status, records = await asyncio.to_thread(self._look, run_id, after)
-                is_over = status.status in ENDED
-                status_event = encode_event("status", status.model_dump())
-                news = {} if is_over else {"status": status_event}
-                now = time.monotonic()
-                if is_over or now >= sum_at:
-                    news["progress"] = await asyncio.to_thread(self._sum_up, run_id)
-                    sum_at = now + SUM_INTERVAL_FACTOR * (time.monotonic() - now)
-            except TextEvolveError as error:
-                log.warning("the progress of run %s cannot be read: %s", run_id, error)
-                return
-            parts = [event for name, event in news.items() if last.get(name) != event]
-            parts += map(encode_record, records)
-            parts += [status_event] if is_over and not records else []
-            last |= news
-            if parts:
-                heard = now
-                yield b"".join(parts)
-            elif now - heard > QUIET_SECONDS:
-                heard = now
-                yield b": nothing new\n\n"
-            if records:
-                after = records[-1].revision
-            elif is_over:
-                return
-            else:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self.ending.wait(), LOOK_SECONDS)
-
-    def _look(self, run_id: str, after: int) -> tuple[WireStatus, list[StoredRecord]]:
-        """Return a run's status and its next records after a revision, at most `PAGE_RECORDS`. The
-        status is read first, so an ended run's records are complete."""
-        status, reason = self.status_of(self.store.get_run(run_id), self.store.get_served(run_id))
-        records = self.store.read_changes(run_id, after, PAGE_RECORDS)
-        return WireStatus(status=status, reason=reason), list(records)
-
-    def _sum_up(self, run_id: str) -> bytes:
-        totals = self.store.run_totals(run_id)
-        progress = RunProgress(
-            cases=self.store.get_run(run_id).n_cases,
-            records=self.store.count_records(run_id),
-            spent=wire_usage(totals.spent),
-            reused=wire_usage(totals.reused),
-        )
-        return encode_event("progress", progress.model_dump())
+def _sum_up(store: Store, run_id: str) -> bytes:
+    totals = store.run_totals(run_id)
+    progress = RunProgress(
+        cases=store.get_run(run_id).n_cases,
+        records=store.count_records(run_id),
+        spent=wire_usage(totals.spent),
+        reused=wire_usage(totals.reused),
+    )
+    return encode_event("progress", progress.model_dump())
 
 
 def wire_usage(usage: Usage) -> WireUsage:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError, public_message
@@ -97,7 +97,7 @@ class Runner:
         store: The storage of the runs.
         limits: The remaining quotas of keys and namespaces, which are charged for new calls.
         identities: Finds the caller whose key started a run.
-        ending: Whether the server is stopping, so no more calls are started.
+        ending: Is set when the server is stopping: no more calls are started, and streams end.
     """
 
     store: Store
@@ -105,7 +105,7 @@ class Runner:
     options: ServerOptions
     limits: UsageLimits
     identities: Identities
-    ending: bool = False
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: dict[str, asyncio.Task[None]] = empty_default(dict)
     _begun: set[str] = empty_default(set)
 
@@ -115,7 +115,7 @@ class Runner:
 
     def submit(self, run_id: str) -> None:
         """Run a stored study as soon as there is a place, unless it is running already."""
-        if run_id in self._tasks or self.ending:
+        if run_id in self._tasks or self.ending.is_set():
             return
         task = self._tasks[run_id] = asyncio.create_task(self._work(run_id), name=f"run {run_id}")
         task.add_done_callback(lambda _task: self._tasks.pop(run_id, None))
@@ -168,7 +168,7 @@ class Runner:
     async def drain(self) -> None:
         """Start no more calls, and wait a while for those in flight. Unfinished runs are resumed at
         the next start."""
-        self.ending = True
+        self.ending.set()
         for run_id, task in list(self._tasks.items()):
             if run_id not in self._begun:
                 task.cancel()
@@ -254,7 +254,7 @@ class Runner:
                 async for _ in records:
                     pass
         run = await asyncio.to_thread(self.store.get_run, run_id)
-        if run.status != "finished" and not self.ending:
+        if run.status != "finished" and not self.ending.is_set():
             await asyncio.to_thread(self._note_limit, run_id)
 
     def confine(self, served: ServedRun | None) -> AbstractContextManager[None]:
@@ -290,7 +290,7 @@ class Runner:
             """Wait until the key's tokens per minute allow a call. Return a reason if no call will
             be possible, such as a spent daily budget; otherwise an empty text."""
             nonlocal caller
-            while not self.ending:
+            while not self.ending.is_set():
                 try:
                     holder = await self.identities.find_by_id(served.key_id)
                     if holder is None:
