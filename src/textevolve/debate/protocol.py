@@ -133,7 +133,7 @@ async def _debate(context: DebateContext) -> DebateResult:
             context.concurrency,
         )
         cvs = [table.disagreement(r) for r in range(profile.rounds)]
-        stopped = table.broken(range(profile.rounds)) or stopped
+        stopped = table.broken(0) or stopped
     else:
         for r in range(profile.rounds):
             await table.play_round(r)
@@ -143,8 +143,7 @@ async def _debate(context: DebateContext) -> DebateResult:
                 context.listener(StepFinished(context.case.id, "certainty", certainty))
             voters = int(arithmetic.voters(table.scores(r)))
             context.listener(StepFinished(context.case.id, "round", (r, cvs[-1], voters)))
-            broken = table.broken(range(r, r + 1))
-            if ending := broken or end_early(profile, r, cvs[-1], certainty, voters):
+            if ending := table.broken(r) or end_early(profile, r, cvs[-1], certainty, voters):
                 stopped = ending
                 break
     return DebateResult(
@@ -226,10 +225,10 @@ class _Table:
         weights = np.array(profile.weight_list)
         return float(arithmetic.disagreement(self.scores(r), weights, profile.convergence_mode))
 
-    def broken(self, rounds: range) -> Stop | None:
+    def broken(self, first: int) -> Stop | None:
         """Return the reason why the debate cannot continue: the budget is spent, or no agent
-        answered in these rounds. None if it can."""
-        turns = [t for t in self.turns if t.round in rounds]
+        answered from round `first` on. None if it can."""
+        turns = [t for t in self.turns if t.round >= first]
         if select_skipped(turn.failure for turn in turns):
             return "budget"
         return "failed" if all(t.failure for t in turns) else None

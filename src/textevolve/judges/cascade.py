@@ -129,19 +129,25 @@ class Cascade:
         check_case(case)
         override = case.parameters.get("threshold")
         bar = float(override) if isinstance(override, int | float) else Options().threshold
-        first_evaluation = await _ask(self.first, case, InputError, ModelError)
-        sure = certainty_of(first_evaluation, bar)
-        failures = [failure for failure in first_evaluation.result if isinstance(failure, Failure)]
+        evaluations = [await _ask(self.first, case, InputError, ModelError)]
+        sure = certainty_of(evaluations[0], bar)
+        failures = [failure for failure in evaluations[0].result if isinstance(failure, Failure)]
         noted: dict[str, Any] = {} if sure is None else {"certainty": sure}
-        if select_skipped(failures) or (sure is not None and sure >= self.below):
-            noted[DECIDED_BY] = self.names[0]
-            return _conclude(case, [first_evaluation], sure, noted)
-        if failures:
-            noted["first_failed"] = failures[0].reason
-        second_evaluation = await _ask(self.second, case, ModelError, BudgetError)
-        noted[DECIDED_BY] = self.names[1]
-        return _conclude(
-            case, [first_evaluation, second_evaluation], certainty_of(second_evaluation, bar), noted
+        is_sure = sure is not None and sure >= self.below
+        if not is_sure and not select_skipped(failures):
+            if failures:
+                noted["first_failed"] = failures[0].reason
+            evaluations.append(await _ask(self.second, case, ModelError, BudgetError))
+            sure = certainty_of(evaluations[1], bar)
+        noted[DECIDED_BY] = self.names[len(evaluations) - 1]
+        return Judgement(
+            case,
+            result=tuple(_note(outcome, noted) for outcome in evaluations[-1].result),
+            usage=sum((evaluation.usage for evaluation in evaluations), Usage()),
+            seconds=sum(float(getattr(each, "seconds", 0.0)) for each in evaluations),
+            coverage=evaluations[-1].coverage,
+            certainty=sure,
+            feedback=getattr(evaluations[-1], "feedback", ()),
         )
 
 
@@ -154,21 +160,6 @@ async def _ask(judge: Evaluator, case: Case, *failures: type[TextEvolveError]) -
         raise
     except failures as error:
         return Judgement(case, (failure_of(error),) * len(case.candidates), coverage=0.0)
-
-
-def _conclude(
-    case: Case, evaluations: list[Evaluation], certainty: float | None, noted: dict[str, Any]
-) -> Judgement:
-    """Make the judgement of the last evaluation, with the usage and seconds of all evaluations."""
-    return Judgement(
-        case,
-        result=tuple(_note(entry, noted) for entry in evaluations[-1].result),
-        usage=sum((entry.usage for entry in evaluations), Usage()),
-        seconds=sum(float(getattr(entry, "seconds", 0.0)) for entry in evaluations),
-        coverage=evaluations[-1].coverage,
-        certainty=certainty,
-        feedback=getattr(evaluations[-1], "feedback", ()),
-    )
 
 
 def _note(outcome: EvaluationResult | Failure, noted: dict[str, Any]) -> EvaluationResult | Failure:

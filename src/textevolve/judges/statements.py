@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -247,6 +248,6 @@ async def _probe_parts(
         return await context.choose((rules, questions), "yes", "no")
 
     odds = await gather_bounded(
-        [lambda part=part: probe(part) for part in materials], context.options.concurrency
+        [partial(probe, part) for part in materials], context.options.concurrency
     )
     return AnswerOdds(tuple(odds))
