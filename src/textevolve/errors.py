@@ -134,6 +134,11 @@ class ConflictError(StoreError):
     pass
 
 
+def describe_error(error: BaseException) -> str:
+    """Return the type and the message of an error, for errors of foreign code."""
+    return f"{type(error).__name__}: {error}"
+
+
 def public_message(error: Exception) -> str:
     """Return the message of an error for clients of a server: the error's own message, or, for a
     `StoreAwayError`, one that does not name the address of the store."""

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeVar
 
-from textevolve.errors import AnswerError, InputError
+from textevolve.errors import AnswerError, InputError, describe_error
 from textevolve.evaluation import mend_text
 from textevolve.reach import check_code
 
@@ -49,7 +49,7 @@ def load_object(name: str, folder: Path) -> object:
     except InputError:
         raise
     except Exception as error:  # noqa: BLE001  the user's code runs here, and may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = " ".join(describe_error(error).split())
         raise InputError(f"{name}: cannot be loaded ({reason})") from None
 
 
@@ -80,7 +80,7 @@ class UserCodeError(AnswerError):
     """An exception in a function of the user's code; the original exception is its `__cause__`."""
 
     def __init__(self, function: Callable[..., Any], error: BaseException) -> None:
-        raised = f"{callable_name(function)} raised {type(error).__name__}: {error}"
+        raised = f"{callable_name(function)} raised {describe_error(error)}"
         hint = "" if is_async(function) or not _FOREIGN_LOOP.search(raised) else _USE_ASYNC
         super().__init__(mend_text(raised.rstrip(": ")) + hint)
 

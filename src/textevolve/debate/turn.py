@@ -32,6 +32,7 @@ from textevolve.errors import (
     InputError,
     ModelError,
     TextEvolveError,
+    describe_error,
 )
 from textevolve.evaluation import Failure, Usage, attempt, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
@@ -71,7 +72,7 @@ async def remember(speech: Speech) -> tuple[Memory, ...]:
     except TextEvolveError:
         raise
     except Exception as error:  # the caller's code; only this case is to fail by it
-        reason = f"{type(error).__name__}: {error}"
+        reason = describe_error(error)
         raise InputError(f"the recall of {speaker.name} failed: {reason}") from error
 
 

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from textevolve.engine.local import cancel, stream
-from textevolve.errors import ClusterError, InputError, SettingsError
+from textevolve.errors import ClusterError, InputError, SettingsError, describe_error
 
 GATHER_SECONDS = 0.005
 """The seconds for which messages are collected before they are sent together."""
@@ -175,7 +175,7 @@ def portable(error: Exception) -> Exception:
     try:
         unpickled(pickled(error))
     except Exception:  # noqa: BLE001  whatever goes wrong, it does not travel
-        return ClusterError(" ".join(f"{type(error).__name__}: {error}".split()))
+        return ClusterError(" ".join(describe_error(error).split()))
     return error
 
 
@@ -226,7 +226,7 @@ def pickled(value: Any) -> bytes:
     try:
         return loaded().cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001  pickling may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = " ".join(describe_error(error).split())
         raise InputError(f"cannot be sent to another process ({reason:.200})") from None
 
 
@@ -254,7 +254,7 @@ async def join_cluster(address: str) -> AsyncGenerator[None]:
     except TimeoutError:
         raise _unreached(cluster, f"it accepted no client within {START_SECONDS:g} s") from None
     except Exception as error:
-        raise _unreached(cluster, f"{type(error).__name__}: {error}") from error
+        raise _unreached(cluster, describe_error(error)) from error
     try:
         yield
     finally:

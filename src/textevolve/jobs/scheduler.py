@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from textevolve.errors import BusyError, StoreError, TextEvolveError, public_message
+from textevolve.errors import BusyError, StoreError, TextEvolveError, describe_error, public_message
 from textevolve.jobs.job_spec import read_job
 from textevolve.jobs.schedules import next_due
 from textevolve.report import wording
@@ -161,7 +161,7 @@ async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
         return JobOutcome("failed", public_message(error))
     except Exception as error:
         log.exception("job %s failed", claim.job.name)
-        return JobOutcome("failed", f"{type(error).__name__}: {error}")
+        return JobOutcome("failed", describe_error(error))
 
 
 async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:

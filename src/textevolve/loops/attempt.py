@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal, Protocol, cast
 
-from textevolve.errors import BudgetError, CallError, InputError, TextEvolveError
+from textevolve.errors import BudgetError, CallError, InputError, TextEvolveError, describe_error
 from textevolve.evaluation import (
     Case,
     Evaluation,
@@ -310,7 +310,7 @@ async def ask_judge(judge: Evaluator, case: Case) -> Evaluation | Failure:
     except TextEvolveError:
         raise
     except Exception as error:  # noqa: BLE001  the caller's own evaluator, on any text
-        return Failure("failed", f"the evaluator raised {type(error).__name__}: {error}")
+        return Failure("failed", f"the evaluator raised {describe_error(error)}")
 
 
 def outcome_of(evaluation: Evaluation) -> EvaluationResult | Failure:

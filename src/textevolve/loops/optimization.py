@@ -28,6 +28,7 @@ from textevolve.errors import (
     InputError,
     SettingsError,
     StoreError,
+    describe_error,
 )
 from textevolve.evaluation import (
     Case,
@@ -529,7 +530,7 @@ async def _attempted(work: Callable[[], Awaitable[T]]) -> T | Failure:
         raise
     except Exception as error:  # noqa: BLE001
         ours = type(error).__module__.startswith("textevolve.")
-        reason = str(error) if ours else f"{type(error).__name__}: {error}"
+        reason = str(error) if ours else describe_error(error)
         return Failure("failed", reason or type(error).__name__)
 
 

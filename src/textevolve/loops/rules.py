@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from textevolve.errors import InputError, TextEvolveError
+from textevolve.errors import InputError, TextEvolveError, describe_error
 from textevolve.evaluation import (
     Case,
     Evaluation,
@@ -323,8 +323,7 @@ class Rules:
             except TextEvolveError as error:
                 return Failure("failed", f"rule '{name}': {error}")
             except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code
-                kind = type(error).__name__
-                return Failure("failed", f"rule '{name}': {kind}: {error}".rstrip(": "))
+                return Failure("failed", f"rule '{name}': {describe_error(error)}".rstrip(": "))
         return self._sum_up(findings)
 
     def _sum_up(self, findings: list[RuleFinding]) -> EvaluationResult:

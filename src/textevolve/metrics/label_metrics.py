@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError, SettingsError, describe_error
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.metrics.plain import (
     LABEL,
@@ -191,4 +191,4 @@ def grade(
     except InputError as error:
         return Failure("failed", str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code, on any text
-        return Failure("failed", f"the metric raised {type(error).__name__}: {error}")
+        return Failure("failed", f"the metric raised {describe_error(error)}")

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from textevolve.errors import StoreError
+from textevolve.errors import StoreError, describe_error
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.model import (
     Message,
@@ -83,7 +83,7 @@ def intact(subject: str) -> Generator[None]:
     try:
         yield
     except DAMAGES as error:
-        details = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        details = " ".join(describe_error(error).split())[:200]
         raise StoreError(f"{subject} is damaged in the store ({details}); {CHECK}") from error
 
 

@@ -20,7 +20,7 @@ from pydantic_core import from_json
 
 from textevolve.agents.resources import CollectionSpec
 from textevolve.engine.local import pipe
-from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
+from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError, describe_error
 from textevolve.evaluation import Case, Evaluator, Failure, failure_of
 from textevolve.events import RecordsExpected
 from textevolve.llm.embeddings import embed
@@ -290,7 +290,7 @@ async def _close_system(system: MemorySystem) -> None:
     try:
         await system.aclose()
     except Exception as error:  # noqa: BLE001  it is logged, and nothing depends on it
-        reason = one_line(f"{type(error).__name__}: {error}")
+        reason = one_line(describe_error(error))
         logging.getLogger("textevolve").warning("%s: cannot be closed: %s", system.name, reason)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from textevolve.engine.sync import is_blocked
-from textevolve.errors import InputError
+from textevolve.errors import InputError, describe_error
 from textevolve.evaluation import Usage, empty_default
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Model, Request, Response
@@ -76,7 +76,7 @@ def recording(recorder: TraceRecorder, case: str, listener: Listener) -> Generat
         with span("part", recorder.trace.name, step=recorder.trace.kind):
             yield
     except BaseException as error:
-        recorder.trace.error = f"{type(error).__name__}: {error}".removesuffix(": ")
+        recorder.trace.error = describe_error(error).removesuffix(": ")
         raise
     finally:
         recorder.trace.seconds = time.perf_counter() - recorder.start

@@ -14,7 +14,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from textevolve.errors import InputError, TextEvolveError
+from textevolve.errors import InputError, TextEvolveError, describe_error
 from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.system import MemorySystem, NoMemory, WholeContext
 from textevolve.memory_eval.systems.adapter import Adapted
@@ -74,5 +74,5 @@ def _make(spec: str) -> object:
     except TextEvolveError:
         raise
     except Exception as error:
-        message = one_line(f"{type(error).__name__}: {error}")
+        message = one_line(describe_error(error))
         raise InputError(f"system '{spec}': cannot be created ({message})") from error

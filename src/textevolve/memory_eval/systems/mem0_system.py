@@ -19,7 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from textevolve.errors import AnswerError, InputError, SettingsError, UnavailableError
+from textevolve.errors import (
+    AnswerError,
+    InputError,
+    SettingsError,
+    UnavailableError,
+    describe_error,
+)
 from textevolve.llm.providers import LOCAL, resolve
 from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.dataset import DialogueTurn
@@ -161,7 +167,7 @@ class Mem0System(MemorySystem):
         try:
             return await worker.run(job, key, user, *arguments)
         except Exception as error:  # noqa: BLE001  mem0 and its stores may raise anything
-            text = one_line(f"{self.name}: {type(error).__name__}: {error}", self._keys)
+            text = one_line(f"{self.name}: {describe_error(error)}", self._keys)
             lost = isinstance(error, AnswerError)
             failure = AnswerError(text) if lost else UnavailableError(text)
         raise failure
