@@ -22,6 +22,7 @@ from textevolve.errors import (
     TextEvolveError,
 )
 from textevolve.images import check_image, image_reference
+from textevolve.mappings import drop_empty
 from textevolve.showing import Shown
 from textevolve.trajectory import Trajectory
 
@@ -364,7 +365,7 @@ def _add_counts(
     if not others:
         return counts
     sums = {n: counts.get(n, 0) + sign * others.get(n, 0) for n in {**counts, **others}}
-    return {name: number for name, number in sums.items() if number}
+    return drop_empty(sums)
 
 
 ANSWERED_BY = " was answered by "

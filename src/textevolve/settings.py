@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from textevolve.errors import SettingsError
+from textevolve.mappings import drop_none
 
 LARGEST_ANSWER = 16
 """The default limit on the body of one answer, in MiB after decompression. It is enough for 5,000
@@ -360,7 +361,7 @@ def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
     for variable, name in ENVIRONMENT.items():
         if os.environ.get(variable):
             take({name: os.environ[variable]}, variable)
-    take({k: v for k, v in overrides.items() if v is not None}, "given")
+    take(drop_none(overrides), "given")
     return _validate(values, sources), sources
 
 

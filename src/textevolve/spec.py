@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 
 from textevolve.errors import InputError
+from textevolve.mappings import drop_empty
 from textevolve.terms import find_term
 
 
@@ -67,7 +68,7 @@ def option(
     noted: dict[str, Any] = {"short": short, "group": group, "argument": argument, "text": text}
     noted |= {"aside": not identity, "reads": reads, "metavar": metavar, "flag": flag}
     noted["hidden"] = hidden
-    extra: dict[str, Any] = {name: value for name, value in noted.items() if value}
+    extra: dict[str, Any] = drop_empty(noted)
     return Field(default=default, description=description, json_schema_extra=extra, **checks)
 
 

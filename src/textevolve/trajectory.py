@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import parse_text, write_text
+from textevolve.mappings import drop_none
 
 ARGUMENT_NAMES = ("arguments", "args", "input", "parameters")
 """The names that frameworks use for the arguments of a call."""
@@ -59,7 +60,7 @@ class Trajectory:
         row = {name: value for name, value in asdict(self).items() if value not in (None, ())}
         for name in ("tool_calls", "expected_tools"):
             if (calls := getattr(self, name)) is not None:
-                row[name] = [{n: v for n, v in asdict(c).items() if v is not None} for c in calls]
+                row[name] = [drop_none(asdict(c)) for c in calls]
         return row
 
 

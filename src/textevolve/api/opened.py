@@ -31,6 +31,7 @@ from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
 from textevolve.llm.model import Request, Response
 from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.metrics import Metric, Pick
+from textevolve.mappings import drop_none
 from textevolve.settings import today
 from textevolve.store import kinds
 from textevolve.store.repository import Store
@@ -209,7 +210,7 @@ async def open_chat(
 ) -> AsyncGenerator[AgentChat]:
     """Open a chat with an agent; its calls are stored as a run."""
     settings = client.read_settings()
-    given = {name: value for name, value in options.items() if value is not None}
+    given = drop_none(options)
     plan = await plan_chat(ChatRequest(options=ChatOptions(agent=agent, **given)), settings)
     opened = open_chat_run(
         plan,

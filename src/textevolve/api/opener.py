@@ -11,6 +11,7 @@ from textevolve.api.objects import JudgeOptions, Objects
 from textevolve.api.options import ClientOptions
 from textevolve.api.results import attach_run
 from textevolve.evaluation import Evaluator
+from textevolve.mappings import drop_none
 from textevolve.studies.kinds import find_study
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class Opener(ClientOptions):
 def specify(kind: str, **fields: Any) -> Any:
     """Return the specification of a study of this kind. Fields that are None stay at their
     defaults."""
-    return find_study(kind).spec(**{n: value for n, value in fields.items() if value is not None})
+    return find_study(kind).spec(**drop_none(fields))
 
 
 def split_rows(data: Any) -> tuple[str, Any]:

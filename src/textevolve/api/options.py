@@ -8,6 +8,7 @@ from weakref import WeakSet
 
 from textevolve.engine.sync import KeptOpen
 from textevolve.events import Listener, silence
+from textevolve.mappings import drop_none
 from textevolve.settings import Settings, override_settings, read_settings
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class ClientOptions:
         self.model, self.limits, self.time_limit = model, limits, time_limit
         self.server, self.listener = server, listener
         self._settings = settings
-        self._overrides = {name: value for name, value in values.items() if value is not None}
+        self._overrides = drop_none(values)
         self._open: WeakSet[KeptOpen[Any]] = WeakSet()
 
     def read_settings(self, model: str | None = None) -> Settings:

@@ -26,6 +26,7 @@ from textevolve.api.opener import (
 from textevolve.api.results import CaseResult, attach_run
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, check_case
+from textevolve.mappings import drop_none
 from textevolve.memory.cue import Recall, nothing
 from textevolve.rows.images import ImageLike, read_images
 
@@ -672,7 +673,7 @@ def _specify_evaluation(
         "recall": None if recall is nothing else objects.name(recall),
         **fields,
     }
-    return specify("evaluate", **options | {n: v for n, v in given.items() if v is not None})
+    return specify("evaluate", **options | drop_none(given))
 
 
 def _lay_out(profile: str | Path | Profile | None) -> dict[str, Any]:

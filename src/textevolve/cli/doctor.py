@@ -19,6 +19,7 @@ from textevolve.errors import TextEvolveError
 from textevolve.llm.discovery import EndpointCapabilities, probe_endpoint
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import find_key, known_providers, resolve
+from textevolve.mappings import drop_empty
 from textevolve.settings import Settings, read_settings_sources
 from textevolve.store.repository import open_store
 from textevolve.wiring import choose_model
@@ -71,7 +72,7 @@ def _find_keys(settings: Settings) -> dict[str, str]:
         for name, provider in providers
         if provider.key_env
     }
-    return {name: source for name, source in sources.items() if source}
+    return drop_empty(sources)
 
 
 def _check_store(settings: Settings) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from textevolve.labelling.tasks import SKIP, LabelItem, PersonLabel, TaskSpec, scores_of
+from textevolve.mappings import drop_none
 from textevolve.statistics.agreement import krippendorff_alpha
 from textevolve.statistics.intervals import Statistic
 
@@ -131,4 +132,4 @@ def item_rows(
         row |= {"context": item.context, "reference": item.reference}
         row |= {"labels": sum(label.answer != SKIP for label in item_labels)}
         row |= {"notes": "\n".join(notes) or None}
-        yield {name: value for name, value in row.items() if value is not None}
+        yield drop_none(row)

@@ -34,6 +34,7 @@ from textevolve.llm.prices import (
 )
 from textevolve.llm.reasoning import split_reasoning, tokens_of_end
 from textevolve.llm.token_count import count_tokens
+from textevolve.mappings import drop_none
 from textevolve.settings import Price
 
 Shape = TypeVar("Shape")
@@ -51,7 +52,7 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
         "logprobs": True if request.top_logprobs else None,
         "top_logprobs": request.top_logprobs or None,
     }
-    body = {name: value for name, value in fields.items() if value is not None}
+    body = drop_none(fields)
     return body if request.tools is None else body | chat_tools(request)
 
 

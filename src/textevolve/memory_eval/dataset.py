@@ -23,6 +23,7 @@ from pydantic import (
 
 from textevolve.errors import InputError
 from textevolve.llm.refusals import one_line
+from textevolve.mappings import drop_none
 from textevolve.memory.record import DialogueTurn
 from textevolve.reach import allowed_path
 from textevolve.rows import mend_halves
@@ -37,7 +38,7 @@ def _drop_nulls(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     parts = cast("dict[str, Any]", value)
-    return {name: part for name, part in parts.items() if part is not None}
+    return drop_none(parts)
 
 
 def _objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:

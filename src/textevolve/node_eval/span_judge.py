@@ -13,6 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 
+from textevolve.mappings import drop_empty
 from textevolve.node_eval import span_states
 from textevolve.node_eval.background import evaluating
 from textevolve.node_eval.evaluators import describe_error
@@ -37,7 +38,7 @@ class SpanJudge(SpanProcessor):
         self, monitor: Monitor, instructions: Mapping[str, Instruction | str] | None = None
     ) -> None:
         types = {name: read_instruction(one) for name, one in (instructions or {}).items()}
-        self._instructions = {name: one for name, one in types.items() if one}
+        self._instructions = drop_empty(types)
         self._monitor = monitor
         self._open: dict[int, ReadableSpan] = {}
         self._inner: dict[str, list[HistoryItem]] = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.mappings import drop_none
 from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
 
 CONTENTS = (
@@ -85,7 +86,7 @@ def read_message(raw: object, role: str) -> SpanMessage:
     for key in INNER:
         inner: Any = fields.get(key)
         if isinstance(inner, dict):  # what stands beside it counts where it says nothing itself
-            known = {k: one for k, one in cast(dict[str, Any], inner).items() if one is not None}
+            known = drop_none(cast(dict[str, Any], inner))
             fields = {**fields, **known}
         elif isinstance(inner, list):
             fields["content"] = cast(object, inner)

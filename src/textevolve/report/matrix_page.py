@@ -20,6 +20,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from textevolve.mappings import drop_empty
 from textevolve.report import matrices, wording
 from textevolve.report.blocks import Block, Entry, Matrix, MatrixRow
 
@@ -140,7 +141,7 @@ def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}
+    return drop_empty(fields)
 
 
 def _texts(texts: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import write_text
+from textevolve.mappings import drop_empty
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.content import Placed, Row, import_pyarrow, mend_halves
@@ -97,7 +98,7 @@ def _read_sample(sample: Row) -> Row:
         "reference": "\n".join(cast("list[str]", target)) if isinstance(target, list) else target,
         "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
     }
-    return {name: value for name, value in row.items() if value}
+    return drop_empty(row)
 
 
 @_checked
@@ -121,7 +122,7 @@ def read_tool_result(row: Row) -> Row:
             next((value for value in values if isinstance(value, str)), ""), variables
         ),
     }
-    return {name: value for name, value in result.items() if value}
+    return drop_empty(result)
 
 
 def _fill(template: str, variables: Mapping[str, Any]) -> str:

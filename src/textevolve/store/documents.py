@@ -28,6 +28,7 @@ from textevolve.llm.model import (
     message_extra,
     text_hash,
 )
+from textevolve.mappings import drop_empty, drop_none
 from textevolve.trajectory import read_trajectory
 
 PACK_FROM = 16_384
@@ -227,7 +228,7 @@ def dump_response(response: Response) -> bytes:
         "member": response.member,
         **{name: getattr(response.usage, name) for name in OPTIONAL_USAGE},
     }
-    document |= {name: value for name, value in optional.items() if value}
+    document |= drop_empty(optional)
     return pack(_dump(document))
 
 
@@ -283,7 +284,7 @@ def dump_case(case: Case) -> bytes:
         "context": case.context,
         "trajectory": None if case.trajectory is None else case.trajectory.as_row(),
     }
-    document |= {name: value for name, value in optional.items() if value is not None}
+    document |= drop_none(optional)
     header, urls = b"", image_texts(case)
     if urls:
         document["images"] = len(case.images)

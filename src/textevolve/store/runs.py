@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case, Usage
+from textevolve.mappings import drop_none
 from textevolve.store import lease
 from textevolve.store.dialects import sweep_texts
 from textevolve.store.documents import (
@@ -339,7 +340,7 @@ def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[in
         with intact(f"run {run_id}: case {index!r}"):
             require(index, int)
             images = {key: find_image(connection, key) for key in image_keys(body)}
-            there = {key: url for key, url in images.items() if url is not None}
+            there = drop_none(images)
             page.append((index, load_case(id, body, there)))
         size += sum(map(len, there.values()))
         if size >= PAGE_BYTES:

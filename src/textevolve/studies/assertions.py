@@ -28,6 +28,7 @@ from textevolve.evaluation import (
 )
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
 from textevolve.studies.aggregates import Aggregates, describe_mean
@@ -224,7 +225,7 @@ def make_row(assertion: Assertion) -> MatrixRow:
         input=case.input,
         entries=(entry,),
         reference=case.reference or "",
-        facts={name: value for name, value in facts.items() if value},
+        facts=drop_empty(facts),
         details=(Texts("", texts),) if texts else (),
     )
 

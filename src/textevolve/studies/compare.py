@@ -27,6 +27,7 @@ from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
+from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -394,9 +395,9 @@ def _entry(output: Output) -> Entry:
         output=output.text,
         scores={name: grade.score for name, grade in grades.items()},
         passed=output.passed,
-        reasons={name: text for name, text in reasons.items() if text},
+        reasons=drop_empty(reasons),
         failure=output.failure.reason if output.failure else "",
-        facts={name: text for name, text in facts.items() if text},
+        facts=drop_empty(facts),
         details=[Texts("Trajectory", steps)] if steps else [],
     )
 

@@ -39,6 +39,7 @@ from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.wrappers import Salted, replay_models
+from textevolve.mappings import drop_empty
 from textevolve.memory_snapshots import pin_agents, pin_collections
 from textevolve.settings import Settings, today
 from textevolve.studies.chained import (
@@ -352,7 +353,7 @@ async def perform(
         finally:
             await keeper.flush()
             parts = {"estimated": answers.estimated, "models": dict(answers.models)}
-            noted = {name: value for name, value in parts.items() if value}
+            noted = drop_empty(parts)
             if noted != stored.answers:
                 store.respecify(run.id, {"answers": noted})
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")

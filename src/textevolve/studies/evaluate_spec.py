@@ -18,6 +18,7 @@ from textevolve.debate.profile import Profile, Protocol, Readout, Selection, rej
 from textevolve.errors import InputError
 from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
+from textevolve.mappings import drop_none
 from textevolve.spec import Frozen, Several, option
 from textevolve.studies.case_rows import MappedSpec
 from textevolve.texts.numbers import read_number, reject_odd_number
@@ -215,7 +216,7 @@ def explicit_parameters(parameters: DebateParameters) -> dict[str, Any]:
     """Return the parameters that are set, as a profile reads them: the text `none` stands for
     None."""
     every = {name: getattr(parameters, name) for name in DebateParameters.model_fields}
-    return {name: value for name, value in every.items() if value is not None}
+    return drop_none(every)
 
 
 def name_none(keywords: Mapping[str, Any]) -> dict[str, Any]:

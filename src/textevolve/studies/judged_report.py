@@ -23,6 +23,7 @@ from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
+from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -229,7 +230,7 @@ def facts_of(judged: Judged) -> dict[str, str]:
         for failure, turns in debate_words.failures(judged).items():
             names = ", ".join(f"{judged.agents[t.agent]} in round {t.round + 1}" for t in turns)
             facts[failure.kind.capitalize()] = f"{names}: {failure.reason}"
-    return {name: fact for name, fact in facts.items() if fact}
+    return drop_empty(facts)
 
 
 def count_decided(judged: Judged) -> Counter[str]:

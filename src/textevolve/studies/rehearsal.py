@@ -33,6 +33,7 @@ from textevolve.llm.testing.answers import (
 )
 from textevolve.llm.wire import as_response, chat_body, dump_vector, read_completion
 from textevolve.llm.wrappers import Journaled
+from textevolve.mappings import drop_none
 from textevolve.settings import Price, Settings
 from textevolve.studies.driver import models_asked
 from textevolve.studies.stored import StoredSpec, read_spec
@@ -116,7 +117,7 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
     """Return the settings in which models that run batch jobs have their lower batch prices."""
     ends = [resolve(name, settings, asks=False) for name in models]
     cut = {end.spec: batch_price(end) for end in ends if takes_batches(end)}
-    prices = {name: price for name, price in cut.items() if price is not None}
+    prices = drop_none(cut)
     return settings.model_copy(update={"prices": {**settings.prices, **prices}})
 
 

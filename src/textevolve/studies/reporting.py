@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
+from textevolve.mappings import drop_empty
 from textevolve.reach import is_confined
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Matrix, Report, Section
@@ -68,7 +69,7 @@ def make_report(
 
     def order() -> Iterator[Block]:
         present_facts = {**study_report.facts, **describe_run(study, spec, store, run)}
-        facts = {name: fact for name, fact in present_facts.items() if fact}
+        facts = drop_empty(present_facts)
         yield from (*draw_gates(gated.outcomes), *results)
         for block in study_report.blocks:
             if facts and isinstance(block, Matrix):

@@ -21,6 +21,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
+from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.rows.columns import join_passages
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
@@ -67,7 +68,7 @@ def write_request(target: Target, row: Mapping[str, Any], version: str, sample: 
     texts = {name: column_text(value) for name, value in row.items()}
     body = dict(row) if target.body is None else _fill_body(target.body, row, texts)
     about = {"version": version, "headers": dict(target.headers)}
-    identity = {name: value for name, value in about.items() if value}
+    identity = drop_empty(about)
     header = (Message("system", (json.dumps(identity, sort_keys=True),)),) if identity else ()
     sent = Message("user", (mend_text(json.dumps(body, ensure_ascii=False)),))
     return Request(messages=(*header, sent), sample=sample)

@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.gguf import read_tokenizer
+from textevolve.mappings import drop_none
 from textevolve.settings import today
 from textevolve.system import CAN_LIMIT_PROCESSES, KILLED, PROCESSOR_TIME_IS_OVER
 
@@ -231,7 +232,7 @@ class JinjaTemplate:
             raise InputError("a conversation without a message cannot be rendered")
         tokens = {"bos_token": self.bos_token, "eos_token": self.eos_token}
         variables = {
-            **{name: token for name, token in tokens.items() if token is not None},
+            **drop_none(tokens),
             **values,
             "tools": tools,
             "documents": documents,
@@ -252,7 +253,7 @@ class JinjaTemplate:
 
 def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     """Drop fields that are None, and add reasoning under each name that templates use."""
-    fields = {key: value for key, value in message.items() if value is not None}
+    fields = drop_none(message)
     reasoning = next((fields[name] for name in _REASONING if name in fields), None)
     if reasoning is None:
         return fields

@@ -21,6 +21,7 @@ from pydantic import (
 
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Answer, Decision, Question, choice, predicate, score
+from textevolve.mappings import drop_empty
 from textevolve.server.decisions.deciders import RequestSpending, spending, state_text
 from textevolve.server.decisions.serving import failure_error
 from textevolve.server.errors import SYSTEM_ONE, ApiError, example_body, no_model, respond
@@ -192,7 +193,7 @@ class SystemOneRequest(BaseModel):
                 "input_tokens": spent.usage.prompt_tokens,
                 "output_tokens": spent.usage.completion_tokens,
             },
-            **{name: value for name, value in facts.items() if value},
+            **drop_empty(facts),
         }
 
 

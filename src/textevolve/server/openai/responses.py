@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from textevolve.evaluation import Usage
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.wire import CompletionChunk, SentToolCall
+from textevolve.mappings import drop_none
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import read_shape
@@ -64,7 +65,7 @@ def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
             )
             message += " no conversation_id), or an agent's session in the metadata"
             raise ApiError(400, "unsupported_parameter", message, param=field)
-    return read_shape(ResponsesRequest, {n: v for n, v in body.items() if v is not None})
+    return read_shape(ResponsesRequest, drop_none(body))
 
 
 def as_chat(request: ResponsesRequest) -> JsonObject:
@@ -90,7 +91,7 @@ def as_chat(request: ResponsesRequest) -> JsonObject:
         if isinstance(choice, dict):
             choice = {"type": "function", "function": {"name": choice.get("name")}}
         body["tool_choice"] = choice
-    return {name: value for name, value in body.items() if value is not None}
+    return drop_none(body)
 
 
 def _read_input(request: ResponsesRequest) -> Iterator[JsonObject]:
