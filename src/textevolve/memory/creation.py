@@ -26,10 +26,11 @@ from textevolve.memory.reconciliation import (
     Ground,
     MemoryDraft,
     NearMemory,
+    Outcome,
     PointDecision,
-    Reconciled,
     combine_prompt,
     compare_prompt,
+    drafts_of,
     reconcile,
 )
 from textevolve.memory.record import (
@@ -158,7 +159,7 @@ async def keep_points(
     done = await reconcile(ground, points, collection.version)
     if not write:
         return CreatedMemories(_decisions(done), None, start.done_turns)
-    changes = [_change(draft, source) for draft in done.drafts]
+    changes = [_change(draft, source) for draft in drafts_of(done)]
     applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
     if applied.repeated:  # another process was faster with the same dialogue
         return await read_decisions(ground, applied)
@@ -189,15 +190,15 @@ async def read_decisions(ground: Ground, applied: Applied) -> CreatedMemories:
     return CreatedMemories(tuple(decisions), replace(applied, repeated=True))
 
 
-def _decisions(done: Reconciled, ids: Sequence[str] = ()) -> tuple[PointDecision, ...]:
+def _decisions(done: Sequence[Outcome], ids: Sequence[str] = ()) -> tuple[PointDecision, ...]:
     """Return the decisions, each with the id of the memory that has its text; the id stays empty
     for a dropped point, or without `ids`."""
     by_draft = {
-        id(draft): memory_id for draft, memory_id in zip(done.drafts, ids, strict=bool(ids))
+        id(draft): memory_id for draft, memory_id in zip(drafts_of(done), ids, strict=bool(ids))
     }
     return tuple(
         decision if draft is None else replace(decision, id=by_draft.get(id(draft.last), ""))
-        for decision, draft in done.decisions
+        for decision, draft in done
     )
 
 

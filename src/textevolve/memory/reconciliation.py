@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, create_model
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, RejectedError
-from textevolve.evaluation import Failure, empty_default
+from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Question, decide, predicate
 from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fence, fenced, quote, sanitize
 from textevolve.llm.model import Message, Model, Request
@@ -297,16 +297,9 @@ Outcome: TypeAlias = tuple[PointDecision, MemoryDraft | None]
 """The decision on a point, with the draft of the memory to store; None if nothing is stored."""
 
 
-@dataclass(slots=True)
-class Reconciled:
-    """The decisions in the order of the points, each with its draft; None if nothing is stored."""
-
-    decisions: list[Outcome] = empty_default(list)
-
-    @property
-    def drafts(self) -> list[MemoryDraft]:
-        """Return the drafts that no later draft has replaced."""
-        return [draft for _, draft in self.decisions if draft is not None and draft.into is None]
+def drafts_of(outcomes: Sequence[Outcome]) -> list[MemoryDraft]:
+    """Return the drafts that no later draft has replaced."""
+    return [draft for _, draft in outcomes if draft is not None and draft.into is None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +317,7 @@ class NearNote:
         return ComparedNote(self.memory.text, self.since)
 
 
-async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: int) -> Reconciled:
+async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: int) -> list[Outcome]:
     """Decide for each point whether it is added, merged, replaces a memory or is dropped, compared
     with the collection at `version` and with the points before it.
 
@@ -332,13 +325,13 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
         ModelError: the model cannot be reached, or the embedder does not answer. BudgetError: a
         limit was reached.
     """
-    done = Reconciled()
+    done: list[Outcome] = []
     accepted = [point for point in points if not point.refused]
     work = [lambda p=point: ground.embed(ground.collection, p.text) for point in accepted]
     vectors = iter(await gather_bounded(work, EMBEDDED_AT_ONCE))
     for point in points:
         if point.refused:
-            done.decisions.append((PointDecision(point, "drop", point.refused, "model"), None))
+            done.append((PointDecision(point, "drop", point.refused, "model"), None))
             continue
         vector = next(vectors)
         near = await _find_near(ground, point, vector, version, done)
@@ -351,12 +344,12 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
             asking = ground.settings.model_copy(update={"compare": "structured"})
             ground = replace(ground, settings=asking)
             outcome = await _settle(ground, point, vector, near)
-        done.decisions.append(outcome)
+        done.append(outcome)
     return done
 
 
 async def _find_near(
-    ground: Ground, point: DialoguePoint, vector: Vector, version: int, done: Reconciled
+    ground: Ground, point: DialoguePoint, vector: Vector, version: int, done: Sequence[Outcome]
 ) -> list[NearNote]:
     """Return the memories, and the drafts of the same dialogue, that are at least as similar as
     `settings.floor`: the nearest first, at most `settings.neighbours`."""
@@ -367,7 +360,8 @@ async def _find_near(
         limit=2 * ground.settings.neighbours,
         version=version,
     )
-    closed = {id for draft in done.drafts for id in draft.closes}
+    drafts = drafts_of(done)
+    closed = {id for draft in drafts for id in draft.closes}
     candidates = [
         NearNote(
             NearMemory(match.memory.text, match.memory.id, match.similarity),
@@ -377,7 +371,7 @@ async def _find_near(
         for match in await ground.store.search(query)
         if match.memory.id not in closed
     ]
-    for draft in done.drafts:
+    for draft in drafts:
         like, decision = float(draft.embedding @ vector), draft.decision
         near_memory = NearMemory(decision.text, "", like)
         candidates.append(NearNote(near_memory, draft.trust, decision.point.since, draft))

@@ -24,7 +24,7 @@ from textevolve.memory_eval.dataset import (
     write_dialogue,
 )
 from textevolve.memory_eval.evaluation import SessionTimes
-from textevolve.memory_eval.judgement import Subject, Task
+from textevolve.memory_eval.judgement import Label, Subject, Task
 from textevolve.memory_eval.system import Capabilities
 
 FoundMemories: TypeAlias = tuple[str, ...] | Failure
@@ -70,10 +70,7 @@ def judge_integrity(
     """Build the subject that asks whether a point is among the extracted memories. If no memory was
     extracted, its label is 0 by rule."""
     subject = _subject_of("integrity", user, session, place, point)
-    if isinstance(extracted, Failure):
-        return replace(subject, texts={"expected": point.content}, failure=extracted)
-    texts = {"expected": point.content, "memories": "\n".join(extracted)}
-    return replace(subject, texts=texts, by_rule=None if extracted else 0)
+    return _with_memories(subject, extracted, 0)
 
 
 def judge_update(
@@ -87,14 +84,20 @@ def judge_update(
     """Build the subject for an update, from the results of a search for it; if the search found
     nothing, the subject for the point's integrity. If the extracted memories are unknown (None), an
     empty result counts as an omission by rule, so that the point is not left out."""
-    subject = _subject_of("update", user, session, place, point)
-    texts = {"expected": point.content, "original": "\n".join(point.originals)}
-    if isinstance(returned, Failure):
-        return replace(subject, texts=texts, failure=returned)
     if not returned and extracted is not None:
         return judge_integrity(user, session, place, point, extracted)
-    texts["memories"] = "\n".join(returned)
-    return replace(subject, texts=texts, by_rule=None if returned else "Omission")
+    subject = _subject_of("update", user, session, place, point)
+    texts = {**subject.texts, "original": "\n".join(point.originals)}
+    return _with_memories(replace(subject, texts=texts), returned, "Omission")
+
+
+def _with_memories(subject: Subject, memories: FoundMemories, absent: Label) -> Subject:
+    """Return a point's subject with the memories of a system, or the failure that prevented them.
+    `absent`: its label by rule if there are no memories."""
+    if isinstance(memories, Failure):
+        return replace(subject, failure=memories)
+    texts = {**subject.texts, "memories": "\n".join(memories)}
+    return replace(subject, texts=texts, by_rule=None if memories else absent)
 
 
 def judge_answer(
@@ -128,15 +131,15 @@ def with_answer(subject: Subject, answer: str | Failure | None) -> Subject:
     return replace(subject, texts={**subject.texts, "answer": answer})
 
 
-def _subject_of(task: str, user: str, session: Session, place: int, point: MemoryPoint) -> Subject:
+def _subject_of(task: Task, user: str, session: Session, place: int, point: MemoryPoint) -> Subject:
     """Build the subject of a point. `place`: the point's position in its session, from 1, which
     does not depend on the system."""
     return Subject(
-        task=task,  # pyright: ignore[reportArgumentType]
+        task=task,
         user=user,
         session=session.index,
         item=place,
-        texts={},
+        texts={"expected": point.content},
         type=point.type,
         source=point.source,
         importance=point.importance,
@@ -237,14 +240,14 @@ def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[Us
     Raises:
         InputError: the file cannot be read, or has no user.
     """
-    remaining = users
+    number = 0
     for entry in read_users(path):
         if isinstance(entry, Malformed):
             yield entry
             continue
         yield replace(entry, sessions=tuple(islice(entry.sessions, sessions)))
-        remaining = None if remaining is None else remaining - 1
-        if remaining == 0:
+        number += 1
+        if number == users:
             return
 
 

@@ -172,8 +172,7 @@ def update(
         )
     if row.newest is None:
         store_version(connection, row.id, _first_version(row, old))
-    columns = _columns(kind, spec)
-    update_row(connection, kind, row.id, **{n: columns[n] for n in columns if n not in kind.fixed})
+    update_row(connection, kind, row.id, **_columns(kind, spec))
     version = SpecVersion(newest + 1, time.time(), _fields(spec), source, reasons)
     store_version(connection, row.id, version)
     return get(connection, kind, namespace, name)

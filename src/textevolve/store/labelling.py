@@ -82,7 +82,7 @@ def find_task(connection: Connection, namespace: str, name: str) -> StoredTask:
     Raises:
         NotFoundError: the task does not exist; the message suggests the nearest name.
     """
-    return get_task(connection, require_row(connection, TASK, name, namespace).id)
+    return _read_task(connection, require_row(connection, TASK, name, namespace))
 
 
 def get_task(connection: Connection, id: str) -> StoredTask:

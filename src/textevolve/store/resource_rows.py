@@ -178,7 +178,7 @@ def require_free_name(
         )
 
 
-def update_row(connection: Connection, kind: ResourceTable, id: str, **values: Any) -> None:
+def update_row(connection: Connection, kind: ResourceTable, id: str, /, **values: Any) -> None:
     update_where(connection, kind.table, {"updated": time.time(), **values}, id=id)
 
 
