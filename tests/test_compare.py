@@ -1,6 +1,7 @@
 """`textevolve compare`: prompts and models on rows, from the command line to the conclusion."""
 
 import json
+import math
 import re
 
 import pytest
@@ -197,6 +198,11 @@ def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     assert "careful" in found._repr_html_()
     with pytest.raises(textevolve.InputError, match=r"'short\.txt' is a file"):
         flat_verbs.compare(rows, ["short.txt"], models=model)
+    frame = frame[["row", "text", "reference", "seconds"]].assign(seconds=math.nan)
+    with pytest.raises(textevolve.InputError, match=r"row 1: must be a mapping .*to_dict"):
+        flat_verbs.compare(frame, outputs="text", label="reference", metric="exact")
+    with pytest.raises(textevolve.InputError, match="row 1: the label column 'seconds' is missing"):
+        flat_verbs.compare(frame.to_dict("records"), outputs="text", label="seconds")
 
 
 def test_the_matrix_reads_its_rows_when_it_is_drawn():

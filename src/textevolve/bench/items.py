@@ -24,7 +24,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.rows import Placed, Row, read_rows
+from textevolve.rows import Placed, Row, place_rows, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
 from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
@@ -112,8 +112,7 @@ def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
     Raises:
         InputError: there are no items, a row is not in the format, or two have the same id.
     """
-    placed = ((f"row {number}", row) for number, row in enumerate(rows, 1))
-    return _read_items(placed, "rows", good, {})
+    return _read_items(place_rows(rows), "rows", good, {})
 
 
 def _read_items(

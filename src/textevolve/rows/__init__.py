@@ -158,6 +158,25 @@ class Renaming:
             )
 
 
+def place_rows(rows: Iterable[Row]) -> Iterator[Placed]:
+    """Yield the rows of a Python program, each with its position. NaN, by which data frames mark
+    missing values, becomes None.
+
+    Raises:
+        InputError: a row is no mapping.
+    """
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"row {number}: must be a mapping of columns to values, not"
+                f" {type(row).__name__}; give a data frame as frame.to_dict('records')"
+            )
+        is_nan = {
+            name for name, value in row.items() if isinstance(value, float) and value != value
+        }
+        yield f"row {number}", {**row, **dict.fromkeys(is_nan)}
+
+
 def read_lines(path: str) -> Iterator[tuple[str, str]]:
     """Yield the non-blank lines of a JSON lines file, each with its position; `-` is standard
     input. Bytes that are not UTF-8 become lone surrogates, so that only their own line is invalid.

@@ -359,7 +359,10 @@ def take_cases(
             pair = {"input": source[0], "candidates": source[1]}
             cases = cases_of_row(pair, where, columns, reading, str(number))
         else:
-            raise InputError(f"{where}: give a Case, a mapping, or a pair (input, candidates)")
+            raise InputError(
+                f"{where}: give a Case, a mapping, or a pair (input, candidates), not"
+                f" {type(source).__name__}; give a data frame as frame.to_dict('records')"
+            )
         for case in cases:
             columns.note_id(case.id)
             yield case

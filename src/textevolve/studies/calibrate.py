@@ -55,7 +55,7 @@ from textevolve.report.blocks import (
     Texts,
     Tree,
 )
-from textevolve.rows import Placed, read_rows
+from textevolve.rows import Placed, place_rows, read_rows
 from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.studies.case_rows import MappedSpec
@@ -355,7 +355,7 @@ def take(spec: CalibrateSpec, rows: Any, objects: Mapping[str, object]) -> Itera
     that a Python program passes (`rows`). `objects`: the caller's Python objects by name."""
     if spec.data:
         return read_cases(spec, objects)
-    return cases_of(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
+    return cases_of(spec, place_rows(rows), objects)
 
 
 def material_of(

@@ -40,7 +40,7 @@ from textevolve.loops.attempt import ask_judge
 from textevolve.loops.placeholders import check_spelling
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
-from textevolve.rows import Placed, Renaming, read_rows
+from textevolve.rows import Placed, Renaming, place_rows, read_rows
 from textevolve.rows.chats import (
     Chat,
     ChatTurn,
@@ -488,7 +488,7 @@ def take_rows(
 ) -> Iterator[Case]:
     """Yield a case for each row from Python, with columns renamed as in files."""
     renaming = Renaming(spec.map)
-    renamed = [_with_images(f"row {n}", renaming(row)) for n, row in enumerate(rows, 1)]
+    renamed = [_with_images(where, renaming(row)) for where, row in place_rows(rows)]
     renaming.refuse_unused()
     return row_cases(spec, renamed)
 

@@ -21,7 +21,7 @@ from textevolve.llm.chains.chat_template import value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Report, Section, Texts, Tree
-from textevolve.rows import Placed, read_rows
+from textevolve.rows import Placed, place_rows, read_rows
 from textevolve.spans import span
 from textevolve.spec import option
 from textevolve.studies.case_rows import MappedSpec, name_row
@@ -145,7 +145,7 @@ def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[
     names. The chain may be one of the program's `objects`."""
     if spec.data:
         return read_cases(spec, objects)
-    return chain_cases(spec, ((f"row {n}", row) for n, row in enumerate(rows, 1)), objects)
+    return chain_cases(spec, place_rows(rows), objects)
 
 
 def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
