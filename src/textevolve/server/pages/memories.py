@@ -7,10 +7,9 @@ import asyncio
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from fastapi import APIRouter, Request, Response
 
 from textevolve.api.memories import AsyncMemories
 from textevolve.errors import NotFoundError, TextEvolveError
@@ -36,27 +35,20 @@ CHAT = "chat "
 """The beginning of the source of memories that were made from a chat; the session's id follows."""
 FACTS = {"added": "held from version", "closed": "not held from version"}
 """The fields of a memory that the pages show under other names."""
-DRAWN = frozenset(
-    {
-        *("id", "text", "collection", "entities", "relations", "cites", "reason"),
-        *("supersedes", "superseded_by"),
-    }
+DRAWN = (
+    "id",
+    "text",
+    "collection",
+    "entities",
+    "relations",
+    "cites",
+    "reason",
+    "supersedes",
+    "superseded_by",
 )
 """The fields of a memory that its page shows outside the table of details."""
 
 router = APIRouter()
-
-
-class SearchForm(BaseModel):
-    """The form that chooses the memories of a collection that a page shows.
-
-    Attributes:
-        q: The text to search for; empty for the time line.
-        before: The id of the memory after which the page begins; empty for the first page.
-    """
-
-    q: str = ""
-    before: str = ""
 
 
 @router.get("/memories/{namespace}/{collection}")
@@ -66,23 +58,24 @@ async def show_memories(
     caller: MayRead,
     namespace: str,
     collection: str,
-    search: Annotated[SearchForm, Query()],
+    q: str = "",
+    before: str = "",
 ) -> Response:
-    """Show the memories of a collection as a time line, or the results of a search."""
+    """Show the memories of a collection as a time line, or the results of a search. `q`: the text
+    to search for. `before`: the id of the memory after which the page of the time line begins."""
     check_namespace(caller, namespace)
     store = server.resources.memories(namespace)
     stored_collection = await store.collection(collection)
     values: dict[str, Any] = {"recalled": None, "hindrance": "", "scores": {}, "older": ""}
-    if search.q.strip():
-        recalled, hindrance = await _search(server, caller, stored_collection, search.q.strip())
+    if text := q.strip():
+        recalled, hindrance = await _search(server, caller, stored_collection, text)
         scores = {memory.id: memory for memory in recalled.memories}
         stored = {memory.id: memory for memory in await store.find(list(scores))}
         values |= {"recalled": recalled, "hindrance": hindrance, "scores": scores}
         memories = [stored[id] for id in scores if id in stored]
     else:
-        before = search.before or None
         memories = await store.page(
-            collection, after=before, limit=SHOWN + 1, closed=True, newest_first=True
+            collection, after=before or None, limit=SHOWN + 1, closed=True, newest_first=True
         )
         if len(memories) > SHOWN:
             older = request.url.include_query_params(before=memories[SHOWN - 1].id)
@@ -91,7 +84,8 @@ async def show_memories(
         request,
         "memories.html",
         collection=stored_collection,
-        search=search,
+        text=text,
+        before=before,
         memories=memories[:SHOWN],
         now=time.time(),
         **values,
