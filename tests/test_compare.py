@@ -202,7 +202,9 @@ def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     with pytest.raises(textevolve.InputError, match=r"row 1: must be a mapping .*to_dict"):
         flat_verbs.compare(frame, outputs="text", label="reference", metric="exact")
     with pytest.raises(textevolve.InputError, match="row 1: the label column 'seconds' is missing"):
-        flat_verbs.compare(frame.to_dict("records"), outputs="text", label="seconds")
+        flat_verbs.compare(
+            frame.to_dict("records"), outputs="text", label="seconds", metric="exact"
+        )
 
 
 def test_the_matrix_reads_its_rows_when_it_is_drawn():
