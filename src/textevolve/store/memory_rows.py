@@ -258,7 +258,7 @@ def read_memory_records(
 
 
 def find_memories(connection: Connection, ids: Iterable[str], **owner: str) -> dict[str, Row[Any]]:
-    """Return the rows of the memories with these ids, by id; those that do not exist are left out.
+    """Return the rows of the memories with these ids, by id; ids that do not exist are left out.
     `owner`: the `namespace_id` or the `collection_id` to which the memories belong."""
     return {
         row.id: row

@@ -55,7 +55,7 @@ class ResourceTable:
         return " ".join(filter(None, (PARENTS.get(self.command), self.command)))
 
     def query(self) -> Select[Any]:
-        """Select rows; those that belong to a namespace have its name as `namespace`."""
+        """Select rows. A row of a namespace has the namespace's name as `namespace`."""
         query, spaces = select(self.table).select_from(self.table), tables.namespaces
         if not self.walled:
             return query
@@ -195,7 +195,7 @@ def insert_unless_stored(connection: Connection, table: Table, row: Mapping[str,
 
 
 def replace_row(connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
-    """Insert a row in the place of the one with its primary key, if any."""
+    """Insert a row, or replace the row with its primary key."""
     statement = insert_into(connection, table).values(row)
     keys = list(table.primary_key.columns)
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=row))
