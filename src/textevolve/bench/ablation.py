@@ -26,7 +26,7 @@ from textevolve.statistics.intervals import (
     Array,
     Interval,
     Statistic,
-    vector,
+    complete_pairs,
     wilson_interval,
 )
 
@@ -104,14 +104,14 @@ def weigh_debate(
     seen = summary.compare(debate, rival)
     if not seen.items:
         return None
-    credits = [vector([o.credit for o in outcomes[n].values()]) for n in (debate, rival)]
-    both = ~np.isnan(credits[0] + credits[1])
-    groups = [item.group for item, is_paired in zip(items, both, strict=True) if is_paired]
+    credits, others = ([o.credit for o in outcomes[name].values()] for name in (debate, rival))
+    ours, theirs, numbers = complete_pairs(credits, others, [item.group for item in items])
+    groups = numbers.tolist()
     sign = 1 if seen.first == debate else -1
     value, interval = sign * seen.difference.value, seen.difference.interval
     low, high = sorted((sign * interval.low, sign * interval.high))
     if math.isnan(low) or not (seen.better and seen.worse):
-        low, high = _bound_difference((credits[0] - credits[1])[both], len(set(groups)))
+        low, high = _bound_difference(ours - theirs, len(set(groups)))
     answer: PayoffAnswer = "cannot be told"
     if low > 0 and seen.permutation <= ALPHA:
         answer = "pays"
@@ -125,13 +125,13 @@ def weigh_debate(
         rival=rival,
         items=seen.items,
         accuracy=(
-            mean_figure(credits[0][both], groups, seed=summary.seed),
-            mean_figure(credits[1][both], groups, seed=summary.seed),
+            mean_figure(ours, groups, seed=summary.seed),
+            mean_figure(theirs, groups, seed=summary.seed),
         ),
         difference=Statistic(value, Interval(low, high)),
         p=seen.permutation,
         minimum_effect=minimum_effect,
-        items_needed=items_needed(*credits, size=size),
+        items_needed=items_needed(ours, theirs, size=size),
         tokens=spent[0] / spent[1] if spent[1] else math.nan,
     )
 

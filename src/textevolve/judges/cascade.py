@@ -34,6 +34,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.judges.context import Judgement, Options
+from textevolve.judges.judged import has_log_odds
 from textevolve.llm.choice_logprobs import log_odds, probability, softmax
 
 
@@ -62,11 +63,9 @@ def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None
     if len(scored) == 1:
         likely = probability(log_odds(scored[0].score) - log_odds(threshold))
         return likely if scored[0].passed else 1 - likely
-    odds = [outcome.metadata.get("log_odds") for outcome in scored]
-    finite = [outcome for outcome in odds if isinstance(outcome, float) and math.isfinite(outcome)]
-    if len(finite) < len(scored):
-        finite = [log_odds(outcome.score) for outcome in scored]
-    return max(softmax(finite))
+    if has_log_odds(scored):
+        return max(softmax([outcome.metadata["log_odds"] for outcome in scored]))
+    return max(softmax([log_odds(outcome.score) for outcome in scored]))
 
 
 CASCADE = "cascade"
