@@ -174,15 +174,16 @@ def take_template(
         return template
     messages: list[TemplateMessage] = []
     for message in [("user", template)] if isinstance(template, str) else template:
-        pair: Any = message
-        if isinstance(message, Mapping):
-            pair = (message.get("role"), message.get("content"))
-        if not isinstance(pair, tuple | list) or len(cast("Sequence[Any]", pair)) != 2:
-            raise InputError(
-                "each message of a template must be a pair (role, text), or an object with role and"
-                " content"
-            )
-        role, text = cast("Sequence[Any]", pair)
+        match message:
+            case Mapping():
+                role, text = message.get("role"), message.get("content")
+            case (role, text):
+                pass
+            case _:
+                raise InputError(
+                    "each message of a template must be a pair (role, text), or an object with role"
+                    " and content"
+                )
         if not isinstance(text, str):
             raise InputError(f"the text of a message is not a text but {type(text).__name__}")
         messages.append(TemplateMessage(check_role(role), read_text_template(text)))

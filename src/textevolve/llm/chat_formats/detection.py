@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
-from textevolve.llm.chat_formats.chat_format import (
-    ChatFormat,
-    render_chat,
-)
+from textevolve.llm.chat_formats.chat_format import render_chat
 from textevolve.llm.chat_formats.parsing import parse_chat
 from textevolve.llm.chat_formats.sources import JinjaTemplate
 
@@ -92,12 +90,11 @@ def check_chat_template(template: JinjaTemplate) -> TemplateCheck:
 def match_formats(render: Render, bos_token: str | None) -> tuple[FormatMatch, ...]:
     """Return the known formats that render at least one test conversation like the template, the
     best match first."""
-    texts = [_without(_ask(render, talk, asks), bos_token) for talk, asks in CONVERSATIONS]
+    texts = [_render(render, talk, asks, bos_token) for talk, asks in CONVERSATIONS]
     matches: list[FormatMatch] = []
     for name, format in CHAT_FORMATS.items():
-        rendered = (
-            _without(_render(format, talk, asks), format.bos) for talk, asks in CONVERSATIONS
-        )
+        write = partial(render_chat, format, on_marker="keep")
+        rendered = (_render(write, talk, asks, format.bos) for talk, asks in CONVERSATIONS)
         same = [text for text, other in zip(texts, rendered, strict=True) if text == other]
         # Two refusals alone are not a match.
         if any(text is not None for text in same):
@@ -117,31 +114,21 @@ def detect_prompt(text: str) -> tuple[str, ...]:
             continue
         # A text without any marker could be the system prompt of a format that marks none.
         if any(message["role"] == "user" for message in parsed.messages):
-            again = _render(format, parsed.messages, parsed.add_generation_prompt)
-            same = _without(again, format.bos) == _without(text, format.bos)
+            write = partial(render_chat, format, on_marker="keep")
+            again = _render(write, parsed.messages, parsed.add_generation_prompt, format.bos)
+            same = again == text.removeprefix(format.bos)
             length = sum(len(message["content"]) for message in parsed.messages)
             readings.append((same, length, name))
     best = max((same for same, _, _ in readings), default=False)
     return tuple(name for same, _, name in sorted(readings) if same is best)
 
 
-def _render(format: ChatFormat, messages: Sequence[Mapping[str, Any]], asks: bool) -> str | None:
-    """Render a conversation with markers kept, as a template does; None if the format
-    refuses it."""
+def _render(
+    render: Render, messages: Sequence[Mapping[str, Any]], asks: bool, bos: str | None
+) -> str | None:
+    """Render a conversation without the BOS token; None if the template or format refuses it."""
     try:
-        return render_chat(format, messages, add_generation_prompt=asks, on_marker="keep")
+        text = render(list(map(dict, messages)), add_generation_prompt=asks)
     except InputError:
         return None
-
-
-def _without(text: str | None, bos: str | None) -> str | None:
-    return text if text is None or not bos else text.removeprefix(bos)
-
-
-def _ask(render: Render, messages: Sequence[Mapping[str, Any]], prompt: bool) -> str | None:
-    """Render a conversation by a template; None if the template refuses it."""
-    try:
-        text: Any = render(list(map(dict, messages)), add_generation_prompt=prompt)
-    except Exception:  # noqa: BLE001  a stranger's template may raise anything
-        return None
-    return text if isinstance(text, str) else None
+    return text.removeprefix(bos or "")
