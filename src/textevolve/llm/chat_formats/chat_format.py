@@ -15,7 +15,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
-from typing import Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, Field, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.llm.fence import JOINER, literal_pattern
@@ -34,11 +36,11 @@ ROLES = ("system", "user", "assistant")
 _FIELDS = {"role", "content", "reasoning_content"}
 
 
-class ChatFile(NamedTuple):
+class ChatFile(BaseModel):
     """The content of a chat file: its messages, and `tools`, the function definitions, or None."""
 
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    tools: Annotated[list[dict[str, Any]], Field(min_length=1)] | None = None
 
 
 def read_conversation(text: str, name: str) -> ChatFile:
@@ -50,17 +52,14 @@ def read_conversation(text: str, name: str) -> ChatFile:
     """
     try:
         body: Any = json.loads(text)
+        return ChatFile.model_validate(body if isinstance(body, dict) else {"messages": body})
+    except ValidationError as error:
+        part = error.errors()[0]["loc"][0]
+        raise InputError(
+            f"{name}: the {part} must be a list of one or more JSON objects"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name}: not JSON: {error}") from error
-    parts = cast("dict[str, Any]", body if isinstance(body, dict) else {"messages": body})
-    for part in ("messages", "tools"):
-        items = parts.get(part)
-        listed = cast("list[Any]", items) if isinstance(items, list) else []
-        if (part == "messages" or items is not None) and not (
-            listed and all(isinstance(item, dict) for item in listed)
-        ):
-            raise InputError(f"{name}: the {part} must be a list of one or more JSON objects")
-    return ChatFile(parts["messages"], parts.get("tools"))
 
 
 def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
