@@ -9,12 +9,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from textevolve.errors import InputError
+from textevolve.json_texts import as_object
 from textevolve.mappings import drop_empty
 from textevolve.terms import find_term
 
@@ -75,7 +76,7 @@ def option(
 def option_properties(field: FieldInfo) -> Mapping[str, Any]:
     """Return the properties of a field that were passed to `option`, without its description."""
     extra = field.json_schema_extra
-    return cast(Mapping[str, Any], extra) if isinstance(extra, dict) else {}
+    return as_object(extra)
 
 
 def _as_several(value: Any) -> Any:

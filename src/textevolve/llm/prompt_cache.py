@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any
 
+from textevolve.json_texts import as_array
 from textevolve.llm.model import Message, Request
 from textevolve.settings import PromptCache
 
@@ -75,7 +76,7 @@ def add_hints(
 def _mark(content: Any, message: Message, marked: Collection[int]) -> list[dict[str, Any]]:
     """Return the content of a message for the endpoint: its images, and its text, which is split
     after each marked part, where the cache mark is."""
-    sent = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    sent = as_array(content)
     pictures = [part for part in sent if part["type"] != "text"]
     texts = list[dict[str, Any]]()
     begun = ""

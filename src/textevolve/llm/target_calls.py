@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -34,7 +34,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage
 from textevolve.events import Listener
-from textevolve.json_texts import parse_text
+from textevolve.json_texts import as_object, parse_text
 from textevolve.llm.chains.callables import Callee, take_callee
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited, make_buckets
@@ -192,10 +192,10 @@ def _match_arguments(callee: Callee, body: Any) -> Any:
     needed = callee.takes or callee.may_take[:1]
     if callee.kind == "runnable" or not needed:
         return body
-    fields = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+    fields = as_object(body)
     if all(name in fields for name in needed):
         return {n: fields[n] for n in (*needed, *callee.may_take) if n in fields}
-    return {needed[0]: cast("Any", body)}
+    return {needed[0]: body}
 
 
 def _call_program(target: Target) -> TargetCall:

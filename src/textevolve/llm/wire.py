@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
+from textevolve.json_texts import as_array
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
 from textevolve.llm.prices import (
     READABLE,
@@ -185,7 +186,7 @@ class _ChunkChoice(BaseModel):
 
 def _first_choices(value: object) -> object:
     """Keep only the chunks of the first answer, since chunks of several answers may be mixed."""
-    choices: list[Any] = cast("list[Any]", value) if isinstance(value, list) else []
+    choices: list[Any] = as_array(value)
     return [choice for choice in choices if not isinstance(choice, dict) or not choice.get("index")]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from textevolve.errors import InputError
+from textevolve.json_texts import as_array
 from textevolve.llm.refusals import one_line
 from textevolve.mappings import drop_none
 from textevolve.memory.record import DialogueTurn
@@ -43,7 +44,7 @@ def _drop_nulls(value: Any) -> Any:
 
 def _objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a list with their positions, from 0."""
-    for place, each in enumerate(cast("list[Any]", value) if isinstance(value, list) else ()):
+    for place, each in enumerate(as_array(value)):
         if isinstance(each, dict):
             yield place, cast("dict[str, Any]", each)
 

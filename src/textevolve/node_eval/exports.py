@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.json_texts import CONTAINERS, as_array, parse_text
 from textevolve.node_eval.span_messages import as_fields, unwrap_result
 from textevolve.node_eval.span_states import Span
 
@@ -140,7 +140,7 @@ def as_span(record: SpanFields) -> Span:
     failed = "ERROR" in code or code == "2" or ("run_type" in record and record.get("error"))
     attributes = translate({**record["shared"], **_read_attributes(record)})
     events = parse_text(record.get("events"), CONTAINERS)
-    listed = map(as_fields, cast("list[object]", events) if isinstance(events, list) else ())
+    listed = map(as_fields, as_array(events))
     return Span(
         _read_id(find_part(record, "trace_id")),
         _read_id(find_part(record, "span_id")),

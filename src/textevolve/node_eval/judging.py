@@ -21,7 +21,7 @@ from textevolve.evaluation import (
     PlainEvaluation,
     check_case,
 )
-from textevolve.json_texts import write_text
+from textevolve.json_texts import as_array, write_text
 from textevolve.node_eval.episode_evaluation import judge_node
 from textevolve.node_eval.evaluators import (
     NodeEvaluator,
@@ -186,7 +186,7 @@ def read_run(history: History) -> Trajectory:
 def _list_messages(state: Any) -> list[Any]:
     """List the messages in an output, in the forms of models' outputs and of states of graphs."""
     messages = state.get("messages") if is_state(state) else None
-    listed = cast("list[Any]", messages) if isinstance(messages, list) else []
+    listed = as_array(messages)
     return [{"role": "", **one} for one in listed if is_state(one)]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
-from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.json_texts import CONTAINERS, as_array, parse_text
 from textevolve.node_eval.span_messages import (
     SpanMessage,
     as_fields,
@@ -201,7 +201,7 @@ def tools_of(attributes: Attributes) -> list[dict[str, Any]]:
     for key in TOOL_LISTS:
         value: object = parse_text(_find_value(attributes, key), CONTAINERS)
         for raws in (value, *map(as_fields(value).get, TOOL_KEYS)):
-            listed = cast("list[object]", raws) if isinstance(raws, list) else []
+            listed = as_array(raws)
             if tools := [tool for raw in listed if (tool := _read_tool(raw))]:
                 return tools
     return []

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from textevolve.bench.variants import describe_differences
 from textevolve.evaluation import Figure, empty_default
+from textevolve.json_texts import as_array
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
@@ -282,7 +283,7 @@ def _name_parts(data: Any) -> Mapping[str, Any]:
     ends of an interval; other data has no parts."""
     if isinstance(data, dict):
         return cast("Mapping[str, Any]", data)
-    members = cast("list[Any]", data if isinstance(data, list) else [])
+    members = as_array(data)
     rows = map(_name_parts, members)
     labelled = {row[name]: row for row in rows for name in [*row][:1] if name in LABELS}
     numbers = (member for member in members if type(member) in _NUMBERS)

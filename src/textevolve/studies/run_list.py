@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, cast
 
+from textevolve.json_texts import as_object
 from textevolve.report import wording
 from textevolve.report.charts import IntervalChart
 from textevolve.store import records
@@ -183,8 +184,7 @@ def subject_of(run: RunRecord) -> str:
 
 
 def _spec(run: RunRecord) -> Mapping[str, Any]:
-    spec = run.spec.get("spec")
-    return cast(Mapping[str, Any], spec) if isinstance(spec, Mapping) else {}
+    return as_object(run.spec.get("spec"))
 
 
 def field_names(value: Any) -> list[str]:

@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from textevolve.errors import InputError
+from textevolve.json_texts import as_object
 from textevolve.rows import read_text
 from textevolve.spec import option_properties
 from textevolve.studies.kinds import find_study, kinds
@@ -30,7 +31,7 @@ def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
         InputError: the file cannot be read, or something in it cannot be used; names the line.
     """
     node, data = parse_yaml(read_text(path), path)
-    mapping = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    mapping = as_object(data)
     if not isinstance(mapping.get(KIND), str):
         raise InputError(f"{path}:1: must name the kind of study: {', '.join(kinds())}")
     try:
@@ -60,8 +61,8 @@ def read_study(mapping: Mapping[str, Any]) -> tuple[AnyStudy, StudySpec]:
 
 
 def _read(value: Any) -> Any:
-    reference = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    return read_text(str(reference[FILE])) if set(reference) == {FILE} else cast(Any, value)
+    reference = as_object(value)
+    return read_text(str(reference[FILE])) if set(reference) == {FILE} else value
 
 
 def schema_of(kind: str) -> dict[str, Any]:

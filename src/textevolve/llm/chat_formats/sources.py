@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from textevolve.errors import InputError, SettingsError
+from textevolve.json_texts import as_array
 from textevolve.llm.gguf import read_tokenizer
 from textevolve.mappings import drop_none
 from textevolve.settings import today
@@ -319,7 +320,7 @@ def _token(fields: Mapping[str, Any], name: str) -> str | None:
 def _default(fields: Mapping[str, Any], place: Path) -> str:
     """Return the template of a configuration, or the default of a list of named ones."""
     written: Any = fields.get("chat_template")
-    for entry in cast("list[Any]", written) if isinstance(written, list) else ():
+    for entry in as_array(written):
         match entry:
             case {"name": "default", "template": str(source)}:
                 return source

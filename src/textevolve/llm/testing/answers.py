@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, Literal, cast
 
 from textevolve.images import IMAGE_TOKENS
+from textevolve.json_texts import as_array
 
 _CHOICE = re.compile(r"(\w+) or (\w+)\.?\s*$")
 _LABELS = re.compile(r"one \w+, ((?:\w+, )*\w+) or (\w+)\.?\s*$")
@@ -137,7 +138,7 @@ def content_text(content: object) -> str:
 
 
 def _image_tokens(content: object) -> int:
-    parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    parts = as_array(content)
     return IMAGE_TOKENS * sum(part.get("type") == "image_url" for part in parts)
 
 

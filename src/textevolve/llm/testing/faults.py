@@ -15,8 +15,9 @@ from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
 from random import Random
-from typing import Any, cast
+from typing import Any
 
+from textevolve.json_texts import as_array
 from textevolve.llm.testing.answers import Answer
 
 
@@ -226,7 +227,7 @@ def seen_images(body: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the bytes of the images in a request's messages, in order."""
     for message in body.get("messages") or ():
         content: Any = message.get("content")
-        parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+        parts = as_array(content)
         for part in parts:
             if part.get("type") == "image_url":
                 yield base64.b64decode(part["image_url"]["url"].partition(",")[2])
