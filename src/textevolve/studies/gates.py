@@ -7,7 +7,7 @@ earlier run that scores are compared with.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -107,8 +107,8 @@ class Gates(Frozen):
 
     @property
     def any(self) -> bool:
-        requirements = (self.min_pass_rate, self.min_mean, self.no_worse_than, self.max_failed)
-        return any(requirement is not None for requirement in (*requirements, self.min_agreement))
+        """Whether there is a gate; the score from which a record passes is none by itself."""
+        return any(value is not None for name, value in self if name != "pass_threshold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +168,20 @@ def check_gates(
     if not gates.any:
         return []
     by_variant, name = aggregate(rows, gates.pass_threshold), gates.no_worse_than
-    before = None if earlier is None else aggregate(earlier, gates.pass_threshold)
-    checked = [variant for variant in by_variant if before is not None or variant != name]
-    checked += [variant for variant in before or () if variant not in by_variant]
     excuse = f"this is the run {name} itself" if itself else ""
-    if name == LAST and before is None and name not in by_variant:
-        excuse = "no earlier run of the kind to compare with"
+    if earlier is not None:
+        baselines = aggregate(earlier, gates.pass_threshold)
+        checked = list({**by_variant, **baselines})
+    else:
+        checked = [variant for variant in by_variant if variant != name] or [""]
+        baselines = dict.fromkeys(checked, by_variant[name]) if name in by_variant else {}
+        if name == LAST and not baselines:
+            excuse = "no earlier run of the kind to compare with"
     outcomes = list(judges)
     if gates.min_agreement is not None and not judges:
         outcomes.append(GateOutcome(AGREEMENT, False, "not checked: it needs the run in its store"))
     for variant in checked or [""]:
-        baseline = None
-        if name is not None and not excuse:
-            baseline = by_variant.get(name) if before is None else before.get(variant)
+        baseline = None if name is None or excuse else baselines.get(variant)
         rows_of = by_variant.get(variant, Aggregates())
         for gate, (holds, statement, value) in _check(
             rows_of, gates, baseline, excuse, bool(by_variant)
@@ -215,15 +216,21 @@ def _check(
     if excuse:
         yield "no worse than", (True, excuse, None)
         return
-    if baseline is None or not figures.case_means().keys() & baseline.case_means():
+    if baseline is None or not (pairs := _pair(figures.case_means(), baseline.case_means())):
         statement = f"not compared with {name}: no case is scored in both"
         yield "no worse than", (False, statement, None)
         return
     if gates.max_regressions is not None:
-        yield "max regressions", _check_regressions(figures, baseline, name, gates.max_regressions)
+        passes = _pair(figures.case_passes(), baseline.case_passes())
+        yield "max regressions", _check_regressions(passes, name, gates.max_regressions)
     if gates.max_regressions is None or gates.margin is not None:
         margin = MARGIN if gates.margin is None else gates.margin
-        yield "no worse than", _check_difference(figures, baseline, name, margin)
+        yield "no worse than", _check_difference(pairs.values(), name, margin)
+
+
+def _pair(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Return the two values of each case that both runs have."""
+    return {case: (ours[case], theirs[case]) for case in ours if case in theirs}
 
 
 def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool) -> _GateFinding:
@@ -266,20 +273,17 @@ def _format_figure(figure: Estimate) -> str:
 
 
 def _check_difference(
-    figures: Aggregates, baseline: Aggregates, name: str, margin: float
+    pairs: Collection[tuple[float, float]], name: str, margin: float
 ) -> _GateFinding:
     """Check non-inferiority to the baseline: the gate passes if the lower end of the 95 % interval
     of the paired mean difference (this run's scores minus the baseline's) is above `-margin`."""
-    ours, theirs = figures.case_means(), baseline.case_means()
-    shared = [case for case in ours if case in theirs]
-    gaps = [ours[case] - theirs[case] for case in shared]
-    scores = [means[case] for means in (ours, theirs) for case in shared]
-    if min(scores) < 0 or max(scores) > 1:
+    if not all(0 <= score <= 1 for pair in pairs for score in pair):
         return False, f"not compared with {name}: scores lie outside 0 to 1", None
+    gaps = [ours - theirs for ours, theirs in pairs]
     difference = sum(gaps) / len(gaps)
     interval = betting_interval(gaps, DIFFERENCES)
     holds = interval.low > -margin
-    cases = wording.count(len(shared), "case")
+    cases = wording.count(len(gaps), "case")
     ends = f"95 % {interval.low:+.3f} to {interval.high:+.3f}, {cases}"
     statement = f"difference to {name} {difference:+.3f} ({ends})"
     if holds or difference <= -margin:
@@ -289,19 +293,17 @@ def _check_difference(
 
 
 def _check_regressions(
-    figures: Aggregates, baseline: Aggregates, name: str, most: int
+    pairs: Mapping[str, tuple[float, float]], name: str, most: int
 ) -> _GateFinding:
     """Check the number of cases that passed in all their records of the baseline, and do not pass
     in all of them now."""
-    ours, theirs = figures.case_passes(), baseline.case_passes()
-    shared = [case for case in ours if case in theirs]
-    if unknown := sum(math.isnan(ours[case] + theirs[case]) for case in shared):
+    if unknown := sum(math.isnan(ours + theirs) for ours, theirs in pairs.values()):
         cases = wording.count(unknown, "case")
         return False, f"regressions unknown: {cases} without a verdict; give --pass-threshold", None
-    lost = [case for case in shared if theirs[case] == 1 and ours[case] < 1]
+    lost = [case for case, (ours, theirs) in pairs.items() if theirs == 1 and ours < 1]
     names = ", ".join(wording.shorten(case, 40) for case in lost[:NAMED])
     names = f" ({names}{', ...' if len(lost) > NAMED else ''})" if lost else ""
-    passed = wording.count(sum(theirs[case] == 1 for case in shared), "case")
+    passed = wording.count(sum(theirs == 1 for _, theirs in pairs.values()), "case")
     statement = f"{len(lost):,} of {passed} that passed in {name} fail now{names}"
     holds = len(lost) <= most
     return holds, f"{statement}, {'at most' if holds else 'more than'} {most:,}", float(len(lost))
@@ -330,15 +332,12 @@ def draw_gates(outcomes: Sequence[GateOutcome]) -> list[Block]:
     """Return the table of the gates; nothing without gates."""
     if not outcomes:
         return []
-    several = len({outcome.variant for outcome in outcomes}) > 1 or bool(outcomes[0].variant)
-    columns = [Column("gate"), *([Column("variant")] if several else [])]
+    several = any(outcome.variant for outcome in outcomes)
+    columns = [Column("gate"), Column("variant"), Column("outcome"), Column("found")]
     rows = [
-        (
-            outcome.gate,
-            *([outcome.variant] if several else []),
-            "holds" if outcome.holds else "fails",
-            outcome.found,
-        )
+        (outcome.gate, outcome.variant, "holds" if outcome.holds else "fails", outcome.found)
         for outcome in outcomes
     ]
-    return [Table("Gates", [*columns, Column("outcome"), Column("found")], rows)]
+    if not several:
+        columns, rows = columns[:1] + columns[2:], [row[:1] + row[2:] for row in rows]
+    return [Table("Gates", columns, rows)]
