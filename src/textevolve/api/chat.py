@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import TypeAlias
 
 from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent, Learned
@@ -84,14 +83,9 @@ class OpenChat(StaysOpen):
         if self.resource.current is not None:
             self.resource.wait(AgentChat.finish)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         try:
-            if kind is None:
+            if _raised[0] is None:
                 self.finish()
         finally:
             self.close()

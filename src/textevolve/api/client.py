@@ -11,6 +11,7 @@ the methods of a client without arguments.
 
 from __future__ import annotations
 
+from functools import partial
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Self
 
@@ -79,7 +80,10 @@ class Client(Opener):
             "context": context,
             "temperature": temperature,
         }
-        return load_opened().keep_chat(self, agent, options)
+        opened = load_opened()
+        chat = opened.OpenChat(partial(opened.open_chat, self, agent, options))
+        self.keep(chat.resource)
+        return chat
 
     def namespace(self, name: str | None = None, *, create: bool = False) -> Namespace:
         """Return a namespace, by default the one of the settings, which is created if it does not

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from textevolve.agents.chat import AgentChat
-from textevolve.api.chat import OpenChat
+from textevolve.api.chat import OpenChat as OpenChat
 from textevolve.api.namespaces import AsyncNamespace, Namespace
 from textevolve.api.options import ClientOptions
 from textevolve.engine import sync
@@ -105,13 +105,8 @@ def make_metric(
     return Metric(as_evaluator(judge), input, output, threshold, missing, release)
 
 
-def keep_models(
-    client: ClientOptions, chain: Chain | None, model: str | None
-) -> KeptOpen[Workbench]:
-    """Return a workbench, opened when first used, with the models of a chain, or with the single
-    `model` if there is no chain."""
-    if chain is None:
-        return keep_bench(client, "chains", model or "", {}, [None], model)
+def keep_models(client: ClientOptions, chain: Chain, model: str | None) -> KeptOpen[Workbench]:
+    """Return a workbench, opened when first used, with the models of a chain."""
     may_ask = chain.may_ask and (model or client.read_settings(model).model)
     models = [*([None] if chain.asks_default or may_ask else []), *chain.models]
     return keep_bench(client, "chains", chain.name, {"chain": chain.describe()}, models, model)
@@ -201,7 +196,7 @@ call_by(_call_chain)
 
 
 def open_model(client: ClientOptions, model: str | None) -> OpenModel:
-    return OpenModel(keep_models(client, None, model), model)
+    return OpenModel(keep_bench(client, "chains", model or "", {}, [None], model), model)
 
 
 @asynccontextmanager
@@ -221,12 +216,6 @@ async def open_chat(
     )
     async with opened as chat:
         yield chat
-
-
-def keep_chat(client: ClientOptions, agent: str, options: Mapping[str, Any]) -> OpenChat:
-    chat = OpenChat(partial(open_chat, client, agent, options))
-    client.keep(chat.resource)
-    return chat
 
 
 @asynccontextmanager
