@@ -16,7 +16,7 @@ import yaml
 
 from textevolve.engine import sync
 from textevolve.errors import TextEvolveError
-from textevolve.llm.discovery import EndpointCapabilities, probe_endpoint
+from textevolve.llm.discovery import probe_endpoint
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import find_key, known_providers, resolve
 from textevolve.mappings import drop_empty
@@ -101,21 +101,18 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
                 continue
             async with AsyncExitStack() as stack:
                 client, _, _ = await open_client(spec, settings, stack)
-                row |= _describe(await probe_endpoint(client))
+                capabilities = await probe_endpoint(client)
+            row |= {
+                "answers": capabilities.answers.value,
+                "note": capabilities.answers.note,
+                "serves": list(capabilities.models[:20]),
+                "capabilities": {
+                    name: {"value": finding.value, "note": finding.note}
+                    for name, finding in capabilities.findings.items()
+                },
+                "refused": list(capabilities.refused),
+            }
         except TextEvolveError as error:
             row["note"] = str(error)
         tried.append(row)
     return tried
-
-
-def _describe(capabilities: EndpointCapabilities) -> dict[str, Any]:
-    return {
-        "answers": capabilities.answers.value,
-        "note": capabilities.answers.note,
-        "serves": list(capabilities.models[:20]),
-        "capabilities": {
-            name: {"value": finding.value, "note": finding.note}
-            for name, finding in capabilities.findings.items()
-        },
-        "refused": list(capabilities.refused),
-    }

@@ -10,7 +10,6 @@ import typer
 from textevolve.cli import say
 from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.synthesis import synthesise
-from textevolve.report import wording
 from textevolve.report.files import open_target
 
 
@@ -31,5 +30,4 @@ def synth(
     with open_target(output) as target:
         for user in dataset:
             target.write(user_to_line(user).encode() + b"\n")
-    count = wording.count
-    say(f"written to {output}: {count(users, 'user')}, {count(sessions, 'session')} each")
+    say(f"written to {output}: users: {users}, sessions of each: {sessions}")

@@ -138,12 +138,14 @@ def _resume(run: str = "last", **values: Any) -> None:
     )
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
-        inputs = files_read(read_spec(study, read_stored(record)))
-        check_outputs(study, run_options.output or (), inputs)
+        check_outputs(
+            study, run_options.output or (), files_read(read_spec(study, read_stored(record)))
+        )
         complete = record.status == "finished" and {*opened.count_records(record.id)} == {"scored"}
         work = _reread if complete else driver.perform  # metrics may take long, too
-        launch = take_launch(run_options)
-        raise typer.Exit(execute(opened, record, settings, launch, run_options, work))
+        raise typer.Exit(
+            execute(opened, record, settings, take_launch(run_options), run_options, work)
+        )
 
 
 resume = shape_command(_resume, [keyword("run", RunName, "last")], RESUMED)
@@ -221,11 +223,12 @@ def delete(
     """Remove a run, with the answers that no other run uses."""
     with open_store(read_settings(store=store).store) as opened:
         record = opened.get_run(run)
-        cases = wording.count(record.n_cases or 0, "case")
-        options.confirm(f"Remove run {record.id} ({cases})?", yes)
+        options.confirm(f"Remove run {record.id} (cases: {record.n_cases or 0})?", yes)
         freed = opened.delete_run(record.id)
-    freed_cases, calls = wording.count(freed.cases, "case"), wording.count(freed.calls, "call")
-    typer.echo(f"removed run {record.id}: {freed_cases}, {calls}")
+    typer.echo(
+        f"removed run {record.id}: {wording.count(freed.cases, 'case')},"
+        f" {wording.count(freed.calls, 'call')}"
+    )
 
 
 @contextmanager

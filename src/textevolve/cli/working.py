@@ -96,7 +96,9 @@ def execute(
     if run_options.annotate is not None:
         _annotate(store, run, run_options.annotate, settings)
     unscored.report(run)
-    if not unscored and _was_ended(store, run):
+    # A run of this process is finished now; one on a server may have ended before that.
+    ended = not store.has_journal and store.get_run(run.id).status in ("interrupted", "failed")
+    if not unscored and ended:
         say(f"run {run.id}: was stopped before its end. {resume_hint(run)}")
         return PARTLY
     for outcome in gated.outcomes:
@@ -104,12 +106,6 @@ def execute(
     if gated.outcomes:
         return 0 if gated.holds else GATED
     return PARTLY if unscored else 0
-
-
-def _was_ended(store: Store, run: RunRecord) -> bool:
-    """Tell whether a run on a server ended before it was finished. A run of this process is
-    finished at this point, even if another process has resumed it since."""
-    return not store.has_journal and store.get_run(run.id).status in ("interrupted", "failed")
 
 
 def _announce(run: RunRecord, stored: StoredSpec) -> str:

@@ -164,7 +164,8 @@ class FittedJudge:
         score = probability(odds)
         names = [signal.judge for signal in self.file.signals]
         order = sorted(range(len(names)), key=lambda n: -abs(added[n]))
-        parts = ", ".join(f"{names[n]} {added[n]:+.2f}{_is_look(names[n])}" for n in order)
+        looks = {name: " (a look)" for name in names if name.startswith(f"{LOOK}:")}
+        parts = ", ".join(f"{names[n]} {added[n]:+.2f}{looks.get(names[n], '')}" for n in order)
         signals = {
             name: {"value": float(value), "adds": float(more)}
             for name, value, more in zip(names, values, added, strict=True)
@@ -176,7 +177,3 @@ class FittedJudge:
 
 def _about(name: str, failure: Failure) -> Failure:
     return Failure(failure.kind, f"signal {name}: {failure.reason}")
-
-
-def _is_look(name: str) -> str:
-    return " (a look)" if name.startswith(f"{LOOK}:") else ""

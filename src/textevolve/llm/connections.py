@@ -229,15 +229,17 @@ class Http:
             times = f"(read {limits.read:g} s, total {limits.total:g} s)"
             reason = f"no complete answer within the timeouts {times}"
         elif isinstance(error, aiohttp.ClientConnectorError):
-            failure = self.scrub(error.strerror or str(error))
-            reason = f"cannot connect: {failure}; start the server or correct its address"
+            reason = (
+                f"cannot connect: {self.scrub(error.strerror or str(error))}; start the server or"
+                " correct its address"
+            )
         elif isinstance(error, aiohttp.ClientPayloadError):
             reason = "the connection closed before the end of the answer"
         else:
             reason = f"the connection failed: {details or type(error).__name__}"
         unconnected = aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError
-        unreached = address if isinstance(error, unconnected) else ""
-        return UnavailableError(f"{place}: {reason}", address=unreached)
+        address = address if isinstance(error, unconnected) else ""
+        return UnavailableError(f"{place}: {reason}", address=address)
 
     def without_key(self, raw: bytes) -> bytes:
         """Replace the key and secret headers in an answer's body, so that an endpoint that repeats

@@ -217,7 +217,14 @@ def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
             return _tidy(lines)
     answers = result.metadata.get("answers")
     if isinstance(answers, Mapping):
-        return _tidy(_from_questions(cast(Mapping[str, float], answers)))
+        questions = sorted(cast(Mapping[str, float], answers).items(), key=lambda item: item[1])
+        return _tidy(
+            [
+                f"Let the answer to this be a clear yes (now {probability(odds):.0%}): {question}"
+                for question, odds in questions
+                if probability(odds) < CLEAR
+            ]
+        )
     return _tidy(result.feedback.splitlines())
 
 
@@ -275,16 +282,6 @@ def _within(lines: Sequence[str], characters: int) -> str:
 
 def _cut(text: str, characters: int) -> str:
     return text if len(text) <= characters else f"{text[:characters]}…"
-
-
-def _from_questions(answers: Mapping[str, float]) -> list[str]:
-    """Convert the questions that were not answered with a clear yes to instructions, the worst
-    first."""
-    return [
-        f"Let the answer to this be a clear yes (now {probability(odds):.0%}): {question}"
-        for question, odds in sorted(answers.items(), key=lambda one: one[1])
-        if probability(odds) < CLEAR
-    ]
 
 
 def _tidy(lines: Sequence[object]) -> tuple[str, ...]:

@@ -74,9 +74,13 @@ def draw_first(
                 cells.append([shorten(row.id, NAME_SHOWN), *variant, describe_entry(entry), *texts])
                 lines.append(link)
     filled = [n for n in range(len(columns)) if any(line[n] for line in cells)]
-    cells = [[line[n] for n in filled] for line in cells]
-    columns = [columns[n] for n in filled]
-    return Table("Failures and lowest scores", columns, cells, links=lines, place=place)
+    return Table(
+        "Failures and lowest scores",
+        [columns[n] for n in filled],
+        [[line[n] for n in filled] for line in cells],
+        links=lines,
+        place=place,
+    )
 
 
 def draw_cell_difference(

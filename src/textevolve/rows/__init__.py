@@ -171,10 +171,10 @@ def place_rows(rows: Iterable[Row]) -> Iterator[Placed]:
                 f"row {number}: must be a mapping of columns to values, not"
                 f" {type(row).__name__}; give a data frame as frame.to_dict('records')"
             )
-        is_nan = {
-            name for name, value in row.items() if isinstance(value, float) and value != value
-        }
-        yield f"row {number}", {**row, **dict.fromkeys(is_nan)}
+        yield (
+            f"row {number}",
+            {n: None if isinstance(v, float) and v != v else v for n, v in row.items()},
+        )
 
 
 def read_lines(path: str) -> Iterator[tuple[str, str]]:

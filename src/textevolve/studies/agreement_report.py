@@ -136,8 +136,7 @@ def _draw_responses(summary: AgreementSummary) -> Table:
             rows.append(
                 (judge.name, *_cells(figures.verdicts), estimate(figures.auc), judge.coverage)
             )
-            has_threshold = not math.isnan(figures.threshold)  # not with equal scores of all
-            rows += [(name, *_cells(figures.validated), "", "")] * has_threshold
+            rows += [(name, *_cells(figures.validated), "", "")] * math.isfinite(figures.threshold)
     rows += [(name, finite(share), *[""] * 6) for name, share in summary.blind_answers]
     return Table(
         "Agreement with people",

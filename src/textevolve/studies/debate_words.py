@@ -9,7 +9,8 @@ import math
 
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, DecidedBy, Turn
-from textevolve.evaluation import Failure, select_skipped
+from textevolve.evaluation import Failure
+from textevolve.evaluators import describe_limit
 from textevolve.memory.cue import Memory
 from textevolve.report.wording import count, letter, letters, number, percent, visible
 
@@ -91,15 +92,10 @@ def ending(result: DebateResult) -> str:
         if profile.repeats
         else "then the agents agreed",
         "certain": "then the outcome was certain enough",
-        "budget": f"then it was cut short{_skip_reason(result)}",
+        "budget": f"then it was cut short: {describe_limit(result)}",
         "failed": "then no agent gave an answer",
     }[result.stopped]
     return f"{count(rounds, 'round')}, {cause}"
-
-
-def _skip_reason(result: DebateResult) -> str:
-    skipped = select_skipped(turn.failure for turn in result.turns)
-    return f": {skipped.reason}" if skipped else ""
 
 
 def round_text(profile: Profile, r: int, cv: float, certainty: float | None, voters: int) -> str:

@@ -235,10 +235,9 @@ def ask(spec: EvaluateSpec) -> Asks:
 async def describe(
     spec: EvaluateSpec, _settings: Settings, _objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    targets = [] if spec.target is None else [spec.target]
-    for target in targets:
-        check_body(target, ["input"])
-    return describe_targets(targets, spec.target_version)
+    if spec.target is not None:
+        check_body(spec.target, ["input"])
+    return describe_targets([] if spec.target is None else [spec.target], spec.target_version)
 
 
 def _profile_of(spec: EvaluateSpec) -> Profile:

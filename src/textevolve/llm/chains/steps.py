@@ -219,8 +219,10 @@ def check_names(
             kind = produced.get(root, inputs.get(root))
             fields = () if kind is str else getattr(kind, "model_fields", None)
             if path and fields is not None and path[0] not in fields:
-                near = suggest(path[0], tuple(fields))
-                raise InputError(f"step '{step.name}': '{root}' has no field '{path[0]}'{near}")
+                raise InputError(
+                    f"step '{step.name}': '{root}' has no field"
+                    f" '{path[0]}'{suggest(path[0], tuple(fields))}"
+                )
             if root in produced or root in inputs:
                 continue
             if not is_open:
