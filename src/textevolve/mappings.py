@@ -1,8 +1,8 @@
-"""Mappings without the entries that say nothing."""
+"""Choose entries of mappings: those that say something, or those with certain keys."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -17,3 +17,14 @@ def drop_none(values: Mapping[K, V | None]) -> dict[K, V]:
 def drop_empty(values: Mapping[K, V | None]) -> dict[K, V]:
     """Return the entries whose value is not empty, zero, False or None."""
     return {key: value for key, value in values.items() if value}
+
+
+def pick(values: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
+    """Return the entries with these keys, in their order; keys that the mapping lacks are left
+    out."""
+    return {key: values[key] for key in keys if key in values}
+
+
+def first_of(values: Mapping[K, V], keys: Iterable[K]) -> V | None:
+    """Return the value of the first of these keys that the mapping has; None if it has none."""
+    return next((values[key] for key in keys if key in values), None)

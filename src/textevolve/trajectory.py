@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import parse_text, write_text
-from textevolve.mappings import drop_none
+from textevolve.mappings import drop_none, first_of
 
 ARGUMENT_NAMES = ("arguments", "args", "input", "parameters")
 """The names that frameworks use for the arguments of a call."""
@@ -118,7 +118,7 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
     texts: list[str] = []
     for item in items:
         passage = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {"text": item}
-        text = next((passage[name] for name in PASSAGE_FIELDS if name in passage), None)
+        text = first_of(passage, PASSAGE_FIELDS)
         if not isinstance(text, str):
             raise InputError(
                 f"{where}: a passage of contexts must be a text, or an object with a text in one of"

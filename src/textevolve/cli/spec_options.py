@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from textevolve.cli.options import read_argument
 from textevolve.errors import InputError
+from textevolve.mappings import pick
 from textevolve.rows import names_rows, read_text
 from textevolve.spec import Frozen, option_properties
 
@@ -29,7 +30,7 @@ def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
     """Return the arguments and options of a specification: arguments first, and the fields of inner
     specifications last, since help lists them in this order."""
     names = dict.fromkeys([*spec.__annotations__, *spec.model_fields])
-    fields = {name: spec.model_fields[name] for name in names if name in spec.model_fields}
+    fields = pick(spec.model_fields, names)
     within = {name: inner for name, field in fields.items() if (inner := _spec_in(field))}
     visible = [
         n for n, f in fields.items() if n not in within and not option_properties(f).get("hidden")

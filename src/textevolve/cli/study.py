@@ -27,6 +27,7 @@ from textevolve.cli.spec_options import give_parameters, keyword, parameters_of,
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
+from textevolve.mappings import pick
 from textevolve.remote.runs import remote_server
 from textevolve.remote.trackers import open_tracker
 from textevolve.report.blocks import Report
@@ -176,7 +177,7 @@ def make_file_command() -> Callable[..., None]:
 def _take_run_options(spec: type[StudySpec] | None, values: Mapping[str, Any]) -> RunOptions:
     gates = {parameter.name: values[parameter.name] for parameter in _gate_options(spec)}
     return RunOptions(
-        **{name: values[name] for name in SHARED if name in values},
+        **pick(values, SHARED),
         gates=Gates(**read_given(Gates, gates)),
     )
 

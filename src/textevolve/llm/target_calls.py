@@ -42,6 +42,7 @@ from textevolve.llm.model import Request, Response
 from textevolve.llm.providers import find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
+from textevolve.mappings import pick
 from textevolve.settings import Settings
 from textevolve.system import kill_group
 from textevolve.user_code import OWN, UserCodeError, load_object, load_user_object
@@ -194,7 +195,7 @@ def _match_arguments(callee: Callee, body: Any) -> Any:
         return body
     fields = as_object(body)
     if all(name in fields for name in needed):
-        return {n: fields[n] for n in (*needed, *callee.may_take) if n in fields}
+        return pick(fields, (*needed, *callee.may_take))
     return {needed[0]: body}
 
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from textevolve.errors import InputError
+from textevolve.mappings import pick
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading
 from textevolve.node_eval.history import ID_NAMES, History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
@@ -204,7 +205,7 @@ def as_node(
         error=error_of(span),
         attributes=take_snapshot(attributes_of(span), WHOLE),
         thread_id=ids.pop("thread_id", None),
-        ids={name: ids[name] for name in ID_NAMES if name in ids},
+        ids=pick(ids, ID_NAMES),
     )
     _take_states(item, inner)
     return item

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from textevolve.json_texts import CONTAINERS, parse_text
-from textevolve.mappings import drop_none
+from textevolve.mappings import drop_none, first_of
 from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
 
 CONTENTS = (
@@ -117,7 +117,7 @@ def unwrap_result(value: object) -> object:
     if "tool_call_id" in fields and "content" in fields:
         return fields["content"]
     if len(fields) == 1 or fields.get("type") in ("tool", "constructor"):
-        inner = next((fields[key] for key in ("data", "kwargs", "output") if key in fields), None)
+        inner = first_of(fields, ("data", "kwargs", "output"))
         return value if inner is None else unwrap_result(inner)
     return value
 

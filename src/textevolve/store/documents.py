@@ -28,7 +28,7 @@ from textevolve.llm.model import (
     message_extra,
     text_hash,
 )
-from textevolve.mappings import drop_empty, drop_none
+from textevolve.mappings import drop_empty, drop_none, pick
 from textevolve.trajectory import read_trajectory
 
 PACK_FROM = 16_384
@@ -261,7 +261,7 @@ def load_response(
             *tokens,
             cost,
             saved=saved,
-            **{name: stored[name] for name in OPTIONAL_USAGE if name in stored},
+            **pick(stored, OPTIONAL_USAGE),
         ),
         logprobs=tuple(
             TokenLogprobs(token, logprob, tuple((other, value) for other, value in top))

@@ -20,6 +20,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.llm.fence import JOINER
+from textevolve.mappings import pick
 from textevolve.settings import StoreLocation
 from textevolve.store import tables
 from textevolve.store.copying import read_rows, row_keys
@@ -143,7 +144,7 @@ def _clean_call(row: Mapping[str, Any], holding: set[bytes], holds: Matcher) -> 
     if answer is not None:
         fields = ("finish_reason", "calls", "seconds", "attempts", "member", "reasoning_tokens")
         stored = load_json(unpack_json_bytes(answer))
-        stored = {"text": ERASED} | {name: stored[name] for name in fields if name in stored}
+        stored = {"text": ERASED} | pick(stored, fields)
         answer = dump_json(stored, "an answer")
     mark = hash_bytes(ERASED)
     joined = b"".join(mark if part in holding else part for part in parts)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.mappings import first_of
 from textevolve.memory.record import DialogueTurn
 from textevolve.rows import find_files, read_rows
 from textevolve.rows.chats import list_messages, read_message
@@ -121,7 +122,7 @@ def _find_chat(row: object) -> object:
     if not isinstance(row, Mapping):
         return None
     by_name = {fold_name(name): value for name, value in cast("Mapping[str, Any]", row).items()}
-    return next((by_name[name] for name in CHAT_COLUMNS if name in by_name), None)
+    return first_of(by_name, CHAT_COLUMNS)
 
 
 def _make_turn(message: Mapping[str, Any], time: str) -> DialogueTurn:

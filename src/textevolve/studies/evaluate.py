@@ -49,6 +49,7 @@ from textevolve.evaluators import (
 from textevolve.judges.context import Options
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.judges.judged import JudgedCase
+from textevolve.mappings import pick
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -204,7 +205,7 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
 
 def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) -> None:
     """Raise InputError for a parameter that a judge other than a debate does not have."""
-    judge_options = {name: parameters[name] for name in OF_ANY_JUDGE if name in parameters}
+    judge_options = pick(parameters, OF_ANY_JUDGE)
     debate_options = [name for name in parameters if name not in judge_options] + ["recall"] * (
         spec.recall is not None
     )

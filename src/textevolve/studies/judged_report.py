@@ -23,7 +23,7 @@ from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, pick
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -174,7 +174,7 @@ def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:
         "passed": outcome.passed,
         "status": "scored",
         "feedback": outcome.feedback or None,
-        **{name: outcome.metadata[name] for name in OF_CASCADES if name in outcome.metadata},
+        **pick(outcome.metadata, OF_CASCADES),
     }
 
 

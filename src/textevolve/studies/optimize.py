@@ -29,6 +29,7 @@ from textevolve.loops.optimization import (
     StepImprover,
     optimize_text,
 )
+from textevolve.mappings import first_of
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -150,10 +151,7 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
     ids = set[str]()
     for where, row in read_rows(spec.task, "task", _is_text, spec.map):
         columns = ("task", *find_roles(tuple(row)).inputs)
-        text, row_id = (
-            next((row[column] for column in columns if column in row), None),
-            row.get("id"),
-        )
+        text, row_id = first_of(row, columns), row.get("id")
         if not isinstance(text, str):
             raise InputError(f"{where}: the column 'task' is missing or not a text")
         id = str(len(ids) + 1 if row_id in (None, "") else row_id)

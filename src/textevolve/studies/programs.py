@@ -47,6 +47,7 @@ from textevolve.loops.calibration.trial_runner import (
     Templates,
 )
 from textevolve.loops.placeholders import placeholders_of
+from textevolve.mappings import pick
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import takes_row
 from textevolve.studies.chained import chain_response
@@ -322,7 +323,7 @@ def run_graph(graph: Any) -> ProgramRun:
             "callbacks": [PromptListener(trial)],
         }
         context = {name: text for name, text in trial.texts.items() if name in context_fields}
-        inputs = {name: row[name] for name in takes if name in row} if takes else dict(row)
+        inputs = pick(row, takes) if takes else dict(row)
         return await graph.ainvoke(inputs, config, **({"context": context} if context else {}))
 
     return run
@@ -352,7 +353,7 @@ def run_module(module: Any) -> ProgramRun:
             _listen(predictor, name, trial)
         callee = take_callee(copy)
         names = (*(callee.takes or row), *callee.may_take)
-        return await callee.call({name: row[name] for name in names if name in row})
+        return await callee.call(pick(row, names))
 
     return run
 

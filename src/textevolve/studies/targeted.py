@@ -21,7 +21,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, first_of
 from textevolve.report import wording
 from textevolve.rows.columns import join_passages
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
@@ -179,7 +179,7 @@ def _find_text(target: Target, part: object) -> str | None:
         value = _find_path(part, target.answer)
     elif isinstance(part, dict):
         fields = cast("dict[str, object]", part)
-        value = next((fields[name] for name in ANSWER_FIELDS if name in fields), None)
+        value = first_of(fields, ANSWER_FIELDS)
     return None if value is None else column_text(value)
 
 

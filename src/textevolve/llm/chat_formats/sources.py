@@ -26,7 +26,7 @@ from typing import Any, cast
 from textevolve.errors import InputError, SettingsError
 from textevolve.json_texts import as_array
 from textevolve.llm.gguf import read_tokenizer
-from textevolve.mappings import drop_none
+from textevolve.mappings import drop_none, first_of
 from textevolve.settings import today
 from textevolve.system import CAN_LIMIT_PROCESSES, KILLED, PROCESSOR_TIME_IS_OVER
 
@@ -255,7 +255,7 @@ class JinjaTemplate:
 def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:
     """Drop fields that are None, and add reasoning under each name that templates use."""
     fields = drop_none(message)
-    reasoning = next((fields[name] for name in _REASONING if name in fields), None)
+    reasoning = first_of(fields, _REASONING)
     if reasoning is None:
         return fields
     return {"thinking": reasoning, **fields, "reasoning_content": reasoning}
