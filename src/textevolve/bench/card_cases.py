@@ -185,11 +185,6 @@ class CardAnswer:
     bad: float
     odds: float | None = None
 
-    @property
-    def lead(self) -> float:
-        """Return the score of the good response minus that of the bad one, in [-1, 1]."""
-        return self.good - self.bad
-
 
 @dataclass(frozen=True, slots=True)
 class CardRefusal:
@@ -277,7 +272,7 @@ def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion)
 def find_winner(answers: Sequence[CardAnswer]) -> int:
     """Return 1 if the good response wins by the mean of the answers, -1 if the bad one does, and 0
     for a tie. If the scores tie, the log-odds decide."""
-    margin = sum(a.lead for a in answers) / len(answers)
+    margin = sum(a.good - a.bad for a in answers) / len(answers)
     if abs(margin) <= TIE:
         odds = [a.odds for a in answers if a.odds is not None]
         margin = sum(odds) / len(odds) if len(odds) == len(answers) else 0.0

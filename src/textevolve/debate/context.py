@@ -78,12 +78,6 @@ class DebateContext:
     candidates: tuple[str, ...]
     shown: dict[tuple[int, ...], str] = empty_default(dict)
 
-    def decider_of(self, speaker: Agent) -> Model:
-        """Return the model that fills an agent's scores with the readout `decide`: the profile's
-        `decider`, or the agent's own."""
-        decider = self.profile.decider or speaker.model
-        return self.model_of(speaker.model_copy(update={"model": decider}))
-
     @cached_property
     def listed(self) -> tuple[int, ...]:
         """Return the candidates' indices in the order of their labels. Their images are in this

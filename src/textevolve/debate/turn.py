@@ -156,7 +156,9 @@ async def take_turn(
         context.listener(StepStarted(context.case.id, "turn", details))
     meters = [UsageMeter(model)]
     if context.profile.readout == "decide":
-        meters.append(UsageMeter(context.decider_of(speaker)))
+        decider = context.profile.decider or speaker.model
+        deciding = speaker.model_copy(update={"model": decider})
+        meters.append(UsageMeter(context.model_of(deciding)))
     speech = Speech(context, meters[0], meters[-1], speaker, tuple(history), sample)
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
         turn = replace(

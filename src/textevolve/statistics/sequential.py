@@ -25,11 +25,10 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class LookOutcome:
-    """The result of one look at the data so far. `units`: the number of differences. `p`: the
-    probability, if there is no gain, of acceptance at an earlier look or of a sum at least as large
-    at this one. `accepted`: whether p is within the level that looks up to this one may use."""
+    """The result of one look at the data so far. `p`: the probability, if there is no gain, of
+    acceptance at an earlier look or of a sum at least as large at this one. `accepted`: whether p
+    is within the level that looks up to this one may use."""
 
-    units: int
     p: float
     accepted: bool
 
@@ -59,7 +58,7 @@ def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> lis
     reach = sum(int(np.abs(block).sum()) for block in steps) // unit
     alive = np.zeros(2 * reach + 1)  # patterns that no look has accepted, by their sum
     alive[reach] = 1.0
-    spent, seen, total = 0.0, 0, 0
+    spent, total = 0.0, 0
     looks: list[LookOutcome] = []
     for block, level in zip(steps, spending, strict=True):
         for size in np.abs(block[block != 0]) // unit:
@@ -68,10 +67,10 @@ def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> lis
             flipped[size:] += alive[:-size]
             flipped[:-size] += alive[size:]
             alive = flipped / 2
-        seen, total = seen + len(block), total + int(block.sum()) // unit
+        total += int(block.sum()) // unit
         tails = spent + np.cumsum(alive[::-1])[::-1]  # by the sum: as much as that, or stopped
         p = min(1.0, float(tails[reach + total]))
-        looks.append(LookOutcome(seen, p, total > 0 and p <= level + _TINY))
+        looks.append(LookOutcome(p, total > 0 and p <= level + _TINY))
         if looks[-1].accepted:
             break
         stop = (tails <= level + _TINY) & (np.arange(tails.size) > reach)
