@@ -258,7 +258,10 @@ def _row(
     entries: list[Entry] = []
     for name, of in outcomes.items():
         outcome, missing = of[item.id], failures.get((item.id, name), "")
-        turns = {"order": flip} if (flip := _flip(item, outcome)) else {}
+        turns: dict[str, str] = {}
+        if outcome.flipped:
+            forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
+            turns["order"] = f"{forward} as given, {turned} reversed"
         chosen = "" if outcome.winner is None else _chose(item, outcome.winner)
         scores = {"credit": finite(outcome.credit)}
         if item.is_single:
@@ -279,10 +282,3 @@ def _chose(item: Item, winner: int) -> str:
     if item.is_single:
         return "pass" if winner else "fail"
     return "tie" if winner < 0 else wording.letter(winner)
-
-
-def _flip(item: Item, outcome: ItemOutcome) -> str:
-    if not outcome.flipped:
-        return ""
-    forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
-    return f"{forward} as given, {turned} reversed"

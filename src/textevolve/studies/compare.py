@@ -292,12 +292,12 @@ def _scorers(comparison: Comparison, names: list[str]) -> Table:
     note = ""
     for name in names:
         columns.append(Column(wording.shorten(scorer_label(name), 40), "number", 3))
-        missing = [summary.missing.get(name, summary.outputs) for summary in comparison.variants]
+        missing = [summary.missing[name] for summary in comparison.variants]
         if any(missing):
             columns.append(Column("missing", "count"))
             note = "Missing: outputs that it did not score, and outputs that do not exist."
         for summary, row, number in zip(comparison.variants, rows, missing, strict=True):
-            figure = summary.scorers.get(name, Estimate(None))
+            figure = summary.scorers[name]
             row += [figure, number] if any(missing) else [figure]
     return Table("Each metric and judge", columns, rows, note=note)
 
@@ -358,26 +358,20 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
     """Yield a row of the matrix for each sample of each row of data, while the outputs are read;
     those of the same row and sample must follow each other."""
     for (row, sample), cells in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
-        by_variant = {output.variant: output for output in cells}
-        first_output = next(iter(by_variant.values()))
-        name = row if not sample else f"{row}, sample {sample + 1}"
-        entries = [
-            _entry(by_variant[n]) if n in by_variant and _is_there(by_variant[n]) else None
-            for n in names
-        ]
+        first_output, *others = cells
+        entries = {
+            output.variant: _entry(output)
+            for output in (first_output, *others)
+            # An interrupted run did not reach cells that are skipped.
+            if output.text or output.failure is None or output.failure.kind != "skipped"
+        }
         yield MatrixRow(
-            name,
+            row if not sample else f"{row}, sample {sample + 1}",
             first_output.input,
-            entries,
+            [entries.get(name) for name in names],
             first_output.reference or "",
             describe_images(first_output.images),
         )
-
-
-def _is_there(output: Output) -> bool:
-    """Tell whether the run has reached a cell, even if it failed. Cells that an interrupted run did
-    not reach are skipped."""
-    return bool(output.text) or output.failure is None or output.failure.kind != "skipped"
 
 
 def _entry(output: Output) -> Entry:
@@ -441,12 +435,15 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
 _NESTED = ("failure", "grades", "reason", "usage", "judging", "images", "trajectory")
 
 
+OF_CONVERSATIONS = ("turns", "endings")
+"""The figures of a variant that are left out if none of its outputs is a conversation."""
+
+
 def data(_spec: CompareSpec, comparison: Comparison) -> Mapping[str, Any]:
-    variants = [asdict(variant) for variant in comparison.variants]
-    for figures in variants:  # only conversations have them
-        for name in ("turns", "endings"):
-            if not figures[name]:
-                del figures[name]
+    variants = [
+        {n: v for n, v in asdict(variant).items() if v or n not in OF_CONVERSATIONS}
+        for variant in comparison.variants
+    ]
     return {
         "sentence": comparison.sentence,
         "baseline": comparison.baseline,
