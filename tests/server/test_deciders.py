@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.llm.decisions import choice, predicate, score
 from textevolve.server.decisions.deciders import (
     DecidingJudge,
-    ReadState,
     describe_question,
     read_state,
     share_out,
@@ -121,8 +120,8 @@ def test_an_input_and_an_output_under_any_of_their_names_are_a_case():
         {"instruction": "Why?", "response": "So."},
         {"Prompt": "Why?", "completion": "So."},
     ):
-        assert read_state(state) == ReadState("So.", "Why?")
-        assert read_state(json.dumps(state)) == ReadState("So.", "Why?")
+        assert read_state(state) == Case("Why?", ("So.",))
+        assert read_state(json.dumps(state)) == Case("Why?", ("So.",))
 
 
 def test_the_test_case_of_deepeval_is_a_case():
@@ -134,12 +133,12 @@ def test_the_test_case_of_deepeval_is_a_case():
             "retrieval_context": ["One.", "Two."],
         }
     }
-    assert read_state(state) == ReadState("So.", "Why?", "Hence.", "One.\n\nTwo.")
+    assert read_state(state) == Case("Why?", ("So.",), reference="Hence.", context="One.\n\nTwo.")
 
 
 def test_of_a_conversation_the_last_reply_is_judged():
     turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
-    expected = ReadState("So.", "Why?")
+    expected = Case("Why?", ("So.",))
     assert read_state(turns) == expected
     assert read_state({"messages": turns}) == expected
     assert read_state({"turns": turns}) == expected
@@ -147,11 +146,11 @@ def test_of_a_conversation_the_last_reply_is_judged():
 
 def test_any_other_state_is_judged_whole():
     for state in ("So.", "{not JSON", ["a", "b"], {"subject": "Why?", "body": "So."}):
-        assert read_state(state) == ReadState(state_text(state))
+        assert read_state(state) == Case("", (state_text(state),))
     several = {"input": "Why?", "output_1": "So.", "output_2": "Thus."}
-    assert read_state(several) == ReadState(state_text(several))
+    assert read_state(several) == Case("", (state_text(several),))
     unanswered = [{"role": "user", "content": "Why?"}]
-    assert read_state(unanswered) == ReadState("Why?")
+    assert read_state(unanswered) == Case("", ("Why?",))
 
 
 def test_a_state_cannot_set_what_a_judge_does():

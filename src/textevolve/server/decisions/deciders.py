@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from textevolve.engine.local import gather_bounded
@@ -47,24 +47,6 @@ TURNS = ("turns",)
 one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadState:
-    """A state as a case to judge. Fields of the state that are none of these four are part of the
-    input, each under its name.
-
-    Attributes:
-        output: The text to judge.
-        input: What the output answers; None if unknown.
-        reference: The expected output; None if the state has none.
-        context: The passages that the output may rely on; None if the state has none.
-    """
-
-    output: str
-    input: str | None = None
-    reference: str | None = None
-    context: str | None = None
-
-
 def state_text(state: object) -> str:
     """Return a state as the model reads it: a text unchanged, anything else as compact JSON."""
     if isinstance(state, str):
@@ -72,25 +54,28 @@ def state_text(state: object) -> str:
     return json.dumps(state, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_state(state: object) -> ReadState:
-    """Read a state as a case. A state without a single output is judged whole."""
+def read_state(state: object) -> Case:
+    """Read a state as a case with one candidate, the text to judge; the input is empty if it is
+    unknown. Fields of the state that are none of a case are part of the input, each under its name.
+    A state without a single output is judged whole."""
     value = parse_text(state, CONTAINERS)  # some clients send their states so
+    case = None
     if (chat := read_chat(value)) is not None:
-        return _read_chat(chat) or ReadState(write_chat(chat))
-    if isinstance(value, Mapping):
-        return _read_fields(cast("Mapping[str, Any]", value)) or ReadState(state_text(state))
-    return ReadState(state_text(state))
+        case = _read_chat(chat) or Case("", (write_chat(chat),))
+    elif isinstance(value, Mapping):
+        case = _read_fields(cast("Mapping[str, Any]", value))
+    return case or Case("", (state_text(state),))
 
 
-def _read_chat(chat: Chat) -> ReadState | None:
-    """Read the assistant's reply at the end of a chat as the output, and the messages before it as
-    the input; None if the chat does not end with a reply to other messages."""
+def _read_chat(chat: Chat) -> Case | None:
+    """Read the assistant's reply at the end of a chat as the candidate, and the messages before it
+    as the input; None if the chat does not end with a reply to other messages."""
     if len(chat) < 2 or chat[-1].speaker != ASSISTANT:
         return None
-    return ReadState(write_chat((chat[-1],)), write_chat(chat[:-1]))
+    return Case(write_chat(chat[:-1]), (write_chat((chat[-1],)),))
 
 
-def _read_fields(fields: Mapping[str, Any]) -> ReadState | None:
+def _read_fields(fields: Mapping[str, Any]) -> Case | None:
     """Read a case from its fields; None if they have neither a single output nor a chat that ends
     with a reply."""
     inner = fields.get(WRAPPER)
@@ -111,16 +96,16 @@ def _read_fields(fields: Mapping[str, Any]) -> ReadState | None:
         exchange = _read_chat(chats[name]) if chats else None
         if exchange is None:
             return None
-        output, texts, used = exchange.output, [exchange.input or ""], {name}
+        (output,), texts, used = exchange.candidates, [exchange.input], {name}
     reference = next((n for n in roles.references if n in filled and n not in used), "")
     context = next((n for n in roles.contexts if _passages(filled.get(n))), "")
     used_names = {*used, reference, context, *roles.ids}
     texts += [f"{name}: {_text(value)}" for name, value in filled.items() if name not in used_names]
-    return ReadState(
-        output,
-        "\n\n".join(filter(None, texts)) or None,
-        _text(filled[reference]) if reference else None,
-        _passages(filled[context]) if context else None,
+    return Case(
+        "\n\n".join(filter(None, texts)),
+        (output,),
+        reference=_text(filled[reference]) if reference else None,
+        context=_passages(filled[context]) if context else None,
     )
 
 
@@ -243,13 +228,8 @@ class DecidingJudge:
             options = tuple(option.text for option in question.options)
             return share_out((await self.open("")(Case(text, options))).result)
         rubric = describe_question(question)
-        parts = read_state(state)
-        case = Case(
-            parts.input or question.instructions,
-            (parts.output,),
-            reference=parts.reference,
-            context=parts.context,
-        )
+        case = read_state(state)
+        case = replace(case, input=case.input or question.instructions)
         for name in self.needs:
             if getattr(case, name) is None:
                 raise InputError(

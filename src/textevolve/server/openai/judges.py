@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -13,7 +14,6 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, check_case
 from textevolve.json_texts import CONTAINERS, parse_text
 from textevolve.server.decisions.deciders import (
     DecidingJudge,
-    ReadState,
     read_state,
     spending,
 )
@@ -23,6 +23,7 @@ from textevolve.server.openai.requests import ServedRequest, read_texts
 from textevolve.server.openai.streams import AnswerEnd, NoteTokens
 
 CANDIDATES = "candidates"
+UNKNOWN_INPUT = "Judge this text."
 _TEXTS = TypeAdapter(Annotated[tuple[str, ...], Field(min_length=1)])
 
 
@@ -60,15 +61,14 @@ def read_case(request: ServedRequest, judge: DecidingJudge) -> tuple[Case, str]:
 def _read_object(fields: Mapping[str, Any]) -> Case:
     """Read the case in a message that is a JSON object."""
     if CANDIDATES not in fields:
-        return _as_case(read_state(fields))
+        return _read_state(fields)
     state = {name: value for name, value in fields.items() if name != CANDIDATES}
     try:
         candidates = _TEXTS.validate_python(fields[CANDIDATES])
     except ValidationError:
         raise bad_request("candidates must be a list of texts", param="messages") from None
     # A state has one output; the candidates take its place.
-    case = read_state({**state, "output": candidates[0]})
-    return Case(case.input or "", candidates, reference=case.reference, context=case.context)
+    return replace(read_state({**state, "output": candidates[0]}), candidates=candidates)
 
 
 def _read_exchange(turns: Sequence[Mapping[str, str]]) -> tuple[Case, str]:
@@ -77,15 +77,15 @@ def _read_exchange(turns: Sequence[Mapping[str, str]]) -> tuple[Case, str]:
     message is judged as a whole."""
     replies = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
     if not replies:
-        return _as_case(ReadState(turns[-1]["content"])), ""
+        return Case(UNKNOWN_INPUT, (turns[-1]["content"],)), ""
     after = [turn["content"] for turn in turns[replies[-1] + 1 :]]
     before = turns[: replies[-1] + 1]
-    return _as_case(read_state(before)), "\n".join(after)
+    return _read_state(before), "\n".join(after)
 
 
-def _as_case(state: ReadState) -> Case:
-    instruction = state.input or "Judge this text."
-    return Case(instruction, (state.output,), reference=state.reference, context=state.context)
+def _read_state(state: object) -> Case:
+    case = read_state(state)
+    return replace(case, input=case.input or UNKNOWN_INPUT)
 
 
 async def answer_as_judge(
