@@ -52,21 +52,30 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
         "seed": request.seed,
         "logprobs": True if request.top_logprobs else None,
         "top_logprobs": request.top_logprobs or None,
+        "tools": request.tools and read_text(request.tools),
+        "tool_choice": request.tools and tool_choice(request.tool_choice),
     }
-    body = drop_none(fields)
-    return body if request.tools is None else body | chat_tools(request)
+    return drop_none(fields)
+
+
+def tool_choice(choice: str | None) -> Any:
+    """Return a mode of calling functions unchanged; a function's name in the protocol's form."""
+    if choice in (None, "auto", "none", "required"):
+        return choice
+    return {"type": "function", "function": {"name": choice}}
 
 
 def json_schema_format(schema: str | None) -> dict[str, Any] | None:
     if schema is None:
         return None
-    answer_format = {"name": "answer", "schema": read_schema(schema), "strict": True}
+    answer_format = {"name": "answer", "schema": read_text(schema), "strict": True}
     return {"type": "json_schema", "json_schema": answer_format}
 
 
-@lru_cache(maxsize=256)
-def read_schema(schema: str) -> Any:
-    return json.loads(schema)
+@lru_cache(maxsize=320)
+def read_text(text: str) -> Any:
+    """Parse a schema or functions from JSON."""
+    return json.loads(text)
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
@@ -340,23 +349,6 @@ def chat_message(message: Message) -> dict[str, Any]:
     if message.tool_call_id is not None:
         body["tool_call_id"] = message.tool_call_id
     return body
-
-
-def chat_tools(request: Request) -> dict[str, Any]:
-    """Return the fields of a body for the functions that may be called; empty without functions."""
-    fields: dict[str, Any] = {}
-    if request.tools is not None:
-        fields["tools"] = read_tools(request.tools)
-    if request.tool_choice is not None:
-        is_mode = request.tool_choice in ("auto", "none", "required")
-        choice = {"type": "function", "function": {"name": request.tool_choice}}
-        fields["tool_choice"] = request.tool_choice if is_mode else choice
-    return fields
-
-
-@lru_cache(maxsize=64)
-def read_tools(tools: str) -> Any:
-    return json.loads(tools)
 
 
 def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:

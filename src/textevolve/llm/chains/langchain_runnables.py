@@ -7,7 +7,7 @@ A Runnable as a step does not need this code: see `callables.py`. Needs langchai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import (
@@ -20,7 +20,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult, LLMResult
 from langchain_core.runnables import Runnable, RunnableConfig
-from pydantic import ConfigDict
+from pydantic import ConfigDict, SkipValidation
 
 from textevolve.errors import InputError
 from textevolve.llm.chains.chain import ChainDoor, ModelDoor
@@ -64,7 +64,7 @@ class JournaledChatModel(BaseChatModel):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    door: Any
+    door: SkipValidation[ModelDoor]
     temperature: float | None = None
     max_tokens: int | None = None
     seed: int | None = None
@@ -76,11 +76,7 @@ class JournaledChatModel(BaseChatModel):
     @property
     def _identifying_params(self) -> dict[str, Any]:
         params = {"temperature": self.temperature, "max_tokens": self.max_tokens, "seed": self.seed}
-        return {"model": self._door.name, **params}
-
-    @property
-    def _door(self) -> ModelDoor:
-        return cast(ModelDoor, self.door)
+        return {"model": self.door.name, **params}
 
     def _request(
         self, messages: Sequence[BaseMessage], stop: list[str] | None, options: Mapping[str, Any]
@@ -89,8 +85,7 @@ class JournaledChatModel(BaseChatModel):
         refused = [*(["stop"] if stop else []), *(name for name in options if name not in names)]
         if refused:
             raise InputError(
-                f"{self._door.name}: this LangChain model does not support the option"
-                f" '{refused[0]}'"
+                f"{self.door.name}: this LangChain model does not support the option '{refused[0]}'"
             )
         defaults = {name: getattr(self, name) for name in names}
         return Request(messages=tuple(map(_take_message, messages)), **{**defaults, **options})
@@ -102,7 +97,7 @@ class JournaledChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return _result(self._door.wait(self._request(messages, stop, kwargs)))
+        return _result(self.door.wait(self._request(messages, stop, kwargs)))
 
     async def _agenerate(
         self,
@@ -111,7 +106,7 @@ class JournaledChatModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return _result(await self._door.ask(self._request(messages, stop, kwargs)))
+        return _result(await self.door.ask(self._request(messages, stop, kwargs)))
 
 
 def _take_message(message: BaseMessage) -> Message:
