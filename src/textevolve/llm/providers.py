@@ -150,8 +150,13 @@ class Endpoint:
 
 
 OF_PROVIDER = (
-    *("max_tokens_field", "reports_cost", "reasoning_effort", "batches", "batch_discount"),
-    *("requests_per_minute", "tokens_per_minute"),
+    "max_tokens_field",
+    "reports_cost",
+    "reasoning_effort",
+    "batches",
+    "batch_discount",
+    "requests_per_minute",
+    "tokens_per_minute",
 )
 """The fields of an endpoint that are copied from its provider."""
 

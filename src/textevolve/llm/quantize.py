@@ -37,8 +37,12 @@ VALUES_AT_ONCE = 2**21
 source and result."""
 QUANTIZATION_VERSION = 2
 _REPLACED = (
-    *("general.architecture", "general.file_type", "general.quantization_version"),
-    *("split.no", "split.count", "split.tensors.count"),
+    "general.architecture",
+    "general.file_type",
+    "general.quantization_version",
+    "split.no",
+    "split.count",
+    "split.tensors.count",
 )
 _SUFFIX = re.compile(r"[-._](f32|f16|bf16|fp16|i?q\d_\w+|q\d)$", re.IGNORECASE)
 FLOATS = ("F32", "F16", "BF16")

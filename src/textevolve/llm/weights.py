@@ -53,8 +53,12 @@ GLANCE = 0.2
 """The seconds between two checks whether to stop."""
 HERE = "this machine"
 BROKEN = (
-    *(http.client.HTTPException, urllib.error.URLError, TimeoutError, ConnectionError),
-    *(ssl.SSLError, ValueError),
+    http.client.HTTPException,
+    urllib.error.URLError,
+    TimeoutError,
+    ConnectionError,
+    ssl.SSLError,
+    ValueError,
 )
 """The errors of a connection, as opposed to those of writing a file."""
 

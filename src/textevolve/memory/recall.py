@@ -388,8 +388,11 @@ def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:
     ranked = sorted(
         candidates,
         key=lambda candidate: (
-            *(-candidate.relevance, -candidate.memory.origin.trust, -candidate.memory.importance),
-            *(-candidate.memory.created, candidate.memory.id),
+            -candidate.relevance,
+            -candidate.memory.origin.trust,
+            -candidate.memory.importance,
+            -candidate.memory.created,
+            candidate.memory.id,
         ),
     )
     replaced = {id for candidate in ranked for id in candidate.memory.supersedes}

@@ -48,10 +48,19 @@ CLASSES: tuple[str, ...] = tuple(
 """The names of the sums that count the verdicts on updates and answers."""
 SUMS: tuple[str, ...] = (
     *(f"{task}_{outcome}" for task in TASKS for outcome in OUTCOMES),
-    *("points", "points_valid", "full"),
-    *("weight", "weight_valid", "weighted"),
-    *("traps", "traps_valid", "refused", "trapped"),
-    *("score", "included", "included_score"),
+    "points",
+    "points_valid",
+    "full",
+    "weight",
+    "weight_valid",
+    "weighted",
+    "traps",
+    "traps_valid",
+    "refused",
+    "trapped",
+    "score",
+    "included",
+    "included_score",
     *CLASSES,
 )
 """The names of the sums for each user, in the order of the columns of their table."""

@@ -37,8 +37,18 @@ EXPORT, SPAN, LOG = "export", "span", "log"
 FORMS = {"resourceSpans": SPAN, "resource_spans": SPAN, "resourceLogs": LOG, "resource_logs": LOG}
 """The forms of records by the fields of OTLP's documents in which they are; others are `EXPORT`."""
 LISTS = (
-    *(*FORMS, "scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "logRecords", "log_records"),
-    *("data", "runs", "spans", "traces", "child_runs"),
+    *FORMS,
+    "scopeSpans",
+    "scope_spans",
+    "scopeLogs",
+    "scope_logs",
+    "logRecords",
+    "log_records",
+    "data",
+    "runs",
+    "spans",
+    "traces",
+    "child_runs",
 )
 """The names of fields in which documents and records contain further records."""
 
@@ -247,8 +257,18 @@ def _flatten(prefix: str, value: SpanFields) -> Iterator[tuple[str, Any]]:
 VALUES = ("input.value", "output.value")
 """The attributes with a span's whole input and output, which are not flattened."""
 NESTED = (
-    *("llm.", "retrieval.", "reranker.", "embedding.", "openinference.", "gen_ai.usage."),
-    *("input.", "output.", "session.", "user.", "tool.", "agent."),
+    "llm.",
+    "retrieval.",
+    "reranker.",
+    "embedding.",
+    "openinference.",
+    "gen_ai.usage.",
+    "input.",
+    "output.",
+    "session.",
+    "user.",
+    "tool.",
+    "agent.",
 )
 """The groups of attributes that are flattened."""
 

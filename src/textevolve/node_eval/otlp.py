@@ -197,8 +197,13 @@ READERS: Mapping[str, Callable[[object], Span | Log]] = {
 }
 """The functions that read records, by their forms."""
 UNREADABLE = (
-    *(InputError, ParseError, ArithmeticError),
-    *(ValueError, TypeError, AttributeError, KeyError),
+    InputError,
+    ParseError,
+    ArithmeticError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
 )
 """The errors of records that cannot be used."""
 

@@ -38,8 +38,13 @@ _kind: Callable[[Any], Any] = type
 _dict: Any = dict  # its methods, not those of a class derived from it
 _ATOMS = frozenset({bool, int, float, type(None)})
 _TEXTS = (
-    *(datetime.date, datetime.time, datetime.timedelta, PurePath),
-    *(UUID, Decimal, Fraction),
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    PurePath,
+    UUID,
+    Decimal,
+    Fraction,
 )
 """The types whose values become texts."""
 _SECRET = re.compile(

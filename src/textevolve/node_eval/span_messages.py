@@ -16,8 +16,14 @@ from textevolve.mappings import drop_none, first_of
 from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
 
 CONTENTS = (
-    *("parts", "content", "contents", "refusal", "function_call", "tool_calls"),
-    *("prompt", "completion"),
+    "parts",
+    "content",
+    "contents",
+    "refusal",
+    "function_call",
+    "tool_calls",
+    "prompt",
+    "completion",
 )
 """The keys that may hold a message's content; a message may have several of them."""
 

@@ -55,9 +55,14 @@ OUTPUTS = (
 )
 """The attributes that may hold the output of a node that has no messages."""
 TOOL_LISTS = (
-    *("gen_ai.tool.definitions", "llm.tools", "llm.tools.", "llm.request.functions."),
+    "gen_ai.tool.definitions",
+    "llm.tools",
+    "llm.tools.",
+    "llm.request.functions.",
     "gen_ai.agent.tools",
-    *("model_request_parameters", "llm.invocation_parameters", "input.value"),
+    "model_request_parameters",
+    "llm.invocation_parameters",
+    "input.value",
 )
 """The attributes with the definitions of the available tools, directly or under the keys
 `TOOL_KEYS` of an object."""
@@ -65,7 +70,11 @@ TOOL_KEYS = ("tools", "function_tools")
 SCHEMAS = ("parameters", "parameters_json_schema", "input_schema", "inputSchema")
 """The keys that may hold the schema of a tool's parameters."""
 NAMES = (
-    *("gen_ai.tool.name", "gen_ai.agent.name", "gen_ai.workflow.name", "tool.name", "agent.name"),
+    "gen_ai.tool.name",
+    "gen_ai.agent.name",
+    "gen_ai.workflow.name",
+    "tool.name",
+    "agent.name",
     "graph.node.id",
 )
 """The attributes that may hold the name of a node."""
@@ -109,12 +118,18 @@ ROLES = {INPUT: "user", OUTPUT: "assistant"}
 """The roles of messages to and from a model or an agent that name none."""
 MESSAGES = {
     INPUT: (
-        *("gen_ai.input.messages", "gen_ai.prompt.", "gen_ai.prompt"),
-        *("llm.input_messages.", "llm.prompts."),
+        "gen_ai.input.messages",
+        "gen_ai.prompt.",
+        "gen_ai.prompt",
+        "llm.input_messages.",
+        "llm.prompts.",
     ),
     OUTPUT: (
-        *("gen_ai.output.messages", "gen_ai.completion.", "gen_ai.completion"),
-        *("llm.output_messages.", "llm.choices."),
+        "gen_ai.output.messages",
+        "gen_ai.completion.",
+        "gen_ai.completion",
+        "llm.output_messages.",
+        "llm.choices.",
     ),
 }
 """The attributes of a span, or of its events, that may hold these messages."""

@@ -36,8 +36,14 @@ PACK_FROM = 16_384
 about 0.2 ms (measured with zlib 1)."""
 
 DAMAGES = (
-    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
-    *(RecursionError, MemoryError, zlib.error),
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    zlib.error,
 )
 """The exceptions that reading damaged bytes may raise."""
 

@@ -26,8 +26,16 @@ from textevolve.rows.columns import CHATS
 TEXTS = ("text", "source", "author", "created", "valid_from", "valid_to", "reason", "id")
 """The columns of tables that are always read as text, never as JSON."""
 KEPT = (
-    *("id", "collection", "last_used", "times_used", "supersedes", "superseded_by"),
-    *("superseded_at", "added", "closed", "forgotten"),
+    "id",
+    "collection",
+    "last_used",
+    "times_used",
+    "supersedes",
+    "superseded_by",
+    "superseded_at",
+    "added",
+    "closed",
+    "forgotten",
 )
 """The fields of an exported memory that describe its place in its former collection, and are not
 imported. Memories that were closed there are skipped."""

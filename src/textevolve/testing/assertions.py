@@ -25,7 +25,16 @@ JudgeLike: TypeAlias = str | Evaluator | Callable[[Case], object] | None
 # An (input, output) pair, or a mapping with the arguments of `assert_text`.
 TextLike: TypeAlias = tuple[str, str] | Mapping[str, Any]
 
-NAMES = (*("input", "output", "judge", "min_score", "rubric", "reference", "context", "model"),)
+NAMES = (
+    "input",
+    "output",
+    "judge",
+    "min_score",
+    "rubric",
+    "reference",
+    "context",
+    "model",
+)
 
 __tracebackhide__ = True  # pytest shows no frames of this file
 

@@ -23,9 +23,25 @@ MOST_SHOWN = 300
 LONGEST_NAME = 10_000
 Schema = Mapping[str, Any]
 _UNCHECKED = {
-    *("$schema", "$id", "$anchor", "$defs", "definitions", "$comment", "title", "description"),
-    *("default", "examples", "deprecated", "readOnly", "writeOnly", "then", "else"),
-    *("minContains", "maxContains", "$dynamicAnchor", "$vocabulary"),
+    "$schema",
+    "$id",
+    "$anchor",
+    "$defs",
+    "definitions",
+    "$comment",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "then",
+    "else",
+    "minContains",
+    "maxContains",
+    "$dynamicAnchor",
+    "$vocabulary",
 }
 """The keywords that are no checks by themselves: they modify other keywords, or describe the
 schema."""

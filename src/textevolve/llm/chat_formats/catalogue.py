@@ -30,8 +30,15 @@ _DEEPSEEK = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>")
 _DEEPSEEK_MARKERS = tuple(
     f"<｜tool▁{part}｜>"
     for part in (
-        *("calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"),
-        *("outputs▁begin", "outputs▁end", "output▁begin", "output▁end"),
+        "calls▁begin",
+        "calls▁end",
+        "call▁begin",
+        "call▁end",
+        "sep",
+        "outputs▁begin",
+        "outputs▁end",
+        "output▁begin",
+        "output▁end",
     )
 )
 """The control tokens of DeepSeek's formats for tool calls, with which a text could forge a call or
