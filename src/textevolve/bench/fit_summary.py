@@ -188,10 +188,6 @@ def require_enough(items: int, questions: int) -> None:
         )
 
 
-def _is_look(name: str) -> bool:
-    return name.startswith(f"{LOOK}:")
-
-
 def _rounded(fit: Combination) -> Combination:
     """Round the numbers of a fit to the digits in the judge's file, so that the figures are those
     of the stored judge."""
@@ -210,7 +206,7 @@ def _credit_alone(data: LabelledSignals, validation: CrossValidation, place: int
     """Return the credit of one signal alone on each item. Signals of single responses, and simple
     properties of a text (such as its length), are first given a threshold or sign learnt on the
     other folds."""
-    if not (data.are_single or _is_look(data.names[place])):
+    if not (data.are_single or data.names[place].startswith(f"{LOOK}:")):
         return data.credits(data.values[:, place])
     look = validate_columns(data, validation.folds, validation.ridges, [place])
     return data.credits(look.utilities)

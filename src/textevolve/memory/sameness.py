@@ -103,13 +103,10 @@ def differ_in_dates(text: str, other: str) -> int:
     """Compare two texts that differ only in dates: return 1 if the first alone has a date, -1 if
     the second alone has one. Return 0 otherwise, and if other words differ, too."""
     texts = [_without_fillers(text), _without_fillers(other)]
-    plain = [[word for word in words if not _is_of_a_date(word)] for words in texts]
+    of_dates = _CALENDAR | {"at", "on"}
+    plain = [[w for w in words if not (w[0].isdigit() or w in of_dates)] for words in texts]
     dated = [len(words) > len(undated) for words, undated in zip(texts, plain, strict=True)]
     return dated[0] - dated[1] if plain[0] == plain[1] else 0
-
-
-def _is_of_a_date(word: str) -> bool:
-    return word[0].isdigit() or word in _CALENDAR or word in ("at", "on")
 
 
 def share_words(note: str, other: str) -> bool:

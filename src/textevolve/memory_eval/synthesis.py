@@ -147,7 +147,7 @@ class _Life:
         rng = self.rng
         self.points, self.rounds = [], []
         unscored = index > 0 and rng.random() < 1 / 12
-        old = [place for place in self.facts if self._has_more(place)]
+        old = [n for n in self.facts if not _SLOTS[n][-1] or len(self.unused[n]) > _SPARE]
         new = [place for place in range(len(_SLOTS)) if place not in self.facts]
         updated = [] if unscored else rng.sample(old, min(2, len(old)))
         if not unscored:
@@ -173,9 +173,6 @@ class _Life:
             questions=() if unscored else tuple(self._ask(index, updated)),
             is_generated_qa=unscored,
         )
-
-    def _has_more(self, place: int) -> bool:
-        return not _SLOTS[place][-1] or len(self.unused[place]) > _SPARE
 
     def _add_slot(self, place: int, index: int) -> None:
         """Add a round with a value that the slot has never had."""

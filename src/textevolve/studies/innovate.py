@@ -235,7 +235,11 @@ def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table
     marked = {
         n for n, refined in enumerate(attempts) if best and refined.iteration == best.iteration
     }
-    notes = [(_name(attempt), (*_failure_reasons(attempt), *attempt.notes)) for attempt in attempts]
+    reasons = (getattr(attempt.evaluation, "reason", None) for attempt in attempts)
+    notes = [
+        (_name(attempt), [*filter(None, [reason]), *attempt.notes])
+        for attempt, reason in zip(attempts, reasons, strict=True)
+    ]
     note = "\n".join(
         f"{name.capitalize()}: {'; '.join(remarks)}" for name, remarks in notes if remarks
     )
@@ -244,10 +248,6 @@ def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table
 
 def _name(attempt: Attempt) -> str:
     return "input as given" if attempt.iteration == 1 else f"round {attempt.iteration - 1}"
-
-
-def _failure_reasons(attempt: Attempt) -> list[str]:
-    return [] if attempt.score is not None else [str(getattr(attempt.evaluation, "reason", ""))]
 
 
 def _format_figure(figure: Statistic, note: str) -> str:

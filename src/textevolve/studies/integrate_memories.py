@@ -144,11 +144,6 @@ async def describe(
 _MARKED = re.compile(r"(?P<name>[^\s@]+)@(?P<version>\d+)")
 
 
-def _write_mark(sources: Mapping[str, int]) -> str:
-    """Write `integrated NAME@VERSION, ...`."""
-    return MARK + ", ".join(f"{name}@{version}" for name, version in sources.items())
-
-
 def _read_marks(
     marks: Sequence[tuple[str, int]], collections: Sequence[Collection]
 ) -> tuple[dict[str, int], int]:
@@ -282,8 +277,8 @@ class _Integrating:
         integrated."""
         if self._bench.mode == "live":
             key = change_key(self._bench, self._spec, "done")
-            label = _write_mark(self._snapshot.sources)
-            await self._store.apply(self._into, [], ChangeSource(key, label))
+            marks = (f"{name}@{version}" for name, version in self._snapshot.sources.items())
+            await self._store.apply(self._into, [], ChangeSource(key, MARK + ", ".join(marks)))
 
 
 @dataclass(frozen=True, slots=True)

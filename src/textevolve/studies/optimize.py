@@ -409,7 +409,7 @@ def _table(optimization: Optimization) -> Table:
         [
             f"attempt {a.iteration}",
             a.score,
-            *([_score(a.second)] * has_second),
+            *([getattr(a.second, "score", None)] * has_second),
             a.made,
             a.similarity,
             None if a.output is None else len(a.output),
@@ -428,10 +428,6 @@ def _table(optimization: Optimization) -> Table:
     ]
     note = "\n".join(f"Attempt {n}: {'; '.join(remarks)}" for n, remarks in notes if remarks)
     return Table("Attempts", columns, rows, frozenset(marked), note)
-
-
-def _score(outcome: EvaluationResult | Failure | None) -> float | None:
-    return outcome.score if isinstance(outcome, EvaluationResult) else None
 
 
 def _failure_reasons(outcome: EvaluationResult | Failure | None) -> list[str]:

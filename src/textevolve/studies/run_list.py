@@ -74,7 +74,10 @@ def list_studies(
 ) -> list[ListedRun]:
     """Describe the visible runs, each compared with the previous finished run of its study.
     `every`: all runs, newest first, among which previous ones are searched."""
-    earlier = {run.id: _find_earlier(run, every) for run in visible_runs}
+    earlier = {
+        run.id: next((r for r in find_history(run, every) if r.created < run.created), None)
+        for run in visible_runs
+    }
     ids = {run.id for run in (*visible_runs, *filter(None, earlier.values()))}
     standings = store.read(records.count_standing, sorted(ids))
     return [_describe(run, earlier[run.id], standings) for run in visible_runs]
@@ -87,7 +90,8 @@ def _describe(
     scores = {name: score for name, score in standing.scores.items() if score.mean is not None}
     best = max(scores, key=lambda name: _key(scores[name]), default="")
     figures = {
-        name: f"{_short_name(name)} {_format_figure(score)}".lstrip()
+        name: f"{wording.shorten(wording.shorten_models(name).partition(' at ')[0], 20)}"
+        f" {_format_figure(score)}".lstrip()
         for name, score in scores.items()
     }
     change = ""
@@ -98,10 +102,6 @@ def _describe(
     result, before_id = figures.get(best, ""), earlier.id if earlier else ""
     results = "; ".join(figures.values())
     return ListedRun(run, standing, data, subject, result, results, change, before_id, tags)
-
-
-def _short_name(variant: str) -> str:
-    return wording.shorten(wording.shorten_models(variant).partition(" at ")[0], 20)
 
 
 def _key(score: VariantScore) -> tuple[float, float]:
@@ -120,10 +120,6 @@ def _format_change(now: VariantScore, before: VariantScore) -> str:
     if now.passed is None and before.mean is not None and now.mean is not None:
         return f"{now.mean - before.mean:+.3f}"
     return ""
-
-
-def _find_earlier(run: RunRecord, every: Sequence[RunRecord]) -> RunRecord | None:
-    return next((other for other in find_history(run, every) if other.created < run.created), None)
 
 
 def find_history(run: RunRecord, every: Sequence[RunRecord]) -> list[RunRecord]:
