@@ -22,7 +22,7 @@ from textevolve.engine import sync
 from textevolve.errors import ConflictError
 from textevolve.jobs.job_report import report_job, report_jobs, show_time
 from textevolve.jobs.job_spec import JobSpec, write_job_study
-from textevolve.jobs.scheduler import AT_ONCE, JobDesk, perform_claim, work_on_jobs
+from textevolve.jobs.scheduler import AT_ONCE, LEASE_SECONDS, JobDesk, perform_claim, work_on_jobs
 from textevolve.jobs.schedules import check_schedule, next_due
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobRunStatus
@@ -140,7 +140,7 @@ def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile
     ):
         desk = JobDesk(settings, resources, runs, say)
         job = resources.write(stored_jobs.hasten_job, space, bare_name)
-        claim = resources.write(stored_jobs.claim_due_job, job.id, desk.lease_seconds)
+        claim = resources.write(stored_jobs.claim_due_job, job.id, LEASE_SECONDS)
         if claim is None:
             raise ConflictError(
                 f"job {space}/{bare_name}: a scheduler has just started it; see `textevolve jobs"

@@ -55,14 +55,12 @@ class JobDesk:
         resources: The store of the jobs.
         store: The store of their runs.
         announce: A function that receives a message when a job starts or ends.
-        lease_seconds: The duration of a lease.
     """
 
     settings: Settings
     resources: Store
     store: Store
-    announce: Callable[[str], None] = log.info
-    lease_seconds: float = LEASE_SECONDS
+    announce: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +80,7 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
             wait = LOOK_SECONDS
             try:
                 while len(running) < at_once:
-                    claim_due = desk.resources.claim_due_job
-                    claim = await asyncio.to_thread(claim_due, desk.lease_seconds)
+                    claim = await asyncio.to_thread(desk.resources.claim_due_job, LEASE_SECONDS)
                     if claim is None:
                         break
                     running.add(asyncio.create_task(perform_claim(desk, claim)))
@@ -136,16 +133,15 @@ async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
 async def _keep_lease(desk: JobDesk, claim: JobClaim) -> None:
     """Renew the lease of a job, and return when it is lost, for example because the database does
     not answer."""
-    seconds = desk.lease_seconds
-    until = time.monotonic() + seconds
+    until = time.monotonic() + LEASE_SECONDS
     while (now := time.monotonic()) < until:
-        await asyncio.sleep(seconds / RENEWALS)
+        await asyncio.sleep(LEASE_SECONDS / RENEWALS)
         with suppress(StoreError, TimeoutError):  # it may answer again before the lease ends
             async with asyncio.timeout(until - now):
-                write = desk.resources.write
-                if not await asyncio.to_thread(write, stored_jobs.renew_claim, claim, seconds):
+                write, renew = desk.resources.write, stored_jobs.renew_claim
+                if not await asyncio.to_thread(write, renew, claim, LEASE_SECONDS):
                     return
-            until = now + seconds
+            until = now + LEASE_SECONDS
 
 
 def _release(desk: JobDesk, claim: JobClaim) -> None:
@@ -155,7 +151,8 @@ def _release(desk: JobDesk, claim: JobClaim) -> None:
 
 async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
     try:
-        return await _perform(desk, claim, await _begin_run(desk, claim))
+        earlier = await asyncio.to_thread(_find_earlier, desk, claim)
+        return await _perform(desk, claim, earlier or await _begin_run(desk, claim))
     except TextEvolveError as error:
         log.warning("job %s failed: %s", claim.job.name, error)
         return JobOutcome("failed", public_message(error))
@@ -165,17 +162,13 @@ async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
 
 
 async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
-    """Return the run for a claimed job, and record it with the job. It is the run of an earlier
-    attempt at this scheduled time if that can be resumed. Otherwise it is a new run, or, unless the
+    """Return the run for a claimed job, and record it with the job. It is a new run, or, unless the
     job is `fresh`, the run that the same study with the same rows already has.
 
     Raises:
         TextEvolveError: the study cannot be run. ConflictError: another scheduler has the job now.
     """
     spec = read_job(claim.job)
-    earlier = await asyncio.to_thread(_find_earlier, desk, claim)
-    if earlier is not None:
-        return earlier
     settings = spec.settings(desk.settings, claim.job.namespace)
     study, study_spec = read_study(spec.study)
     stored = await driver.specify(study, study_spec, settings)
@@ -201,8 +194,8 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
 
 
 def _find_earlier(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
-    """Return the run of an earlier attempt. None if there is none, if it was deleted, or if it
-    cannot be resumed because prompts or judges' files have changed."""
+    """Return the run of an earlier attempt at this scheduled time. None if there is none, if it was
+    deleted, or if it cannot be resumed because prompts or judges' files have changed."""
     if not claim.run.run_id:
         return None
     with suppress(StoreError):
