@@ -53,14 +53,9 @@ async def discover_model(settings: Settings, environ: Mapping[str, str] | None =
     if settings.model:
         return Choice(settings.model, "it is configured")
     providers = known_providers(settings)
-    keyed = {
-        name: provider
-        for name, provider in providers.items()
-        if provider.key_env and environ.get(provider.key_env) and not provider.keyless
-        if provider.chats
-    }
-    for name, provider in keyed.items():
-        if provider.default_model:
+    for name, provider in providers.items():
+        usable = provider.chats and provider.default_model and not provider.keyless
+        if usable and provider.key_env and environ.get(provider.key_env):
             return Choice(f"{name}/{provider.default_model}", f"{provider.key_env} is set")
     for name, models in await _ask_servers(providers):
         chat = [

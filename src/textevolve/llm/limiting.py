@@ -452,10 +452,8 @@ class Pool:
         home = self._homes.get(key or "")
         if home is not None and home in free and not home.down:
             chosen = home
-        elif free:
-            chosen = min(free, key=self._rank)
         else:
-            chosen = min(ready, key=waits.__getitem__)
+            chosen = min(ready, key=lambda member: (waits[member], *self._rank(member)))
         self._turn = max(chosen.turn, self._turn)
         chosen.turn = self._turn + 1.0 / chosen.weight
         if key is not None:

@@ -244,21 +244,15 @@ def _cut_connections(port: int) -> None:
     At its end the server waits for answers in flight, and the whole interpreter waits with it; it
     gives up a closed connection within a second.
     """
-    for number in _open_sockets():
-        # A file may be closed by another thread at any moment; then there is nothing to cut.
-        with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
-            ours = connection.getsockname() == ("127.0.0.1", port)
-            if ours and not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-def _open_sockets() -> list[int]:
-    sockets: list[int] = []
     for number in open_descriptors():
+        # A file may be closed by another thread at any moment; then there is nothing to cut.
         with suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(number).st_mode):
-                sockets.append(number)
-    return sockets
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(number)) as connection:
+                ours = connection.getsockname() == ("127.0.0.1", port)
+                if ours and not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 @atexit.register
