@@ -238,14 +238,25 @@ async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenera
     async def halt() -> str:
         return line.notice or ""
 
+    def forward(event: Event) -> None:  # those of the steps of a case stay here
+        if isinstance(event, CallFinished):
+            line.report(replace(event, cause=None))
+        elif isinstance(event, CallRetried | CallHeld | RecordsExpected):
+            line.report(event)
+
     async with AsyncExitStack() as stack:
         stack.enter_context(rare_collections())
+        journal: Journal = RemoteJournal(line)
+        if isinstance(location := run.settings.store, StoreAddress):
+            store = await asyncio.to_thread(open_store, location, patient=True)
+            await stack.enter_async_context(store)
+            journal = store.journal(run.run_id)
         opened = open_workbench(
             replace(run.setting, objects=objects),
             share_limits(run.settings, workers),
-            Salted(await _open_journal(run, line, stack), run.salt),
+            Salted(journal, run.salt),
             Limits() if run.limits is None else RemoteBudget(run.limits, line),
-            lambda event: _forward(line, event),
+            forward,
             halt=halt,
         )
         bench = await stack.enter_async_context(opened)
@@ -257,24 +268,6 @@ async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenera
                 return [record async for record in records]
 
         yield work
-
-
-async def _open_journal(run: SpreadRun, line: ray.Line, stack: AsyncExitStack) -> Journal:
-    location = run.settings.store
-    if not isinstance(location, StoreAddress):
-        return RemoteJournal(line)
-    store = await asyncio.to_thread(open_store, location, patient=True)
-    await stack.enter_async_context(store)
-    return store.journal(run.run_id)
-
-
-def _forward(line: ray.Line, event: Event) -> None:
-    """Send events of calls and of the number of expected records to the driver; drop events of the
-    steps of a case."""
-    if isinstance(event, CallFinished):
-        line.report(replace(event, cause=None))
-    elif isinstance(event, CallRetried | CallHeld | RecordsExpected):
-        line.report(event)
 
 
 def share_limits(settings: Settings, workers: int) -> Settings:

@@ -203,20 +203,23 @@ class _Actor:
     def _answer(self, request: Request, most: int) -> Response:
         seed = hash((int(request_key(self.name, request)[:12], 16), self.draw))
         rng = Random(seed)
-        answer = Answer(yes=rng.random())
+        yes, text = rng.random(), None
         if request.embeds:
             entry = embedder_of(self.name)
             dimension = (entry and entry.dimension) or DIMENSION
-            answer = Answer(text=dump_vector(drawn_embedding(request.messages[-1].text, dimension)))
+            text = dump_vector(drawn_embedding(request.messages[-1].text, dimension))
         elif request.questions is not None:
-            answer = Answer(text=_decided(request.questions, answer.yes or 0.0))
+            shares: dict[str, list[float]] = {}
+            for question in load_questions(request.questions):
+                number = len(question.options) - 1
+                shares[question.name] = [(1 - yes) / number] * number + [yes]
+            text = dump_answers(shares, {})
         elif request.schema is not None:
             value = instance(json.loads(request.schema), rng)
-            answer = Answer(
-                text=json.dumps(_change_texts(value, lambda text: self._stretch(text, rng)))
-            )
+            text = json.dumps(_change_texts(value, lambda text: self._stretch(text, rng)))
         elif most > 1 and not request.forced:
-            answer = Answer(text=_prose(min(4 * most, self._length(TEXT_WRITTEN, rng)), seed))
+            text = _prose(min(4 * most, self._length(TEXT_WRITTEN, rng)), seed)
+        answer = Answer(yes=yes) if text is None else Answer(text=text)
         body = chat_body(self.name, request, "max_tokens")
         return as_response(read_completion(completion(body, seed, answer)), 0.0, None)
 
@@ -252,15 +255,6 @@ class UsableEdits:
         longest = max(900, len(self.text) + 100)
         edited = f"{self.text} {f'{answer_text[-9:]} ' * longest}"[:longest]  # like no other edit
         return replace(response, text=json.dumps({**answer, self.key: edited}))
-
-
-def _decided(questions: str, yes: float) -> str:
-    """Make up answers to typed questions, for a model that answers them as text. `yes`: the
-    probability of a yes."""
-    negatives = {question.name: len(question.options) - 1 for question in load_questions(questions)}
-    return dump_answers(
-        {name: [(1 - yes) / number] * number + [yes] for name, number in negatives.items()}, {}
-    )
 
 
 def _change_texts(value: Any, change: Callable[[str], str]) -> Any:

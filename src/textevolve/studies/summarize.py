@@ -141,11 +141,11 @@ async def run(
     spec: SummarizeSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[Summary]:
     texts = [case.input for case in cases]
-    instruction = (
-        f"{KEEP_INSTRUCTION} {FOCUS}{_as_sentence(spec.focus)}"
-        if spec.focus.strip()
-        else KEEP_INSTRUCTION
-    )
+    instruction = KEEP_INSTRUCTION
+    if focus := " ".join(spec.focus.split()):
+        end = "" if focus.endswith((".", "!", "?")) else "."
+        instruction += f" {FOCUS}{focus}{end}"
+    compressed, failure = None, None
     try:
         compressed = await compress(
             bench.model,
@@ -157,14 +157,8 @@ async def run(
             seed=spec.seed,
         )
     except (AnswerError, BudgetError) as error:
-        yield Summary(bench.default_model, len(texts), failure=failure_of(error))
-        return
-    yield Summary(bench.default_model, len(texts), compressed)
-
-
-def _as_sentence(text: str) -> str:
-    sentence = " ".join(text.split())
-    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+        failure = failure_of(error)
+    yield Summary(bench.default_model, len(texts), compressed, failure)
 
 
 def find_row(summary: Summary) -> Row:
