@@ -26,7 +26,7 @@ from textevolve.statistics.intervals import (
     Groups,
     Numbers,
     Statistic,
-    group_numbers,
+    complete_pairs,
     mean_interval,
     mean_present,
     paired,
@@ -231,10 +231,8 @@ def _draw_items(
 ) -> tuple[Array, Array]:
     """Draw one item of each group at random; return its certainty, and whether its verdict is
     wrong."""
-    sure, credits = paired(certainty, first_credits)
-    numbers = group_numbers(groups, sure.size)
-    usable = np.flatnonzero(~(np.isnan(sure) | np.isnan(credits)))
-    order = np.random.default_rng(seed).permutation(usable)
+    sure, credits, numbers = complete_pairs(certainty, first_credits, groups)
+    order = np.random.default_rng(seed).permutation(sure.size)
     _, places = np.unique(numbers[order], return_index=True)
     chosen = order[places]
     return sure[chosen], (credits[chosen] < 1).astype(np.float64)

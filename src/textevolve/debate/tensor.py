@@ -77,14 +77,19 @@ def spread(tensor: Array, weights: Array) -> Array:
     return _deviation(by_agent, _mean_present(by_agent, axes=(-2,)))
 
 
+def _answered(tensor: Array) -> NDArray[np.bool_]:
+    """Return whether each turn has scores, shape (..., r, i)."""
+    return np.asarray(~np.isnan(tensor).any(axis=(-2, -1)))
+
+
 def coverage(tensor: Array) -> Array:
     """Compute the share in [0, 1] of the tensor's turns that have scores, shape (...)."""
-    return np.asarray((~np.isnan(tensor).any(axis=(-2, -1))).mean(axis=(-2, -1)))
+    return np.asarray(_answered(tensor).mean(axis=(-2, -1)))
 
 
 def voters(tensor: Array) -> NDArray[np.intp]:
     """Count the agents that gave scores in each round, shape (..., r)."""
-    return np.asarray((~np.isnan(tensor).any(axis=(-2, -1))).sum(axis=-1))
+    return np.asarray(_answered(tensor).sum(axis=-1))
 
 
 def is_quorum(voters: int, agents: int) -> bool:
@@ -104,7 +109,7 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
     if mode == "pooled":
         pool = scores.reshape(*scores.shape[:-3], -1, 1)
     else:
-        pool = np.asarray((scores * weights).mean(axis=-1))
+        pool = turn_scores(scores, weights)
     mean = _mean_present(pool, axes=(-2,))
     deviation = _deviation(pool, mean)
     endless: Array = np.full(mean.shape, np.inf)
@@ -154,7 +159,7 @@ def certainty(
     with several top candidates counts for each of them in part.
     """
     counted = weights > 0
-    cells = (scores * weights)[~np.isnan(scores).any(axis=(-2, -1))][..., counted]
+    cells = (scores * weights)[_answered(scores)][..., counted]
     agents, candidates, components = cells.shape
     if agents * components < 2:
         return float("nan")

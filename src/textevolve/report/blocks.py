@@ -70,6 +70,10 @@ class Table:
     star: str = "best"
     place: str = "#"
 
+    def remark(self, mark: str) -> str:
+        """Return the note below the table, after the meaning of the mark of its best rows."""
+        return f"{f'{mark} {self.star}. ' if self.best else ''}{self.note}".strip()
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:

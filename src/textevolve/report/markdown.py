@@ -136,8 +136,7 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
             label, *others = map(escape_cell, row)
             lines.append(_row([f"★ **{label}**" if n in table.best and label else label, *others]))
         yield "\n".join(lines) + "\n"
-    star = [f"★ {table.star}."] if table.best else []
-    if note := " ".join([*star, table.note]).strip():
+    if note := table.remark("★"):
         yield f"{_escape_lines(note)}\n"
 
 

@@ -58,8 +58,7 @@ def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType
     if len(table.rows) > len(rows):
         left = wording.count(len(table.rows) - len(rows), "more row")
         yield Text(f"{left} not shown here.", "dim")
-    star = [f"* {table.star}."] if table.best else []
-    if note := " ".join([*star, table.note]).strip():
+    if note := table.remark("*"):
         yield safe(note, "dim")
 
 
