@@ -58,11 +58,16 @@ def test_one_bad_case_fails_alone(home, cli, server, model):
     assert server.calls == calls
 
 
-def test_a_package_that_writes_is_missed_before_anything_is_asked(cli, server, model, monkeypatch):
+def test_what_cannot_be_written_is_refused_before_anything_is_asked(
+    cli, server, model, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     ended = cli("evaluate", *CASE, "-m", model, "-o", "r.parquet")
     assert ended.code == 2
     assert "textevolve[parquet]" in ended.err
+    monkeypatch.setattr(os, "access", lambda *_: False)  # a folder that only others may change
+    ended = cli("evaluate", *CASE, "-m", model, "-o", "r.csv")
+    assert (ended.code, "r.csv: cannot be written (no right" in ended.err) == (2, True)
     assert server.calls == 0
 
 

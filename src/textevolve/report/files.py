@@ -46,8 +46,9 @@ def check_target(path: str | Path) -> None:
         raise InputError(f"{path}: is a folder; name a file in it")
     if target.exists() and not target.is_file():
         raise InputError(f"{path}: is not a plain file; write to - and redirect the output")
-    if not target.parent.is_dir():
-        raise InputError(f"{path}: cannot be written (there is no folder {target.parent})")
+    if not (is_folder := target.parent.is_dir()) or not os.access(target.parent, os.W_OK):
+        reason = "no right to write in the folder" if is_folder else "there is no folder"
+        raise InputError(f"{path}: cannot be written ({reason} {target.parent})")
 
 
 @contextmanager
