@@ -356,28 +356,24 @@ def _check_scorers(spec: CompareSpec) -> None:
             open_metric(metric)
             if needs_label(metric) and spec.label is None:
                 raise InputError(f"metric {metric} needs a label: name its column with --label")
-    for judge in judges_of(spec):
-        if judge not in together_of(spec):
-            _require_absolute(judge)
+    together = together_of(spec)
+    for judge in (judge for judge in judges_of(spec) if judge not in together):
+        try:
+            check_absolute(judge)
+        except InputError as error:
+            hint = "; or judge outputs --side-by-side" if _compares(judge) else ""
+            raise InputError(f"{error}{hint}") from None
     names = (*spec.metric, *judges_of(spec))
     for name in (*spec.each_turn, *filter(None, [spec.score_by])):
         if name not in names:
             raise InputError(
                 f"no metric or judge of this study is '{name}'; there are: {', '.join(names)}"
             )
-    if compared := next((name for name in spec.each_turn if name in together_of(spec)), None):
+    if compared := next((name for name in spec.each_turn if name in together), None):
         raise InputError(
             f"--each-turn {compared}: this judge compares whole outputs with --side-by-side, and"
             " cannot score single turns"
         )
-
-
-def _require_absolute(judge: str) -> None:
-    try:
-        check_absolute(judge)
-    except InputError as error:
-        hint = "; or judge outputs --side-by-side" if _compares(judge) else ""
-        raise InputError(f"{error}{hint}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,23 +149,21 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
             continue
         elif not spec.variant or line.variant in spec.variant:
             rows[line.row, line.sample].append(line)
-    cases += [_compared_case(outputs) for outputs in rows.values()]
+    for outputs in rows.values():
+        shared = outputs[0]
+        case = Case(
+            shared.input,
+            tuple(output.text for output in outputs),
+            shared.row,
+            {"variants": [output.variant for output in outputs]},
+            reference=shared.reference,
+            context=shared.context,
+        )
+        cases.append(case)
     if not cases:
         whose = f" of the variant {' or '.join(spec.variant)}" if spec.variant else ""
         raise InputError(f"run {record.id}: has no texts{whose} to label")
     return cases
-
-
-def _compared_case(outputs: Sequence[Output]) -> Case:
-    first_output = outputs[0]
-    return Case(
-        input=first_output.input,
-        candidates=tuple(output.text for output in outputs),
-        id=first_output.row,
-        parameters={"variants": [output.variant for output in outputs]},
-        reference=first_output.reference,
-        context=first_output.context,
-    )
 
 
 def make_task(
