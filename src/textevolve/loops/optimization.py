@@ -230,7 +230,8 @@ class ModelGenerator:
                 f"the answer was cut at {plan.max_answer_tokens} tokens; raise the most tokens of"
                 " an attempt"
             )
-        return unfence(response.text, nonce)
+        # Small models like to repeat the marks of the prompt's fences.
+        return re.sub(rf"\[\[/?{nonce}[^\[\]\n]*\]\]\n?", "", response.text).strip()
 
 
 def write_prompt(
@@ -246,12 +247,6 @@ def write_prompt(
         previous=fenced("answer", previous, nonce),
         feedback=fenced("requests", listed, nonce) if listed else "",
     )
-
-
-def unfence(text: str, nonce: str) -> str:
-    """Remove the marks of the prompt's fences from an answer, since small models like to repeat
-    them."""
-    return re.sub(rf"\[\[/?{nonce}[^\[\]\n]*\]\]\n?", "", text).strip()
 
 
 T = TypeVar("T")

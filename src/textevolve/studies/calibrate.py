@@ -311,11 +311,18 @@ def ask(spec: CalibrateSpec) -> Asks:
 def _find_program(
     spec: CalibrateSpec, objects: Mapping[str, object], bench: Workbench | None = None
 ) -> OpenedProgram | None:
-    name, hidden = program_of(spec), () if spec.label is None else (spec.label,)
+    name = program_of(spec)
     if name is None:
         return None
-    more: dict[str, Any] = {"step": spec.step, "answer": spec.answer, "hidden": hidden}
-    return open_program(name, spec.template, objects, bench=bench, **more)
+    return open_program(
+        name,
+        spec.template,
+        objects,
+        bench=bench,
+        step=spec.step,
+        answer=spec.answer,
+        hidden=() if spec.label is None else (spec.label,),
+    )
 
 
 def read_cases(spec: CalibrateSpec, objects: Mapping[str, object] = {}) -> Iterator[Case]:

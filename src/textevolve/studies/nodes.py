@@ -21,7 +21,6 @@ from textevolve.events import Event, StepFinished
 from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.node_eval.episode_evaluation import evaluate_episodes, place_nodes
 from textevolve.node_eval.episodes import Episode, Reading, split_history
-from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT
@@ -167,11 +166,6 @@ def ask(spec: NodesSpec) -> Asks:
     return Asks(spec.judge, prompts=judge_prompts() | debate_prompts(decides=decides))
 
 
-def open_evaluators(spec: NodesSpec, bench: Workbench) -> list[NodeEvaluator]:
-    judges = [open_judge(name, bench.whole_judge_of(name), spec) for name in spec.judge]
-    return [*open_checks(spec), *judges]
-
-
 async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Record]:
     """Yield the judged nodes in order; then the unusable lines of the trace."""
     reading = Reading()
@@ -183,7 +177,8 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
                 reading = Reading(**reading_fields)
             yield case
 
-    evaluators = open_evaluators(spec, bench)
+    judges = [open_judge(name, bench.whole_judge_of(name), spec) for name in spec.judge]
+    evaluators = [*open_checks(spec), *judges]
     number = 0
     episodes = gather_episodes(parse_line(case.id, case.input) for case in noted())
     async with aclosing(evaluate_episodes(episodes, evaluators, bench.concurrency)) as judged_nodes:

@@ -151,7 +151,7 @@ def open_program(
     Raises:
         InputError: there is no such program, it has no templates, or no template of that name.
     """
-    program = find_object(name, objects)
+    program: Any = find_object(name, objects)
     if isinstance(program, Chain):
         return _open_chain(program, step, text, bench)
     if step is not None:
@@ -160,8 +160,9 @@ def open_program(
     called = name.removeprefix(OWN).rpartition(":")[2] or name
     called = called.rpartition(".")[2]
     if is_module(program):
-        run, templates = run_module(program), _begin(module_prompts(program), texts, called)
-        return _open_code(called, templates, run, bench, answer, hidden)
+        own = {n: str(each.signature.instructions) for n, each in program.named_predictors()}
+        templates = _begin(own, texts, called)
+        return _open_code(called, templates, run_module(program), bench, answer, hidden)
     if not texts:
         raise InputError(
             f"program '{called}': its templates are missing: name a YAML file of templates by"
@@ -333,13 +334,6 @@ def _field_names(schema: Any) -> frozenset[str]:
     """Return the fields of a typed dictionary, a dataclass or a pydantic model; none for None."""
     kinds = getattr(schema, "__mro__", ())
     return frozenset(name for kind in kinds for name in getattr(kind, "__annotations__", ()))
-
-
-def module_prompts(module: Any) -> dict[str, str]:
-    """Return the instructions of a DSPy module's predictors by the predictors' names."""
-    return {
-        name: str(predictor.signature.instructions) for name, predictor in module.named_predictors()
-    }
 
 
 def run_module(module: Any) -> ProgramRun:

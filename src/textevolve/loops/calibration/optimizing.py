@@ -39,7 +39,6 @@ from textevolve.loops.calibration.search import (
     SEED,
     TemplateSearch,
     choose_beam,
-    count_pulls,
     draw_rows,
     shuffle,
     try_fast,
@@ -139,7 +138,7 @@ async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
     rows = draw_rows(count, count, plan.seed, "select", search.rounds)
     size = min(plan.selection_minibatch, count)
     if plan.selection == "ucb":
-        pulls = count_pulls(len(arms), size)
+        pulls = max(len(arms), math.ceil(len(arms) * size / 2))  # half of every arm on every row
         tried = await try_ucb(arms, rows, search.try_rows, width=plan.beam, pulls=pulls)
     else:
         tried = await try_fast(arms, rows[:size], search.try_rows)

@@ -135,11 +135,6 @@ async def try_ucb(
     return [ArmStatistics(arm, scores) for arm, scores in seen.items()]
 
 
-def count_pulls(arms: int, rows: int) -> int:
-    """Return the number of trials for bandits: half of trying every arm on every row."""
-    return max(arms, math.ceil(arms * rows / 2))
-
-
 def ucb1(mean: float, pulled: int, total: int) -> float:
     """Compute the UCB1 index: mean + sqrt(2 ln(total) / pulled).
 

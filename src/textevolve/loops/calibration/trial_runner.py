@@ -13,7 +13,6 @@ depend on their order, and rows that differ only in white space and case are on 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -42,7 +41,7 @@ from textevolve.evaluation import (
 from textevolve.events import Listener, StepStarted, silence
 from textevolve.json_texts import write_text
 from textevolve.llm.chains.scope import PromptUse
-from textevolve.llm.model import Model, Response, text_request
+from textevolve.llm.model import Model, Response, text_hash, text_request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
@@ -135,17 +134,16 @@ def take_examples(
         check_spelling(template, columns, "the template")
     names = require_names(template, columns, program)
     inputs = names if program is None else program.inputs
-    inputs_default = tuple(name for name in columns if name != label)
-    needed = inputs_default if inputs is None else inputs
-    if label in needed:
+    if inputs is not None and label in inputs:
         raise InputError(
             f"the template shows the label {{{label}}} to the model, which gives the answer away;"
             " remove it"
         )
     examples = dict[str, Example]()
     for where, row in placed:
-        inputs_present = [n for n in needed if row.get(n) is not None] if inputs is None else needed
-        example = _example(row, where, inputs_present, label, keep_rows)
+        present = [n for n in columns if n != label and row.get(n) is not None]
+        needed = present if inputs is None else inputs
+        example = _example(row, where, needed, label, keep_rows)
         examples.setdefault(example.id, example)
     visible = tuple(name for name in columns if name != label or name in names)
     return list(examples.values()), visible
@@ -197,9 +195,8 @@ def _example(
     answer = None if label is None else row[label]
     stored_row = json.loads(json.dumps(dict(row), default=str)) if keep_row else None
     counted = [values, str(answer)] if stored_row is None else [values, str(answer), stored_row]
-    key = json.dumps(counted, sort_keys=True, ensure_ascii=False)
-    id = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return Example(id, values, answer, row=stored_row)
+    key = text_hash(json.dumps(counted, sort_keys=True, ensure_ascii=False))
+    return Example(key[:12], values, answer, row=stored_row)
 
 
 def split_examples(
@@ -247,8 +244,7 @@ def hash_group(example: Example) -> str:
     """Return a hash of an example's values that ignores case and white space; examples with the
     same hash stay on the same side of the split."""
     plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}
-    data = json.dumps(plain, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
+    return text_hash(json.dumps(plain, sort_keys=True, ensure_ascii=False))
 
 
 PROMPT = "prompt"
