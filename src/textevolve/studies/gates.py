@@ -168,20 +168,22 @@ def check_gates(
     if not gates.any:
         return []
     by_variant, name = aggregate(rows, gates.pass_threshold), gates.no_worse_than
-    excuse = f"this is the run {name} itself" if itself else ""
-    if earlier is not None:
+    checked = [variant for variant in by_variant if variant != name] or [""]
+    baselines, excuse = dict[str, Aggregates](), ""
+    if itself:
+        excuse = f"this is the run {name} itself"
+    elif earlier is not None:
         baselines = aggregate(earlier, gates.pass_threshold)
         checked = list({**by_variant, **baselines})
-    else:
-        checked = [variant for variant in by_variant if variant != name] or [""]
-        baselines = dict.fromkeys(checked, by_variant[name]) if name in by_variant else {}
-        if name == LAST and not baselines:
-            excuse = "no earlier run of the kind to compare with"
+    elif name in by_variant:
+        baselines = dict.fromkeys(checked, by_variant[name])
+    elif name == LAST:
+        excuse = "no earlier run of the kind to compare with"
     outcomes = list(judges)
     if gates.min_agreement is not None and not judges:
         outcomes.append(GateOutcome(AGREEMENT, False, "not checked: it needs the run in its store"))
     for variant in checked or [""]:
-        baseline = None if name is None or excuse else baselines.get(variant)
+        baseline = baselines.get(variant)
         rows_of = by_variant.get(variant, Aggregates())
         for gate, (holds, statement, value) in _check(
             rows_of, gates, baseline, excuse, bool(by_variant)

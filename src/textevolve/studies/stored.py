@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -167,17 +168,7 @@ def keep_record(study: AnyStudy, record: Any, row: Row) -> StoredRecord:
     """Return a record in its stored form, with the columns of its `row`."""
     from textevolve.store.records import StoredRecord
 
-    return StoredRecord(
-        key=row.key,
-        position=row.position,
-        case=row.case,
-        score=row.score,
-        status=row.status,
-        reason=row.reason,
-        body=study.encode(record),
-        variant=row.variant,
-        passed=row.passed,
-    )
+    return StoredRecord(**asdict(row), body=study.encode(record))
 
 
 Records: TypeAlias = Callable[[], Iterator[Any]]
